@@ -1,0 +1,151 @@
+"""An independent judge: does a tool's result still compute what the original computes?
+
+    python -m benchmarks.judge ORIGINAL RESULT --entry '{"inputs": …, "shape_sets": …}'
+
+prints {"verdict": …, "max_diff": …}. It uses onnxruntime alone, once with its optimizations off in both
+sessions and once with its defaults in both, since users run the latter and a graph that is right may break
+under them. Verdicts: `ok`, `wrong` (outputs differ), `signature` (names, types or dims changed), `refused`
+(onnxruntime does not run the result), `original refused`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from benchmarks.inputs import Entry, make_feeds
+
+# Rounding that a change of order may cause, relative to the largest value of the output.
+TOLERANCE = {"float64": 1e-8, "float32": 2e-4, "float16": 2e-2}
+
+
+class Fault(Exception):
+    """Ends a judgement: a verdict other than `ok`, and what it rests on."""
+
+    def __init__(self, verdict: str, detail: str) -> None:
+        super().__init__(detail)
+        self.verdict, self.detail = verdict, detail
+
+
+def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
+    """Compare on every shape set of `entry`; `max_diff` is the largest absolute difference seen."""
+    try:
+        worst = max(_compare_sessions(original, result, entry, optimized) for optimized in (False, True))
+    except Fault as fault:
+        return {"verdict": fault.verdict, "detail": fault.detail}
+    return {"verdict": "ok", "max_diff": worst}
+
+
+def _compare_sessions(original: Path, result: Path, entry: Entry, optimized: bool) -> float:
+    with _blame("original refused"):
+        before = _session(original, optimized)
+    with _blame("refused"):
+        after = _session(result, optimized)
+    if difference := signature_difference(before, after):
+        raise Fault("signature", difference)
+    worst = 0.0
+    for shape_set in range(len(entry["shape_sets"])):
+        feeds = make_feeds(entry, shape_set)
+        with _blame("original refused"):
+            expected = before.run(None, feeds)
+        with _blame("refused"):
+            got = after.run(None, feeds)
+        for value, a, b in zip(before.get_outputs(), expected, got, strict=True):
+            equal, diff = compare(a, b)
+            worst = max(worst, diff)
+            if not equal:
+                raise Fault("wrong", f"{value.name} by {diff:.3g} on shape set {shape_set}")
+    return worst
+
+
+@contextmanager
+def _blame(verdict: str) -> Iterator[None]:
+    """onnxruntime raises many kinds of errors; here each means that a model does not run."""
+    try:
+        yield
+    except Exception as error:
+        words = str(error).strip().splitlines()
+        raise Fault(verdict, words[0][:300] if words else type(error).__name__) from error
+
+
+def compare(a: Any, b: Any) -> tuple[bool, float]:
+    """Whether two outputs agree, and their largest absolute difference (0 where that has no meaning)."""
+    if isinstance(a, list):
+        if not isinstance(b, list) or len(a) != len(b):
+            return False, 0.0
+        results = [compare(x, y) for x, y in zip(a, b, strict=True)]
+        return all(equal for equal, _ in results), max((diff for _, diff in results), default=0.0)
+    if isinstance(a, dict):
+        if not isinstance(b, dict) or list(a) != list(b):
+            return False, 0.0
+        return compare(np.array(list(a.values())), np.array(list(b.values())))
+    if a is None or b is None:
+        return a is b, 0.0
+    x, y = np.asarray(a), np.asarray(b)
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False, 0.0
+    if x.dtype.kind != "f":
+        return bool(np.array_equal(x, y)), 0.0
+    tolerance = TOLERANCE.get(x.dtype.name, 2e-2)
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    finite = np.isfinite(x)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
+        return False, float("inf")
+    diff = float(np.abs(x - y)[finite].max(initial=0.0))
+    scale = float(np.abs(x[finite]).max(initial=0.0))
+    return diff <= tolerance * max(scale, 1e-3), diff
+
+
+def signature_difference(before: Any, after: Any) -> str | None:
+    """What a caller would notice: names, order, types, a static dim changed, a dynamic input dim frozen."""
+    for side, olds, news in (
+        ("input", before.get_inputs(), after.get_inputs()),
+        ("output", before.get_outputs(), after.get_outputs()),
+    ):
+        if [(v.name, v.type) for v in olds] != [(v.name, v.type) for v in news]:
+            return (
+                f"{side}s were {[v.name for v in olds]}, are {[v.name for v in news]}, or their types changed"
+            )
+        for old, new in zip(olds, news, strict=True):
+            if len(old.shape or []) != len(new.shape or []):
+                return f"{side} {old.name} has another rank"
+            for a, b in zip(old.shape or [], new.shape or [], strict=True):
+                frozen = side == "input" and not isinstance(a, int) and isinstance(b, int)
+                if frozen or (isinstance(a, int) and a != b):
+                    return f"{side} {old.name} was {old.shape}, is {new.shape}"
+    return None
+
+
+def _types(values: Any) -> str:
+    return ", ".join(f"{v.name}: {v.type}" for v in values)
+
+
+def _session(path: Path, optimized: bool) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="judge a tool's result through onnxruntime")
+    parser.add_argument("original", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--entry", type=json.loads, required=True, help="the manifest entry, as JSON")
+    options = parser.parse_args()
+    print(json.dumps(judge(options.original, options.result, options.entry)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Node counts, file sizes and verdicts: graphopt at its defaults against other optimizers.
+
+    python -m benchmarks.nodes                      on the samples
+    python -m benchmarks.nodes DIR                  on a folder of models
+    python -m benchmarks.nodes DIR --only bert      on some of them
+
+Each tool runs in a process of its own; benchmarks/judge.py tells whether its result is right. A peer is
+compared with where its result is right and no larger than 1.5 × the original file. Results of peers that a
+manifest brings along (`peers`) are taken from there; `--measure-peers` runs the installed ones instead.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import common
+from benchmarks.common import GRAPHOPT, Case, Tool
+
+# Above this multiple of the original's size, fewer nodes were bought with folded constants.
+LARGEST = 1.5
+# onnxruntime's extended level fuses operators into its own domain: not a cleaned graph.
+NOT_COMPARED = ("ort_ext",)
+
+
+def measure(case: Case, tool: Tool, scratch: Path) -> dict[str, Any]:
+    """Run one tool on one model."""
+    target = scratch / f"{case.name}.{tool.name}.onnx"
+    outcome = tool.run(case.path, target)
+    result: dict[str, Any] = {"seconds": round(outcome.seconds, 3)}
+    if outcome.status is None:
+        return result | {"verdict": "timeout", "detail": outcome.message}
+    if outcome.status or not target.is_file():
+        return result | {"verdict": f"failed ({outcome.status})", "detail": outcome.message}
+    result |= {"nodes": common.count_nodes(target), "bytes": common.size_on_disk(target)}
+    return result | common.judge(case.path, target, case.entry)
+
+
+def known_peers(entry: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The results of peers that the manifest tells."""
+    return {
+        name: {"verdict": peer["verdict"], "nodes": peer.get("nodes_noconst"), "bytes": peer.get("bytes")}
+        for name, peer in entry.get("peers", {}).items()
+    }
+
+
+def best_peer(model: dict[str, Any]) -> tuple[str, int] | None:
+    """The peer with the fewest nodes among those that are right and not bloated, with its count."""
+    counts = [
+        (result["nodes"], name)
+        for name, result in model["tools"].items()
+        if name not in (GRAPHOPT, *NOT_COMPARED)
+        and result["verdict"] == "ok"
+        and result["bytes"] <= LARGEST * model["bytes"]
+    ]
+    if not counts:
+        return None
+    nodes, name = min(counts)
+    return name, nodes
+
+
+def table(models: list[dict[str, Any]]) -> str:
+    """One line a model, the totals below: over the models where graphopt and some peer are right."""
+    peers = sorted({name for model in models for name in model["tools"]} - {GRAPHOPT, *NOT_COMPARED})
+    rows: list[list[object]] = []
+    total = {"original": 0, "graphopt": 0, "best": 0}
+    compared = 0
+    for model in models:
+        own, best = model["tools"][GRAPHOPT], best_peer(model)
+        cells = [_nodes(model["tools"].get(peer), model["bytes"]) for peer in peers]
+        ratio = "–"
+        if best and own["verdict"] == "ok":
+            ratio = f"{own['nodes'] / best[1]:.2f}" if best[1] else "–"
+            total["original"] += model["nodes"]
+            total["graphopt"] += own["nodes"]
+            total["best"] += best[1]
+            compared += 1
+        sizes = f"{_bytes(model['bytes'])} → {_bytes(own.get('bytes'))}"
+        rows.append([model["model"], model["nodes"], _nodes(own, model["bytes"]), *cells, ratio, sizes])
+    lines = [
+        common.markdown_table(["model", "original", "graphopt", *peers, "to the best peer", "file"], rows),
+        "",
+        f"{sum(m['tools'][GRAPHOPT]['verdict'] == 'ok' for m in models)} of {len(models)} results of graphopt"
+        f" are right. Over the {compared} models where a peer is right too: {total['original']} nodes,"
+        f" graphopt {total['graphopt']}, best peers {total['best']}"
+        + (f", ratio {total['graphopt'] / total['best']:.3f}." if total["best"] else "."),
+    ]
+    return "\n".join(lines)
+
+
+def _nodes(result: dict[str, Any] | None, original_bytes: int) -> str:
+    if result is None:
+        return "–"
+    if result["verdict"] != "ok":
+        return str(result["verdict"])
+    growth = result["bytes"] / original_bytes
+    return f"{result['nodes']} ({growth:.1f} × bytes)" if growth > LARGEST else str(result["nodes"])
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "–"
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def main() -> int:
+    parser = common.arguments(__doc__ or "")
+    parser.add_argument(
+        "--measure-peers", action="store_true", help="also where a manifest tells their results"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="run graphopt alone")
+    options = parser.parse_args()
+
+    peers = [] if options.no_peers else common.peer_tools(options.peer_python)
+    models: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch_name:
+        scratch = Path(scratch_name)
+        for case in common.progress(common.cases(options, scratch)):
+            results = {} if options.measure_peers else known_peers(case.entry)
+            tools = [common.graphopt_tool(), *([] if results else peers)]
+            results |= {tool.name: measure(case, tool, scratch) for tool in tools}
+            models.append(
+                {
+                    "model": case.name,
+                    "nodes": common.count_nodes(case.path),
+                    "bytes": common.size_on_disk(case.path),
+                    "tools": results,
+                }
+            )
+    versions = common.versions(options.peer_python)
+    text = table(models) + "\n\n" + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
+    common.publish(options, "nodes", text, {"versions": versions, "models": models})
+    return int(any(model["tools"][GRAPHOPT]["verdict"] != "ok" for model in models))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
