@@ -1,0 +1,244 @@
+"""Run risky work in a process of its own, with limits on time and memory.
+
+onnxruntime can be made to crash (integer division by zero, some operators on empty tensors),
+to run for ever (Loop) and to allocate without end. A :class:`Child` keeps its process over
+several calls, because starting one and importing onnxruntime costs some 0.3 s; start it early
+and the cost is hidden behind other work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO, Any, TypeVar
+
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+
+T = TypeVar("T")
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from graphopt.runtime.child import serve; serve(*json.loads(sys.argv[2]))"
+)
+
+
+class Child:
+    """A process that runs picklable functions, one call at a time; started again after a crash.
+
+    Args:
+        memory: bytes of private memory that calls may take on top of the process's own, or
+            ``None``; enforced on Linux only.
+        preload: modules that the process imports at once, before the first call.
+    """
+
+    def __init__(self, *, memory: int | None = None, preload: Sequence[str] = ()) -> None:
+        self._memory = memory
+        self._preload = list(preload)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._peak = 0
+        self._start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, with the object that :meth:`new` made."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the process held (resident set), over all calls so far."""
+        return self._peak
+
+    def call(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
+        """``function(*args)``, in the process; the function is found by its module and name.
+
+        Raises:
+            RuntimeFailure: the process crashed.
+            ResourceLimit: it took more than ``timeout`` seconds, or more memory than allowed.
+            Exception: whatever ``function`` raised.
+        """
+        result: T = self._request(("call", function, args), timeout)
+        return result
+
+    def new(self, factory: Callable[..., Any], *args: Any, timeout: float | None = None) -> None:
+        """Make an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
+        self._request(("new", factory, args), timeout)
+
+    def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
+        """Call a method of the object that :meth:`new` made; errors as those of :meth:`call`."""
+        return self._request(("ask", method, args), timeout)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):  # a request was still in its buffer
+                pipe.close()
+        if self._errors is not None:
+            self._errors.close()
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        limits = [self._memory, self._preload]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, json.dumps(sys.path), json.dumps(limits)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+
+    def _request(self, request: tuple[str, Any, tuple[Any, ...]], timeout: float | None) -> Any:
+        data = pickle.dumps(request, protocol=5)
+        if not self.alive:
+            self.close()
+            self._start()
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            process.kill()
+
+        watchdog = threading.Timer(timeout or 0, stop)
+        if timeout is not None:
+            watchdog.start()
+        try:
+            process.stdin.write(data)
+            process.stdin.flush()
+            succeeded, result, peak = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            process.wait()
+            if expired.is_set():
+                raise ResourceLimit(f"onnxruntime ran for more than {timeout:g} s and was stopped") from None
+            raise self._crash(process.returncode) from error
+        finally:
+            watchdog.cancel()
+        self._peak = max(self._peak, peak)
+        if succeeded:
+            return result
+        raise _as_limit(result) if self._memory is not None else result
+
+    def _crash(self, status: int) -> GraphoptError:
+        """What a process that ended by itself died of."""
+        assert self._errors is not None
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        said = lines[-1].strip()[:200] if lines else ""
+        if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
+            return ResourceLimit("onnxruntime took too much memory and was stopped")
+        name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return RuntimeFailure(f"onnxruntime crashed ({name})" + (f": {said}" if said else ""))
+
+
+def run_in_child(
+    function: Callable[..., T], *args: Any, timeout: float | None = 60, memory: int | None = None
+) -> T:
+    """``function(*args)`` in a fresh process; see :meth:`Child.call`."""
+    with Child(memory=memory) as child:
+        return child.call(function, *args, timeout=timeout)
+
+
+def _as_limit(error: BaseException) -> BaseException:
+    """Under a memory limit, a failed allocation is that limit."""
+    text = str(error)
+    if (
+        isinstance(error, MemoryError)
+        or "allocate memory" in text
+        or "bad_alloc" in text
+        or "bad allocation" in text
+    ):
+        return ResourceLimit("onnxruntime needs more memory than it may take")
+    return error
+
+
+def serve(memory: int | None, preload: Sequence[str]) -> None:
+    """The process's own loop: requests on stdin, replies on what was stdout."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print there
+    requests = os.fdopen(os.dup(0), "rb")
+    inbox: list[Any] = []
+    arrived = threading.Semaphore(0)
+
+    def receive() -> None:
+        """Read ahead, so that the parent's end is noticed during a call too."""
+        while True:
+            try:
+                inbox.append(pickle.load(requests))
+            except EOFError:
+                os._exit(0)
+            except Exception as error:  # a request that can't be read is answered with the reason
+                inbox.append(("fail", error, ()))
+            arrived.release()
+
+    for module in preload:
+        __import__(module)
+    threading.Thread(target=receive, daemon=True).start()
+    kept: Any = None
+    limited = memory is None
+    while True:
+        arrived.acquire()
+        kind, target, args = inbox.pop(0)
+        if not limited:
+            _limit_memory(memory or 0)
+            limited = True
+        try:
+            if kind == "fail":
+                raise target
+            function = getattr(kept, target) if kind == "ask" else target
+            result = function(*args)
+            if kind == "new":
+                kept, result = result, None
+            data = pickle.dumps((True, result, _peak_bytes()), protocol=5)
+        except Exception as error:
+            data = _pickled_error(error)
+        replies.write(data)
+        replies.flush()
+
+
+def _pickled_error(error: Exception) -> bytes:
+    try:
+        data = pickle.dumps((False, error, _peak_bytes()), protocol=5)
+        pickle.loads(data)
+    except Exception:  # an error that can't travel is told by its text
+        told = RuntimeFailure(f"{type(error).__name__}: {error}")
+        data = pickle.dumps((False, told, _peak_bytes()), protocol=5)
+    return data
+
+
+def _limit_memory(memory: int) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    with open("/proc/self/status") as file:
+        now = next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:")), 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (now + memory, now + memory))
+
+
+def _peak_bytes() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

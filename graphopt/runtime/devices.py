@@ -1,0 +1,208 @@
+"""Which device runs the models: parsing of ``--device`` and a quiet look at CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphopt.errors import RuntimeFailure, UsageError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+#: ``y = Identity(x)``, float32, opset 17, IR version 8: the least that a provider can be tried on.
+_IDENTITY_MODEL = (
+    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place where onnxruntime runs a model."""
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    index: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return "CPU"
+        return f"CUDA:{self.index}" if self.index else "CUDA"
+
+    def providers(self, *, tf32: bool = False) -> list[Any]:
+        """onnxruntime's providers for this device, in order of preference.
+
+        Args:
+            tf32: let CUDA round float32 products to 10 bits, onnxruntime's own default; off
+                here, because it hides faults when results are compared.
+        """
+        if self.kind == "cpu":
+            return ["CPUExecutionProvider"]
+        options = {"device_id": str(self.index), "use_tf32": str(int(tf32))}
+        return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+
+
+CPU = Device()
+
+
+@dataclass(frozen=True)
+class CudaStatus:
+    """Whether CUDA can be used, and in one sentence why not."""
+
+    available: bool
+    reason: str
+
+
+def parse_device(text: str) -> Device | None:
+    """Read ``auto`` (gives ``None``), ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        UsageError: anything else.
+    """
+    word = text.strip().lower()
+    if word == "auto":
+        return None
+    if word == "cpu":
+        return CPU
+    match = re.fullmatch(r"cuda(?::(\d+))?", word)
+    if match is None:
+        raise UsageError(f"unknown device {text!r}", hint="use auto, cpu, cuda or cuda:N")
+    return Device("cuda", int(match[1] or 0))
+
+
+def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | None]:
+    """The device for ``--device text``, and a one-line note if it is not what was hoped for.
+
+    ``auto`` takes CUDA where it works, else the CPU.
+
+    Raises:
+        UsageError: ``text`` names no device.
+        RuntimeFailure: CUDA was asked for, can't be used, and ``allow_fallback`` is off.
+    """
+    device = parse_device(text)
+    if device == CPU:
+        return CPU, None
+    wanted = device or Device("cuda")
+    status = probe_cuda(wanted.index)
+    if status.available:
+        return wanted, None
+    if device is not None and not allow_fallback:
+        raise RuntimeFailure(
+            f"CUDA can't be used: {status.reason}",
+            hint="--device auto runs on the CPU, and so does --allow-fallback",
+        )
+    return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
+
+
+def probe_cuda(index: int = 0) -> CudaStatus:
+    """Find out whether onnxruntime can run on CUDA device ``index``, printing nothing.
+
+    The cheap and telling checks come first (build, driver, libraries), a session last, because
+    onnxruntime reports failures on stdout and falls back to the CPU in silence.
+    """
+    import onnxruntime
+
+    reason = (
+        _missing_build(onnxruntime)
+        or _unfit_driver(onnxruntime, index)
+        or _missing_libraries(onnxruntime)
+        or _failing_session(onnxruntime, index)
+    )
+    return CudaStatus(reason is None, reason or "CUDA can be used")
+
+
+@contextlib.contextmanager
+def quiet(onnxruntime: ModuleType) -> Iterator[None]:
+    """Silence onnxruntime's default logger and whatever its Python code prints."""
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(2)
+
+
+def _missing_build(onnxruntime: ModuleType) -> str | None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        return None
+    reason = f"this onnxruntime ({onnxruntime.__version__}) is built without CUDA"
+    if all(_is_installed(name) for name in ("onnxruntime", "onnxruntime-gpu")):
+        reason += "; onnxruntime overwrites onnxruntime-gpu: uninstall both, then install onnxruntime-gpu"
+    return reason
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _unfit_driver(onnxruntime: ModuleType, index: int) -> str | None:
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(library)
+    except OSError:
+        return f"no NVIDIA driver ({library} not found)"
+    count, version = ctypes.c_int(), ctypes.c_int()
+    if code := driver.cuInit(0):
+        return f"the NVIDIA driver can't start (cuInit returned {code})"
+    if driver.cuDeviceGetCount(ctypes.byref(count)) or driver.cuDriverGetVersion(ctypes.byref(version)):
+        return "the NVIDIA driver does not answer"
+    if not count.value:
+        return "the NVIDIA driver reports no GPU"
+    if index >= count.value:
+        return f"there is no cuda:{index}, the NVIDIA driver reports {count.value} GPU(s)"
+    needed = _cuda_major(onnxruntime)
+    major, minor = version.value // 1000, version.value % 1000 // 10
+    if major < needed:
+        return f"the driver supports CUDA {major}.{minor}, this onnxruntime needs {needed}"
+    return None
+
+
+def _cuda_major(onnxruntime: ModuleType) -> int:
+    return int(str(getattr(onnxruntime, "cuda_version", "") or "0").split(".")[0])
+
+
+def _missing_libraries(onnxruntime: ModuleType) -> str | None:
+    """onnxruntime's CUDA libraries that can't be loaded; cuDNN is loaded late and left out."""
+    with quiet(onnxruntime):
+        onnxruntime.preload_dlls()
+    if not sys.platform.startswith("linux"):
+        return None
+    major = _cuda_major(onnxruntime)
+    wanted = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    missing = [name for name in wanted if not _loads(name)]
+    if not missing:
+        return None
+    package = f"onnxruntime-gpu[cuda,cudnn]=={onnxruntime.__version__}"
+    return f"missing {', '.join(missing)} (pip install '{package}' brings it)"
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _failing_session(onnxruntime: ModuleType, index: int) -> str | None:
+    with quiet(onnxruntime):
+        try:
+            session = onnxruntime.InferenceSession(
+                _IDENTITY_MODEL, providers=Device("cuda", index).providers(), enable_fallback=0
+            )
+        except Exception as error:  # onnxruntime's errors have no common base
+            return "it does not start: " + str(error).split("CUDA failure")[-1].split(" ; ")[0].strip()
+    if "CUDAExecutionProvider" in session.get_providers():
+        return None
+    return "onnxruntime fell back to the CPU"

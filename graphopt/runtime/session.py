@@ -1,0 +1,115 @@
+"""onnxruntime sessions: create them quietly, run them on any type, tell their errors shortly."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphopt.errors import RuntimeFailure
+from graphopt.runtime.devices import CPU, Device, quiet
+from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
+Optimizations = Literal["off", "default"]
+#: A serialized model, or the path of one; models with external data need the path.
+Source = bytes | str | os.PathLike[str]
+
+#: What onnxruntime's messages carry besides the message: status codes, places in its sources, C++ signatures.
+_NOISE = (
+    (r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", ""),
+    (r"Load model from .+? failed: ?", ""),
+    (r"This is an invalid model\. ", ""),
+    (r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: ", r"\1 '\2': "),
+    (r"\S+\.(?:cc|h|cu|cuh|cpp|hpp):\d+ (?:(?:\S+ ){0,4}?\S*onnxruntime::\S*\(.*?\)(?: const)? )?", ""),
+    (r"(^|': )[^'.]{1,150}? was false\. (?=\S)", r"\1"),
+    (
+        r"ONNX Runtime only .*?Opset (\d+) .*?domain (\S+) is till opset (\d+)",
+        r"opset \1 of \2 is unknown (last: \3)",
+    ),
+)
+_FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
+
+
+def create(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    threads: int | None = None,
+    options: SessionOptions | None = None,
+) -> InferenceSession:
+    """Create a session that logs nothing.
+
+    Args:
+        model: the serialized model, or its path.
+        optimizations: ``default`` is what users get (ORT_ENABLE_ALL), ``off`` runs the nodes as
+            they stand (ORT_DISABLE_ALL).
+        device: where to run. On CUDA an error is raised instead of falling back to the CPU.
+        threads: threads inside one operator; by default onnxruntime's choice, one a core.
+        options: session options to build upon, changed in place.
+
+    Raises:
+        RuntimeFailure: onnxruntime refuses the model or the device.
+    """
+    import onnxruntime
+
+    options = options or onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    default = optimizations == "default"
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if default else level.ORT_DISABLE_ALL
+    options.log_severity_level = _FATAL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    source = model if isinstance(model, bytes) else os.fspath(model)
+    providers = device.providers()
+    try:
+        if device.kind == "cpu":
+            return onnxruntime.InferenceSession(source, options, providers=providers)
+        with quiet(onnxruntime):
+            return onnxruntime.InferenceSession(source, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
+
+
+def run(
+    session: InferenceSession, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+) -> list[Any]:
+    """Run ``session`` and return the results, in the order of ``outputs`` (default: all).
+
+    Tensors are numpy arrays, of ``ml_dtypes`` for the element types that numpy lacks and of
+    dtype object for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
+
+    Raises:
+        RuntimeFailure: onnxruntime stops, or takes or gives no such value.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _FATAL
+    types = {arg.name: arg.type for arg in session.get_inputs()}
+    results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
+    names = [arg.name for arg in results] if outputs is None else list(outputs)
+    try:
+        if all(type_ not in LOW_TYPES for type_ in (*types.values(), *(arg.type for arg in results))):
+            found: list[Any] = session.run(names, dict(feeds), options)
+            return found
+        types |= {arg.name: arg.type for arg in session.get_overridable_initializers()}
+        values = {name: to_ort_value(feed, types.get(name, "")) for name, feed in feeds.items()}
+        return [from_ort_value(value) for value in session.run_with_ort_values(names, values, options)]
+    except RuntimeFailure:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+
+
+def explain(error: BaseException) -> str:
+    """The part of an onnxruntime error that tells what is wrong, in one line."""
+    text = " ".join(str(error).split())
+    for pattern, replacement in _NOISE:
+        text = re.sub(pattern, replacement, text)
+    text = text.strip().rstrip(".") or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,118 @@
+"""Between numpy and onnxruntime for the element types that numpy lacks.
+
+bfloat16, the 8-bit floats and the sub-byte integers live in ``ml_dtypes`` arrays, one element a
+byte or two; onnxruntime wants their bits, sub-byte elements packed, the first in the low bits
+(ONNX IR, "Serializing Tensor Data").
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from graphopt.errors import RuntimeFailure
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+
+class LowType(NamedTuple):
+    """An element type that onnxruntime's numpy interface does not know."""
+
+    code: int  # onnx.TensorProto.DataType
+    name: str  # in ml_dtypes
+    bits: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, self.name))
+
+
+#: By onnxruntime's name of the tensor type.
+LOW_TYPES = {
+    "tensor(bfloat16)": LowType(16, "bfloat16", 16),
+    "tensor(float8e4m3fn)": LowType(17, "float8_e4m3fn", 8),
+    "tensor(float8e4m3fnuz)": LowType(18, "float8_e4m3fnuz", 8),
+    "tensor(float8e5m2)": LowType(19, "float8_e5m2", 8),
+    "tensor(float8e5m2fnuz)": LowType(20, "float8_e5m2fnuz", 8),
+    "tensor(uint4)": LowType(21, "uint4", 4),
+    "tensor(int4)": LowType(22, "int4", 4),
+    "tensor(float4e2m1)": LowType(23, "float4_e2m1fn", 4),
+    "tensor(float8e8m0)": LowType(24, "float8_e8m0fnu", 8),
+    "tensor(uint2)": LowType(25, "uint2", 2),
+    "tensor(int2)": LowType(26, "int2", 2),
+}
+
+
+def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
+    """Put ``array`` into an OrtValue of ``onnx_type``, such as ``tensor(bfloat16)``.
+
+    Raises:
+        RuntimeFailure: it is no tensor, or of strings, which onnxruntime takes only directly.
+    """
+    import onnxruntime
+
+    low = LOW_TYPES.get(onnx_type)
+    if low is None:
+        if not isinstance(array, np.ndarray | np.generic) or array.dtype.kind not in "fiubc":
+            raise RuntimeFailure(f"onnxruntime can't take a {onnx_type} beside types that numpy lacks")
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    array = np.asarray(array)
+    if array.dtype != low.dtype:
+        # numpy's own files keep such elements as bits
+        same_bits = array.dtype.kind in "Vu" and array.dtype.itemsize == low.dtype.itemsize
+        array = array.view(low.dtype) if same_bits else array.astype(low.dtype)
+    value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(array.shape), low.code)
+    data = pack(array, low.bits)
+    if data:
+        ctypes.memmove(value.data_ptr(), data, len(data))
+    return value
+
+
+def from_ort_value(value: OrtValue) -> Any:
+    """The contents of a tensor on the CPU as a numpy array that owns its memory.
+
+    Raises:
+        RuntimeFailure: the value is a sequence or a map.
+    """
+    low = LOW_TYPES.get(value.data_type())
+    if low is None:
+        if not value.is_tensor():
+            raise RuntimeFailure(
+                f"onnxruntime can't give a {value.data_type()} beside types that numpy lacks"
+            )
+        return value.numpy()
+    size = value.tensor_size_in_bytes()
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return unpack(data, low, tuple(value.shape()))
+
+
+def pack(array: np.ndarray[Any, Any], bits: int) -> bytes:
+    """The bits of ``array``, elements of fewer than 8 bits packed."""
+    if bits >= 8:
+        return np.ascontiguousarray(array).tobytes()
+    per_byte = 8 // bits
+    elements = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    padded = np.zeros(-(-elements.size // per_byte) * per_byte, np.uint8)
+    padded[: elements.size] = elements
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8).tobytes()
+
+
+def unpack(data: bytes, low: LowType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Undo :func:`pack`."""
+    if low.bits >= 8:
+        return np.frombuffer(data, low.dtype).reshape(shape).copy()
+    per_byte = 8 // low.bits
+    shifts = np.arange(per_byte, dtype=np.uint8) * low.bits
+    elements = (np.frombuffer(data, np.uint8)[:, None] >> shifts) & ((1 << low.bits) - 1)
+    size = int(np.prod(shape, dtype=np.int64))
+    flat = elements.reshape(-1)[:size].astype(np.uint8)
+    if low.name.startswith("int"):  # ml_dtypes keeps these sign-extended
+        sign = np.uint8(1 << (low.bits - 1))
+        flat = (flat ^ sign) - sign
+    return flat.view(low.dtype).reshape(shape)

@@ -1,0 +1,135 @@
+"""The child process: results, errors, crashes and limits all come back as what they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.runtime.child import Child, run_in_child
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are enforced on Linux")
+
+
+def double(x):
+    return x * 2
+
+
+def refuse(text):
+    raise UsageError(text, hint="try again")
+
+
+class Unpicklable(Exception):
+    def __init__(self, a, b):
+        super().__init__(f"{a} and {b}")
+
+
+def raise_unpicklable():
+    raise Unpicklable(1, 2)
+
+
+def die(number):
+    os.kill(os.getpid(), number)
+
+
+def hang():
+    time.sleep(60)
+
+
+def devour(size):
+    return np.ones(size, np.uint8).nbytes
+
+
+def shout():
+    os.write(1, b"noise on the result channel")
+    print("more noise", flush=True)
+    return "quiet"
+
+
+class Counter:
+    def __init__(self, start):
+        self.value = start
+
+    def add(self, amount):
+        self.value += amount
+        return self.value
+
+
+@pytest.fixture(scope="module")
+def child():
+    with Child() as child:
+        yield child
+
+
+def test_results_travel(child):
+    assert child.call(double, 21) == 42
+    array = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(child.call(double, array), array * 2)
+    assert child.peak_bytes > 2**20
+
+
+def test_errors_travel_with_their_hint(child):
+    with pytest.raises(UsageError, match="no such thing") as caught:
+        child.call(refuse, "no such thing")
+    assert caught.value.hint == "try again"
+    with pytest.raises(RuntimeFailure, match="Unpicklable: 1 and 2"):
+        child.call(raise_unpicklable)
+
+
+def test_noise_on_stdout_does_no_harm(child):
+    assert child.call(shout) == "quiet"
+
+
+def test_an_object_stays_between_calls():
+    with Child() as child:
+        child.new(Counter, 5)
+        assert [child.ask("add", 1), child.ask("add", 10)] == [6, 16]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGFPE", "SIGABRT"])
+def test_a_crash_is_named_and_the_next_call_works(child, name):
+    with pytest.raises(RuntimeFailure, match=name):
+        child.call(die, getattr(signal, name))
+    assert not child.alive
+    assert child.call(double, 1) == 2
+
+
+def test_time_limit(child):
+    with pytest.raises(ResourceLimit, match=r"more than 0\.2 s"):
+        child.call(hang, timeout=0.2)
+    assert child.call(double, 1, timeout=60) == 2
+
+
+@linux_only
+def test_memory_limit():
+    with Child(memory=64 << 20) as child:
+        assert child.call(devour, 1 << 20) == 1 << 20
+        with pytest.raises(ResourceLimit, match="memory"):
+            child.call(devour, 1 << 30)
+        assert child.call(double, 1) == 2
+
+
+@linux_only
+def test_a_process_killed_from_outside_counts_as_a_limit(child):
+    with pytest.raises(ResourceLimit, match="memory"):
+        child.call(die, signal.SIGKILL)
+
+
+def test_one_shot():
+    assert run_in_child(double, 4) == 8
+
+
+def test_closing_ends_the_process():
+    child = Child()
+    pid = child.call(os.getpid)
+    child.close()
+    assert not child.alive
+    if sys.platform != "win32":
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
