@@ -99,7 +99,7 @@ def compare(a: Any, b: Any) -> tuple[bool, float]:
     finite = np.isfinite(x)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
         return False, float("inf")
-    diff = float(np.abs(x - y)[finite].max(initial=0.0))
+    diff = float(np.abs(x[finite] - y[finite]).max(initial=0.0))
     scale = float(np.abs(x[finite]).max(initial=0.0))
     return diff <= tolerance * max(scale, 1e-3), diff
 

@@ -26,12 +26,12 @@ class Sample:
     """A model and its inputs.
 
     `inputs` names for each input its dtype and how its values are drawn; each of `shape_sets` gives every
-    input a shape. `benchmarks/inputs.py` makes arrays of them.
+    input a shape, and values of its own where that matters. `benchmarks/inputs.py` makes arrays of them.
     """
 
     build: Callable[..., onnx.ModelProto]
     inputs: dict[str, Recipe]
-    shape_sets: list[dict[str, list[int]]]
+    shape_sets: list[dict[str, Any]]
 
     @property
     def about(self) -> str:
@@ -65,7 +65,10 @@ SAMPLES: dict[str, Sample] = {
     "control_flow": Sample(
         control_flow,
         {"x": _draw("float32", "normal"), "n": _draw("int64", "randint", low=0, high=6)},
-        [{"x": [b, 8], "n": []} for b in (1, 5, 2)],
+        [
+            {"x": [b, 8], "n": {"shape": [], "gen": {"kind": "const", "value": n}}}
+            for b, n in [(1, 3), (5, 1), (2, 0)]
+        ],
     ),
     "quantized": Sample(
         quantized, {"image": _draw("float32", "normal")}, [{"image": [b, 3, 16, 16]} for b in (1, 3)]
