@@ -1,0 +1,1 @@
+"""graphopt: an optimizing compiler driver for ONNX models."""

@@ -1,0 +1,198 @@
+"""What a pass is handed besides the model.
+
+Nothing in graphopt is ambient: options, analyses, the runtime and the observers all come in
+the :class:`Context`, whose services are put in from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.numerics import Numerics
+
+if TYPE_CHECKING:
+    from graphopt.runtime.evaluate import Evaluator
+    from graphopt.runtime.target import Target
+
+T = TypeVar("T")
+Dim = Any  # graphopt.analysis.dims.Dim: an int, or an expression over symbols
+
+
+class Facts(Protocol):
+    """What is known of values without running the model (``graphopt.analysis.shapes.ShapeFacts``)."""
+
+    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
+    def rank(self, value: ir.Value) -> int | None: ...
+    def dtype(self, value: ir.Value) -> ir.DataType | None: ...
+    def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
+    def dim_equal(self, a: Dim, b: Dim) -> bool: ...
+    def shape_equal(self, x: ir.Value, y: ir.Value) -> bool: ...
+    def nbytes(self, value: ir.Value) -> Dim | None: ...
+    def infer_all(self) -> None: ...
+    def replaced(self, old: ir.Value, new: ir.Value) -> None: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """What passes may do, whatever pipeline they are part of.
+
+    Attributes:
+        numerics: rewrites beyond this class are refused.
+        fold_limit: bytes that a folded constant may take without being justified by what it
+            replaces.
+        vendor_ops: operators of vendor domains (``com.microsoft``) may be introduced.
+        annotate: inferred shapes are written into the model.
+        skip: names of passes and rules that do not run.
+        only: if given, the only rules that run.
+    """
+
+    numerics: Numerics = Numerics.REASSOCIATES
+    fold_limit: int = 64 * 1024
+    vendor_ops: bool = False
+    annotate: bool = False
+    skip: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """One change that a pass is about to make.
+
+    Attributes:
+        index: its number in the whole run, from 1.
+        owner: the rule or pass that wants it.
+        node: name of the node that is rewritten.
+    """
+
+    index: int
+    owner: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rule left a place alone that its pattern matches."""
+
+    rule: str
+    node: str
+    reason: str
+    value: str | None = None
+
+
+class Observer(Protocol):
+    """Watches a run without taking part in it."""
+
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None: ...
+    def refused(self, refusal: Refusal) -> None: ...
+    def said(self, owner: str, message: Callable[[], str]) -> None: ...
+
+
+@dataclass
+class Context:
+    """The services of one run over one model.
+
+    Attributes:
+        model: what is being optimized.
+        edit: the only way to change it.
+        facts: shapes, dtypes and small integer contents.
+        target: the device and runtime that the result is for.
+        evaluator: computes constants with the runtime's own kernels.
+        options: limits that hold for every pass.
+        gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
+        observers: told of rewrites, refusals and remarks.
+    """
+
+    model: ir.Model
+    edit: ir.Editor
+    facts: Facts
+    target: Target
+    evaluator: Evaluator
+    options: Options = field(default_factory=Options)
+    gate: Callable[[Action], bool] | None = None
+    observers: list[Observer] = field(default_factory=list)
+    actions: int = 0
+    attempts: int = 0
+    _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
+
+    # Facts, in short forms for passes and rules ---------------------------------------------
+
+    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        """The dims of ``value``: ints, or expressions over symbols; ``None`` if the rank is unknown."""
+        return self.facts.shape(value)
+
+    def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The dims of ``value`` if every one is a known int."""
+        return _all_ints(self.facts.shape(value))
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The number of dims of ``value``."""
+        return self.facts.rank(value)
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of ``value``; ``None`` if unknown, or not a tensor."""
+        return self.facts.dtype(value)
+
+    def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        """The contents of a small integer tensor of rank 0 or 1, perhaps symbolic."""
+        return self.facts.known_ints(value)
+
+    def static_ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """The contents of a small integer tensor if every one is a known int."""
+        return None if value is None else _all_ints(self.facts.known_ints(value))
+
+    def constant(self, value: ir.Value | None) -> np.ndarray | None:
+        """The contents of constant ``value``, whatever its size; ``None`` if it is not constant."""
+        tensor = ir.constant_of(value)
+        return None if tensor is None else tensor.numpy()
+
+    def version(self, node: ir.Node) -> int:
+        """The opset version of ``node``'s domain where it stands."""
+        return self.edit.scopes.version(node)
+
+    def get(self, analysis: type[Any], graph: ir.Graph) -> Any:
+        """The result of ``analysis`` for ``graph``, computed again only after an edit."""
+        key = (analysis, graph)
+        epoch, result = self._analyses.get(key, (-1, None))
+        if epoch != self.edit.epoch:
+            result = analysis().compute(graph, self)
+            self._analyses[key] = (self.edit.epoch, result)
+        return result
+
+    # Changes ------------------------------------------------------------------------------
+
+    def permit(self, owner: str, node: ir.Node) -> Action | None:
+        """Ask to change ``node`` on behalf of rule or pass ``owner``; ``None`` means: leave it.
+
+        Every change goes through here, so that bisecting can name the one at fault.
+        """
+        action = Action(self.actions + 1, owner, ir.label(node))
+        if self.gate is not None and not self.gate(action):
+            return None
+        self.actions += 1
+        return action
+
+    def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Tell observers that ``action`` was carried out."""
+        for observer in self.observers:
+            observer.rewrote(action, root, made)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Tell observers why a place was left alone."""
+        for observer in self.observers:
+            observer.refused(refusal)
+
+    def say(self, owner: str, message: Callable[[], str]) -> None:
+        """Offer a remark to observers; the text is made only if somebody listens."""
+        for observer in self.observers:
+            observer.said(owner, message)
+
+
+def _all_ints(dims: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
+    if dims is None or not all(isinstance(dim, int) for dim in dims):
+        return None
+    return dims

@@ -1,0 +1,37 @@
+"""The intermediate representation: onnx-ir's classes, and what graphopt adds to them.
+
+``from graphopt import ir`` is how the rest of the code sees it. Only this package touches
+onnx-ir's internals, and only :class:`Editor` changes a model.
+"""
+
+from graphopt.ir.carrier import Carried
+from graphopt.ir.constants import constant_of, is_overridable, scalar_of
+from graphopt.ir.edit import Editor, make_attributes
+from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.order import is_sorted, sort_model
+from graphopt.ir.provenance import label, made_by, origins
+from graphopt.ir.weights import hash_of, storage_of
+from graphopt.ir.scopes import Scopes, bodies, graphs_of, walk_nodes, with_bodies
+
+Attr = onnx_ir.Attr
+AttributeType = onnx_ir.AttributeType
+DataType = onnx_ir.DataType
+ExternalTensor = onnx_ir.ExternalTensor
+Function = onnx_ir.Function
+Graph = onnx_ir.Graph
+Model = onnx_ir.Model
+Node = onnx_ir.Node
+OptionalType = onnx_ir.OptionalType
+RefAttr = onnx_ir.RefAttr
+SequenceType = onnx_ir.SequenceType
+Shape = onnx_ir.Shape
+SparseTensorType = onnx_ir.SparseTensorType
+StringTensor = onnx_ir.StringTensor
+SymbolicDim = onnx_ir.SymbolicDim
+Tensor = onnx_ir.Tensor
+TensorProtocol = onnx_ir.TensorProtocol
+TensorType = onnx_ir.TensorType
+TypeProtocol = onnx_ir.TypeProtocol
+Value = onnx_ir.Value
+tensor = onnx_ir.tensor

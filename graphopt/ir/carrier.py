@@ -1,0 +1,253 @@
+"""Carry through onnx-ir what it refuses or drops.
+
+onnx-ir has no map types, no sparse tensors and no training info, decodes every string
+attribute as UTF-8, and writes a ``value_info`` for each initializer. Before a proto is handed
+to onnx-ir, :func:`stow` packs such parts into forms that onnx-ir passes on untouched (metadata
+properties of values and nodes, byte strings as attributes); :func:`unpack` puts them back into
+the proto that onnx-ir writes, and strips everything else in graphopt's private namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+
+from graphopt.ir.constants import UPDATED_OUTSIDE
+from graphopt.ir.onnxir import onnx_ir
+
+#: Metadata keys with this prefix are graphopt's own and never reach a saved file.
+NAMESPACE = "graphopt."
+_TYPE = NAMESPACE + "type"
+_DECLARED = NAMESPACE + "declared"
+_SPARSE_INITIALIZER = NAMESPACE + "sparse_initializer"
+_TRAINING_INFO = NAMESPACE + "training_info"
+
+#: Attributes that onnx-ir can't hold travel as byte strings behind this prefix, which is not valid UTF-8.
+_PACKED = b"\xff\x00graphopt\x00"
+
+_Attribute = onnx.AttributeProto
+_KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
+
+
+class Carried:
+    """Tells carried attributes from ordinary ones."""
+
+    @staticmethod
+    def attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
+        """The original of an attribute that travels packed, or ``None`` for an ordinary one."""
+        value = attribute.value
+        if isinstance(value, bytes) and value.startswith(_PACKED):
+            return onnx.AttributeProto.FromString(value[len(_PACKED) :])
+        return None
+
+    @staticmethod
+    def type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+        """The type of ``value`` if it is one that onnx-ir can't hold, such as a map."""
+        packed = value.metadata_props.get(_TYPE)
+        return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
+
+
+def stow(proto: onnx.ModelProto) -> list[bytes]:
+    """Pack what onnx-ir can't hold, in place; returns the serialized training info."""
+    training = [info.SerializeToString() for info in proto.training_info]
+    del proto.training_info[:]
+    _stow_graph(proto.graph)
+    for function in proto.functions:
+        _stow_infos(function.value_info, frozenset())
+        _stow_nodes(function.node)
+        for attribute in function.attribute_proto:
+            _stow_attribute(attribute)
+    return training
+
+
+def attach_training_info(model: onnx_ir.Model, training: list[bytes]) -> None:
+    """Keep training info beside ``model``; the initializers that it updates are not constant."""
+    if not training:
+        return
+    model.meta[_TRAINING_INFO] = training
+    updated = []
+    for data in training:
+        info = onnx.TrainingInfoProto.FromString(data)
+        updated += [binding.key for binding in (*info.initialization_binding, *info.update_binding)]
+    model.graph.meta[UPDATED_OUTSIDE] = frozenset(updated)
+
+
+def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
+    """Undo :func:`stow` in the proto that onnx-ir wrote, in place."""
+    for data in model.meta.get(_TRAINING_INFO, ()):
+        proto.training_info.add().ParseFromString(data)
+    _strip(proto.metadata_props)
+    _unpack_graph(proto.graph)
+    for function in proto.functions:
+        _strip(function.metadata_props)
+        _unpack_infos(function.value_info)
+        _unpack_nodes(function.node)
+        for attribute in function.attribute_proto:
+            _unpack_attribute(attribute)
+
+
+def _stow_graph(graph: onnx.GraphProto) -> None:
+    names = frozenset(tensor.name for tensor in graph.initializer)
+    _stow_infos(graph.input, frozenset())
+    _stow_infos(graph.output, frozenset())
+    _stow_infos(graph.value_info, names)
+    _stow_nodes(graph.node)
+    if graph.sparse_initializer:
+        _stow_sparse_initializers(graph)
+
+
+def _stow_sparse_initializers(graph: onnx.GraphProto) -> None:
+    """A sparse initializer travels as a Constant node at the head of its graph."""
+    constants = []
+    for sparse in graph.sparse_initializer:
+        node = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
+        node.attribute.add(name="sparse_value", type=_Attribute.SPARSE_TENSOR).sparse_tensor.CopyFrom(sparse)
+        node.metadata_props.add(key=_SPARSE_INITIALIZER, value="1")
+        _stow_attribute(node.attribute[0])
+        constants.append(node)
+    rest = list(graph.node)
+    del graph.node[:], graph.sparse_initializer[:]
+    graph.node.extend([*constants, *rest])
+
+
+def _stow_infos(infos: Iterable[onnx.ValueInfoProto], initializers: frozenset[str]) -> None:
+    for info in infos:
+        if info.name in initializers:
+            info.metadata_props.add(key=_DECLARED, value="1")
+        if info.HasField("type") and not _is_held(info.type):
+            packed = base64.b64encode(info.type.SerializeToString()).decode()
+            info.metadata_props.add(key=_TYPE, value=packed)
+            info.ClearField("type")
+
+
+def _is_held(type_: onnx.TypeProto) -> bool:
+    """Whether onnx-ir can represent ``type_`` exactly."""
+    while True:
+        match type_.WhichOneof("value"):
+            case "tensor_type":
+                return type_.tensor_type.elem_type in _KNOWN_TYPES
+            case "sparse_tensor_type":
+                return type_.sparse_tensor_type.elem_type in _KNOWN_TYPES
+            case "sequence_type" | "optional_type" as kind:
+                inner = getattr(type_, kind)
+                if not inner.HasField("elem_type"):
+                    return False
+                type_ = inner.elem_type
+            case _:
+                return False
+
+
+def _stow_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attribute in node.attribute:
+            _stow_attribute(attribute)
+
+
+def _stow_attribute(attribute: onnx.AttributeProto) -> None:
+    if attribute.ref_attr_name:
+        return
+    match attribute.type:
+        case _Attribute.GRAPH:
+            _stow_graph(attribute.g)
+            return
+        case _Attribute.GRAPHS:
+            for graph in attribute.graphs:
+                _stow_graph(graph)
+            return
+        case _Attribute.SPARSE_TENSOR | _Attribute.SPARSE_TENSORS:
+            pass
+        case _Attribute.TYPE_PROTO:
+            if _is_held(attribute.tp):
+                return
+        case _Attribute.TYPE_PROTOS:
+            if all(_is_held(type_) for type_ in attribute.type_protos):
+                return
+        case _Attribute.STRINGS:
+            if all(map(_is_utf8, attribute.strings)):
+                return
+        case _:
+            return
+    name, packed = attribute.name, _PACKED + attribute.SerializeToString()
+    attribute.Clear()
+    attribute.name, attribute.type, attribute.s = name, _Attribute.STRING, packed
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unpack_graph(graph: onnx.GraphProto) -> None:
+    _strip(graph.metadata_props)
+    _unpack_infos(graph.input)
+    _unpack_infos(graph.output)
+    _drop_infos_of_initializers(graph)
+    _unpack_infos(graph.value_info)
+    for node in _unpack_nodes(graph.node):
+        graph.sparse_initializer.add().CopyFrom(node.attribute[0].sparse_tensor)
+        graph.sparse_initializer[-1].values.name = node.output[0]
+        graph.node.remove(node)
+
+
+def _is_sparse_initializer(node: onnx.NodeProto) -> bool:
+    return any(entry.key == _SPARSE_INITIALIZER for entry in node.metadata_props)
+
+
+def _drop_infos_of_initializers(graph: onnx.GraphProto) -> None:
+    names = frozenset(tensor.name for tensor in graph.initializer)
+    kept = [
+        info
+        for info in graph.value_info
+        if info.name not in names or any(entry.key == _DECLARED for entry in info.metadata_props)
+    ]
+    if len(kept) != len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+
+
+def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
+    for info in infos:
+        if not info.metadata_props:
+            continue
+        for entry in info.metadata_props:
+            if entry.key == _TYPE:
+                info.type.ParseFromString(base64.b64decode(entry.value))
+        _strip(info.metadata_props)
+
+
+def _unpack_nodes(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Unpack the attributes of ``nodes``; returns those that stand for sparse initializers."""
+    sparse = []
+    for node in nodes:
+        for attribute in node.attribute:
+            _unpack_attribute(attribute)
+        if node.metadata_props:
+            if _is_sparse_initializer(node):
+                sparse.append(node)
+            _strip(node.metadata_props)
+    return sparse
+
+
+def _unpack_attribute(attribute: onnx.AttributeProto) -> None:
+    if attribute.type == _Attribute.GRAPH:
+        _unpack_graph(attribute.g)
+    elif attribute.type == _Attribute.GRAPHS:
+        for graph in attribute.graphs:
+            _unpack_graph(graph)
+    elif attribute.type == _Attribute.STRING and attribute.s.startswith(_PACKED):
+        packed = attribute.s[len(_PACKED) :]
+        attribute.Clear()
+        attribute.ParseFromString(packed)
+
+
+def _strip(entries: Any) -> None:
+    """Remove graphopt's own entries from a repeated field of metadata properties."""
+    private = [entry for entry in entries if entry.key.startswith(NAMESPACE)]
+    for entry in private:
+        entries.remove(entry)

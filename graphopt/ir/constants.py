@@ -1,0 +1,84 @@
+"""What is constant in a model, and its contents."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.ir.onnxir import onnx_ir
+
+#: Key in ``graph.meta`` of the main graph: the model's IR version (set by the Editor and the loader).
+IR_VERSION = "graphopt.ir_version"
+#: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
+UPDATED_OUTSIDE = "graphopt.updated_outside"
+
+
+def is_overridable(value: onnx_ir.Value) -> bool:
+    """Whether a caller may feed another value for this initializer.
+
+    From IR version 4 on an initializer that is also a graph input is only a default. Before,
+    all initializers had to be listed as inputs, and are constants (ONNX IR, section Graphs).
+    """
+    graph = value.graph
+    if graph is None:
+        return value.is_graph_input()
+    if value.name in graph.meta.get(UPDATED_OUTSIDE, ()):
+        return True
+    return value.is_graph_input() and graph.meta.get(IR_VERSION, 4) >= 4
+
+
+def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
+    """The tensor that ``value`` always holds, or ``None``.
+
+    Initializers and outputs of Constant nodes are constants; overridable initializers,
+    Constant nodes that refer to a function's attribute, and sparse ones are not.
+    """
+    if value is None:
+        return None
+    if value.is_initializer():
+        return None if is_overridable(value) else value.const_value
+    node = value.producer()
+    if node is None or node.op_type != "Constant" or node.domain != "":
+        return None
+    if value.const_value is None:
+        value.const_value = _tensor_of_constant_node(node)
+    return value.const_value
+
+
+def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
+    if len(node.attributes) != 1:
+        return None
+    name, attribute = next(iter(node.attributes.items()))
+    if attribute.is_ref():
+        return None
+    value = attribute.value
+    match name:
+        case "value":
+            return value if attribute.type == onnx_ir.AttributeType.TENSOR else None
+        case "value_int":
+            return onnx_ir.tensor(np.array(value, np.int64))
+        case "value_ints":
+            return onnx_ir.tensor(np.array(value, np.int64))
+        case "value_float":
+            return onnx_ir.tensor(np.array(value, np.float32))
+        case "value_floats":
+            return onnx_ir.tensor(np.array(value, np.float32))
+        case "value_string":
+            text = value.encode() if isinstance(value, str) else value
+            return onnx_ir.StringTensor([text], shape=onnx_ir.Shape([]))
+        case "value_strings":
+            texts = [text.encode() if isinstance(text, str) else text for text in value]
+            return onnx_ir.StringTensor(texts, shape=onnx_ir.Shape([len(texts)]))
+    return None
+
+
+def scalar_of(value: onnx_ir.Value | None) -> int | float | bool | None:
+    """The one number that constant ``value`` holds, whatever its rank; ``None`` otherwise."""
+    tensor = constant_of(value)
+    if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
+        return None
+    number = tensor.numpy().reshape(())[()]
+    if tensor.dtype == onnx_ir.DataType.BOOL:
+        return bool(number)
+    if tensor.dtype.is_floating_point():
+        return float(number)
+    return int(number) if tensor.dtype.is_integer() else None

@@ -1,0 +1,320 @@
+"""The Editor: the one door through which a model is changed.
+
+It keeps names unique and the interface whole, counts what was done, moves provenance along,
+and tells listeners, so that analyses can stay up to date.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.ir import provenance
+from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import Scopes, graphs_of
+
+
+class Listener(Protocol):
+    """What an observer of edits may react to."""
+
+    def replaced(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
+        """Every reader of ``old`` now reads ``new``, which is equal to it by contract."""
+
+
+class Editor:
+    """Changes ``model`` and nothing else does.
+
+    Attributes:
+        epoch: grows with every change; a cache made at another epoch is stale.
+        counts: how many changes of each kind were made.
+    """
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.model = model
+        self.scopes = Scopes(model)
+        self.epoch = 0
+        self.counts: Counter[str] = Counter()
+        self.listeners: list[Listener] = []
+        model.graph.meta[IR_VERSION] = model.ir_version
+        self._value_names: set[str] = set()
+        self._node_names: set[str] = set()
+        self._suffixes: Counter[str] = Counter()
+        self._take_names()
+
+    def _take_names(self) -> None:
+        for graph in graphs_of(self.model):
+            self._value_names.update(value.name for value in graph.inputs if value.name)
+            self._value_names.update(graph.initializers)
+            for node in graph:
+                if node.name:
+                    self._node_names.add(node.name)
+                self._value_names.update(output.name for output in node.outputs if output.name)
+
+    def _changed(self, kind: str) -> None:
+        self.epoch += 1
+        self.counts[kind] += 1
+
+    # Names -------------------------------------------------------------------------------
+
+    def fresh_name(self, hint: str) -> str:
+        """A value name that nothing in the model has: ``hint``, or ``hint_1`` and so on."""
+        return self._fresh(hint, self._value_names)
+
+    def fresh_node_name(self, hint: str) -> str:
+        """A node name that no node of the model has."""
+        return self._fresh(hint, self._node_names)
+
+    def _fresh(self, hint: str, taken: set[str]) -> str:
+        name = hint
+        while name in taken:
+            self._suffixes[hint] += 1
+            name = f"{hint}_{self._suffixes[hint]}"
+        taken.add(name)
+        return name
+
+    # Nodes -------------------------------------------------------------------------------
+
+    def make_node(
+        self,
+        op_type: str,
+        inputs: Sequence[onnx_ir.Value | None],
+        attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr] = (),
+        *,
+        domain: str = "",
+        overload: str = "",
+        outputs: int = 1,
+        name: str,
+    ) -> onnx_ir.Node:
+        """A node that stands in no graph yet; :meth:`insert_before` or :meth:`append` puts it there.
+
+        Args:
+            attributes: plain Python values by name (``None`` leaves one out), or ready attributes.
+            name: hint for the node's name; outputs are named after it.
+        """
+        node_name = self.fresh_node_name(name)
+        values = [onnx_ir.Value(name=self.fresh_name(f"{node_name}_output_{i}")) for i in range(outputs)]
+        return onnx_ir.Node(
+            domain, op_type, inputs, make_attributes(attributes), overload=overload, outputs=values, name=node_name
+        )
+
+    def discard(self, node: onnx_ir.Node) -> None:
+        """Forget a node made by :meth:`make_node` that was never inserted."""
+        self._detach(node)
+        self._node_names.discard(node.name or "")
+        for output in node.outputs:
+            self._value_names.discard(output.name or "")
+
+    def insert_before(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
+        """Put ``nodes``, in order, right before ``place``."""
+        graph = _graph_of(place)
+        graph.insert_before(place, nodes)
+        self._changed("insert")
+
+    def append(self, graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
+        """Put ``node`` at the end of ``graph``."""
+        graph.append(node)
+        self._changed("insert")
+
+    def remove(self, node: onnx_ir.Node) -> None:
+        """Take ``node`` out of its graph. Nothing may read its outputs any more."""
+        graph = _graph_of(node)
+        graph.remove(node, safe=True)
+        for output in node.outputs:
+            self._value_names.discard(output.name or "")
+        self._node_names.discard(node.name or "")
+        self._changed("remove")
+
+    def _detach(self, node: onnx_ir.Node) -> None:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+
+    def set_input(self, node: onnx_ir.Node, index: int, value: onnx_ir.Value | None) -> None:
+        """Let input ``index`` of ``node`` read ``value``."""
+        if index >= len(node.inputs):
+            node.resize_inputs(index + 1)
+        node.replace_input_with(index, value)
+        self._changed("input")
+
+    def trim_inputs(self, node: onnx_ir.Node, size: int) -> None:
+        """Drop the inputs of ``node`` from ``size`` on."""
+        node.resize_inputs(size)
+        self._changed("input")
+
+    def set_attribute(self, node: onnx_ir.Node, name: str, value: Any) -> None:
+        """Set attribute ``name`` of ``node`` to a plain Python value; ``None`` removes it."""
+        if value is None:
+            node.attributes.pop(name, None)
+        else:
+            node.attributes.add(make_attributes({name: value})[0])
+        self._changed("attribute")
+
+    # Values ------------------------------------------------------------------------------
+
+    def can_stand_for(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
+        """Whether ``new`` can replace ``old`` without an Identity that keeps an interface name."""
+        return not old.is_graph_output() or self._can_be_output(old, new)
+
+    @staticmethod
+    def _can_be_output(old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
+        producer, own = new.producer(), old.producer()
+        return (
+            producer is not None
+            and own is not None
+            and not new.is_graph_output()
+            and (producer.graph is own.graph or producer.graph is None)
+        )
+
+    def replace(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
+        """Let every reader of ``old``, in bodies too, read ``new``.
+
+        Where ``old`` is an output of its graph, the output keeps its name and declared type:
+        ``new`` takes them over, or an Identity bears them when ``new`` can't (it is an input,
+        an initializer, an output already, or of an outer graph).
+        """
+        if old is new:
+            return
+        for node, index in list(old.uses()):
+            node.replace_input_with(index, new)
+        if old.is_graph_output():
+            self._replace_output(old, new)
+        self._changed("replace")
+        for listener in self.listeners:
+            listener.replaced(old, new)
+
+    def _replace_output(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
+        producer = old.producer()
+        graph = producer.graph if producer is not None else old.graph
+        assert graph is not None
+        if self._can_be_output(old, new):
+            self.take_over(new, old)
+        else:
+            identity = self.make_node("Identity", [new], name=f"{old.name}_identity")
+            graph.append(identity)
+            new = identity.outputs[0]
+            self.take_over(new, old)
+        for index, output in enumerate(graph.outputs):
+            if output is old:
+                graph.outputs[index] = new
+
+    def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
+        """Give ``new`` the name and declarations of ``old``, which gets a fresh name."""
+        name = old.name
+        assert name is not None
+        self._value_names.discard(new.name or "")
+        old.name = self.fresh_name(f"{name}_replaced")
+        new.name = name
+        new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
+        if old.metadata_props:
+            new.metadata_props.update(old.metadata_props)
+
+    def rename(self, value: onnx_ir.Value, hint: str) -> None:
+        """Give ``value`` a free name like ``hint``."""
+        self._value_names.discard(value.name or "")
+        value.name = self.fresh_name(hint)
+        self._changed("rename")
+
+    # Constants ---------------------------------------------------------------------------
+
+    def constant(
+        self, graph: onnx_ir.Graph, data: np.ndarray | onnx_ir.TensorProtocol, name: str
+    ) -> onnx_ir.Value:
+        """A constant of ``graph`` with the given contents.
+
+        It is an initializer; in functions, which have none, and below IR version 4, where
+        initializers are inputs, a Constant node at the head of the graph.
+        """
+        tensor = onnx_ir.tensor(data)
+        as_node = self.model.ir_version < 4 or self.scopes.function(graph) is not None
+        if as_node:
+            node = self.make_node("Constant", [], {"value": tensor}, name=name)
+            self.rename(node.outputs[0], name)
+            first = next(iter(graph), None)
+            if first is None:
+                graph.append(node)
+            else:
+                graph.insert_before(first, node)
+            value = node.outputs[0]
+            value.type, value.shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
+            value.const_value = tensor
+            self._changed("constant")
+            return value
+        value = onnx_ir.Value(
+            name=self.fresh_name(name),
+            type=onnx_ir.TensorType(tensor.dtype),
+            shape=onnx_ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
+        )
+        graph.register_initializer(value)
+        self._changed("constant")
+        return value
+
+    def remove_initializer(self, value: onnx_ir.Value) -> None:
+        """Drop an initializer that nothing reads; below IR version 4, its input too."""
+        graph = value.graph
+        assert graph is not None and value.name is not None
+        del graph.initializers[value.name]
+        if value.is_graph_input():
+            graph.inputs.remove(value)
+        self._value_names.discard(value.name)
+        self._changed("constant")
+
+    # Functions ---------------------------------------------------------------------------
+
+    def remove_function(self, function: onnx_ir.Function) -> None:
+        """Drop a function that nothing calls."""
+        del self.model.functions[function.identifier()]
+        self._changed("function")
+
+    def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
+        """Record that ``nodes`` were made out of ``sources`` by the rule or pass ``by``."""
+        provenance.derive(nodes, sources, by)
+
+
+def make_attributes(attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr]) -> list[onnx_ir.Attr]:
+    """Attributes from plain Python values; ``None`` leaves one out."""
+    if not isinstance(attributes, Mapping):
+        return list(attributes)
+    return [_attribute(name, value) for name, value in attributes.items() if value is not None]
+
+
+def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+    match value:
+        case onnx_ir.Attr():
+            return value if value.name == name else _renamed(value, name)
+        case bool() | int() | np.integer():
+            return onnx_ir.AttrInt64(name, int(value))
+        case float() | np.floating():
+            return onnx_ir.AttrFloat32(name, float(value))
+        case str():
+            return onnx_ir.AttrString(name, value)
+        case onnx_ir.DataType():
+            return onnx_ir.AttrInt64(name, int(value))
+        case onnx_ir.Graph():
+            return onnx_ir.AttrGraph(name, value)
+        case onnx_ir.TensorProtocol():
+            return onnx_ir.AttrTensor(name, value)
+        case np.ndarray():
+            return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
+        case list() | tuple() if all(isinstance(item, (int, np.integer)) for item in value):
+            return onnx_ir.AttrInt64s(name, [int(item) for item in value])
+        case list() | tuple() if all(isinstance(item, (float, int)) for item in value):
+            return onnx_ir.AttrFloat32s(name, [float(item) for item in value])
+        case list() | tuple() if all(isinstance(item, str) for item in value):
+            return onnx_ir.AttrStrings(name, list(value))
+    raise TypeError(f"no attribute can hold {value!r}")
+
+
+def _renamed(attribute: onnx_ir.Attr, name: str) -> onnx_ir.Attr:
+    if attribute.is_ref():
+        assert attribute.ref_attr_name is not None
+        return onnx_ir.RefAttr(name, attribute.ref_attr_name, attribute.type)
+    return onnx_ir.Attr(name, attribute.type, attribute.value)
+
+
+def _graph_of(node: onnx_ir.Node) -> onnx_ir.Graph:
+    assert node.graph is not None, f"node {node.name!r} stands in no graph"
+    return node.graph

@@ -1,0 +1,106 @@
+"""Graphs, bodies and functions of a model, and how they nest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphopt.ir.onnxir import onnx_ir
+
+_GRAPH = onnx_ir.AttributeType.GRAPH
+_GRAPHS = onnx_ir.AttributeType.GRAPHS
+
+
+def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
+    """The graphs that ``node`` holds as attributes (branches of If, bodies of Loop and Scan)."""
+    found: list[onnx_ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == _GRAPH:
+            found.append(attribute.value)
+        elif attribute.type == _GRAPHS:
+            found.extend(attribute.value)
+    return found
+
+
+def with_bodies(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Graph]:
+    """``graph`` and every body nested in it, outer before inner, in the order of their nodes."""
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        yield current
+        nested = [body for node in current for body in bodies(node)]
+        stack.extend(reversed(nested))
+
+
+def graphs_of(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
+    """Every graph of ``model``: the main one, its bodies, then each function with its bodies."""
+    yield from with_bodies(model.graph)
+    for function in model.functions.values():
+        yield from with_bodies(function.graph)
+
+
+def walk_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
+    """Every node of ``graph`` and of the bodies nested in it."""
+    for nested in with_bodies(graph):
+        yield from nested
+
+
+class Scopes:
+    """Which node holds a body, and which function (or the main graph) a graph belongs to.
+
+    onnx-ir keeps no link from a body to its node. The links are found by one walk, repeated
+    when a graph turns up that the last walk did not meet.
+    """
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self._model = model
+        self._holder: dict[onnx_ir.Graph, onnx_ir.Node | None] = {}
+        self._root: dict[onnx_ir.Graph, onnx_ir.Graph | onnx_ir.Function] = {}
+        self._walk()
+
+    def _walk(self) -> None:
+        self._holder.clear()
+        self._root.clear()
+        model = self._model
+        roots: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
+        for root in roots:
+            top = root.graph if isinstance(root, onnx_ir.Function) else root
+            self._holder[top] = None
+            for graph in with_bodies(top):
+                self._root[graph] = root
+                for node in graph:
+                    if node.attributes:
+                        for body in bodies(node):
+                            self._holder[body] = node
+
+    def _known(self, graph: onnx_ir.Graph) -> None:
+        if graph not in self._root:
+            self._walk()
+
+    def holder(self, graph: onnx_ir.Graph) -> onnx_ir.Node | None:
+        """The node whose body ``graph`` is; ``None`` for the main graph and function bodies."""
+        self._known(graph)
+        return self._holder[graph]
+
+    def function(self, graph: onnx_ir.Graph) -> onnx_ir.Function | None:
+        """The function that ``graph`` is part of, if any."""
+        self._known(graph)
+        root = self._root[graph]
+        return root if isinstance(root, onnx_ir.Function) else None
+
+    def version(self, node: onnx_ir.Node) -> int:
+        """The opset version of ``node``'s domain where it stands; 1 if the domain is not imported."""
+        graph = node.graph
+        imports = self._model.graph.opset_imports
+        if graph is not None and graph is not self._model.graph:
+            imports = self.imports(graph)
+        version = imports.get(node.domain)
+        if version is None and node.domain == "":
+            version = imports.get("ai.onnx")
+        return version if version is not None else 1
+
+    def imports(self, graph: onnx_ir.Graph) -> dict[str, int]:
+        """The opset imports in force in ``graph``: its function's, or the model's."""
+        self._known(graph)
+        return self._root[graph].opset_imports

@@ -1,0 +1,139 @@
+"""Facts about operators, by (domain, op type). Unknown operators have none: leave them alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import onnx
+
+from graphopt import ir
+
+#: Draw random numbers: never folded, merged, duplicated or recomputed.
+RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"})
+
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Max", "Min", "Sum", "Mean"}
+)
+
+#: One input (beside attributes and scalar parameters), one output of the same shape, element by element.
+UNARY_ELEMENTWISE = frozenset(
+    """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
+    HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
+    Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu""".split()
+)
+
+#: Two inputs that broadcast, element by element.
+BINARY_ELEMENTWISE = frozenset(
+    """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow
+    PRelu Sub Xor""".split()
+)
+
+#: Move or relabel elements without computing.
+VIEW = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
+
+#: Most of a model's arithmetic.
+COMPUTE_BOUND = frozenset(
+    """Conv ConvInteger ConvTranspose DeformConv Einsum Gemm MatMul MatMulInteger QLinearConv QLinearMatMul LSTM GRU RNN
+    Attention""".split()
+)
+
+#: f(f(x)) = f(x).
+IDEMPOTENT = frozenset({"Abs", "Ceil", "Floor", "Relu", "Round", "Sign"})
+
+
+def is_commutative(domain: str, op_type: str) -> bool:
+    """Whether the first two inputs may be swapped."""
+    return domain == "" and op_type in COMMUTATIVE
+
+
+def is_elementwise(node: ir.Node) -> bool:
+    """Whether each output element depends on the input elements at the same (broadcast) place only."""
+    return node.domain == "" and (
+        node.op_type in UNARY_ELEMENTWISE
+        or node.op_type in BINARY_ELEMENTWISE
+        or node.op_type in {"Where", "Min", "Max", "Sum", "Mean"}
+    )
+
+
+def is_random(node: ir.Node) -> bool:
+    """Whether ``node`` itself draws random numbers, or updates statistics, as it stands."""
+    if node.domain != "":
+        return node.domain == "com.microsoft" and node.op_type in {"BiasDropout", "DropoutGrad", "BitmaskDropout"}
+    if node.op_type in RANDOM:
+        return True
+    if node.op_type == "Dropout":
+        return _dropout_trains(node)
+    if node.op_type == "BatchNormalization":
+        return batchnorm_trains(node)
+    return False
+
+
+def _dropout_trains(node: ir.Node) -> bool:
+    """From opset 12 on ``training_mode`` is an input; unless it is known to be false, it may train."""
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        attribute = node.attributes.get("is_test")  # opset 6 and below
+        return attribute is not None and not attribute.is_ref() and attribute.value == 0
+    return ir.scalar_of(node.inputs[2]) is not False
+
+
+def batchnorm_trains(node: ir.Node) -> bool:
+    """Whether BatchNormalization computes statistics of its batch."""
+    mode = node.attributes.get("training_mode")
+    if mode is not None:
+        return mode.is_ref() or mode.value != 0
+    test = node.attributes.get("is_test")  # opset 6 and below
+    if test is not None:
+        return test.is_ref() or test.value == 0
+    return sum(1 for output in node.outputs if output.name) > 1
+
+
+@lru_cache(maxsize=4096)
+def is_standard(domain: str, op_type: str) -> bool:
+    """Whether the operator belongs to ONNX itself, whose operators have no side effects."""
+    return domain in ("", "ai.onnx.ml") and onnx.defs.has(op_type, domain)
+
+
+def is_deterministic(node: ir.Node) -> bool:
+    """Whether ``node``, bodies included, is known to give the same outputs for the same inputs."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        if is_random(current):
+            return False
+        if not is_standard(current.domain, current.op_type) and current.domain != "com.microsoft":
+            return False
+        for body in ir.bodies(current):
+            pending.extend(body)
+    return True
+
+
+def is_removable(node: ir.Node) -> bool:
+    """Whether ``node`` may be dropped when nothing reads its outputs.
+
+    Values are all that an ONNX node produces, so any node may be; operators of unknown domains
+    could have effects of their own, but onnxruntime drops them too.
+    """
+    return True
+
+
+@lru_cache(maxsize=16384)
+def schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
+    """The operator's definition in force at opset ``version``."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=16384)
+def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any:
+    """The default of attribute ``name`` as a Python value; ``None`` if it has none."""
+    definition = schema(domain, op_type, version)
+    if definition is None:
+        return None
+    attribute = definition.attributes.get(name)
+    if attribute is None or not attribute.default_value.name:
+        return None
+    value = onnx.helper.get_attribute_value(attribute.default_value)
+    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,58 @@
+"""What a pass is, and how passes are found."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Protocol, runtime_checkable
+
+from graphopt import ir
+from graphopt.context import Context
+
+
+class Pass:
+    """One transformation of a model.
+
+    Subclasses are frozen dataclasses: their fields are the options that the pipeline text and
+    the command line accept, and their docstring's first line is what ``graphopt passes`` shows.
+    A pass changes the model through ``cx.edit`` only, and asks ``cx.permit`` before each change;
+    whether it changed anything is observed, not reported.
+    """
+
+    name: ClassVar[str]
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Transform ``model`` in place."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Pipeline text that parses back to this pass."""
+        options = ",".join(
+            _option_text(field.name, getattr(self, field.name))
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default
+        )
+        return f"{self.name}{{{options}}}" if options else self.name
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the docstring."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _option_text(name: str, value: object) -> str:
+    key = name.replace("_", "-")
+    match value:
+        case True:
+            return key
+        case tuple():
+            return f"{key}={'+'.join(map(str, value))}"
+        case False:
+            return f"{key}=false"
+    return f"{key}={value}"
+
+
+@runtime_checkable
+class Analysis(Protocol):
+    """Something computed of a graph and kept until the model changes; asked for by ``cx.get``."""
+
+    def compute(self, graph: ir.Graph, cx: Context) -> object: ...

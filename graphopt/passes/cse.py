@@ -1,0 +1,91 @@
+"""cse: nodes that compute the same become one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import facts
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class CommonSubexpressionElimination(Pass):
+    """Merge nodes with the same operator, inputs, attributes and outputs.
+
+    A body may reuse what an outer graph has already computed before the node that holds it.
+    Random nodes, nodes with bodies and operators of unknown domains are left alone.
+    """
+
+    name: ClassVar[str] = "cse"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Merge duplicates, in each graph and from outer graphs into bodies."""
+        for root in (model.graph, *(function.graph for function in model.functions.values())):
+            # A stack of (graph, position, scope): the scope of a body starts from what its holder sees.
+            pending: list[tuple[ir.Graph, dict[Hashable, ir.Node]]] = [(root, {})]
+            while pending:
+                graph, seen = pending.pop()
+                for node in list(graph):
+                    nested = ir.bodies(node) if node.attributes else ()
+                    if nested:
+                        pending.extend((body, dict(seen)) for body in nested)
+                        continue
+                    self._visit(node, seen, cx)
+
+    def _visit(self, node: ir.Node, seen: dict[Hashable, ir.Node], cx: Context) -> None:
+        key = _key(node)
+        if key is None:
+            return
+        first = seen.setdefault(key, node)
+        if first is node or not _can_merge(node, first, cx):
+            return
+        action = cx.permit(self.name, node)
+        if action is None:
+            return
+        for old, new in zip(node.outputs, first.outputs, strict=True):
+            cx.edit.replace(old, new)
+        cx.edit.remove(node)
+        cx.wrote(action, node, [first])
+
+
+def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
+    """Merging must not cost an Identity for an output's name: then nothing is saved."""
+    return all(cx.edit.can_stand_for(old, new) for old, new in zip(node.outputs, first.outputs, strict=True))
+
+
+def _key(node: ir.Node) -> Hashable | None:
+    """What must be equal for two nodes to compute the same; ``None`` for a node that is not merged."""
+    if not facts.is_standard(node.domain, node.op_type) and node.domain != "com.microsoft":
+        return None
+    if facts.is_random(node) or not node.inputs:
+        return None
+    inputs = node.inputs
+    order: tuple[int, ...] = tuple(id(value) for value in inputs)
+    if len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type):
+        order = tuple(sorted(order))
+    used = tuple(bool(output.name) for output in node.outputs)
+    attributes = tuple(sorted((name, attribute_key(attribute)) for name, attribute in node.attributes.items()))
+    return node.domain, node.op_type, node.overload, order, used, attributes
+
+
+def attribute_key(attribute: ir.Attr) -> Hashable:
+    """Something equal for equal attributes only; floats by their bits, so that 0.0 is not -0.0."""
+    if attribute.is_ref():
+        return "ref", attribute.ref_attr_name or ""
+    value = attribute.value
+    match attribute.type:
+        case ir.AttributeType.TENSOR:
+            return "tensor", ir.hash_of(value)
+        case ir.AttributeType.FLOAT:
+            return "float", float(value).hex()
+        case ir.AttributeType.FLOATS:
+            return "floats", tuple(float(item).hex() for item in value)
+        case ir.AttributeType.TENSORS:
+            return "tensors", tuple(map(ir.hash_of, value))
+        case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
+            return "graph", str(id(value))
+    return str(attribute.type), repr(value)

@@ -1,0 +1,25 @@
+"""infer-shapes: fill the table of shape facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class InferShapes(Pass):
+    """Infer dtypes, shapes and small integer contents of all values.
+
+    The facts are a table beside the model, which other passes fill by need; the model itself is
+    not changed.
+    """
+
+    name: ClassVar[str] = "infer-shapes"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Infer everything at once."""
+        cx.facts.infer_all()

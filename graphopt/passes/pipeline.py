@@ -1,0 +1,215 @@
+"""Pipelines: passes in order, written as text.
+
+``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names joined by commas,
+options in braces joined by commas, and ``fixpoint(...)``, which repeats its passes until none
+changes anything. The name of a pipeline stands for its passes. ``str()`` prints text that
+parses back to an equal pipeline.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import UsageError
+from graphopt.passes.base import Pass
+from graphopt.passes.registry import Registry
+from graphopt.passes.text import Item, parse_items
+
+
+@dataclass(frozen=True)
+class Fixpoint:
+    """Repeats ``steps`` until a round changes nothing, at most ``rounds`` times."""
+
+    steps: tuple[Step, ...]
+    rounds: int = 10
+
+    def __str__(self) -> str:
+        return f"fixpoint({','.join(map(str, self.steps))})"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step that is not built yet: it is skipped, and the report says so."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Step = Pass | Fixpoint | Planned
+
+
+@dataclass
+class Record:
+    """What one run of one pass did.
+
+    Attributes:
+        index: its place in the run, from 1.
+        text: the pass with its options.
+        seconds: wall time of the pass, observers not counted.
+        changes: edits by kind.
+        rewrites: changes by rule (or by pass, for passes without rules).
+        nodes: nodes of the whole model afterwards, bodies and functions included.
+    """
+
+    index: int
+    name: str
+    text: str
+    seconds: float
+    changes: Counter[str]
+    rewrites: Counter[str]
+    nodes: int
+
+
+@dataclass
+class Report:
+    """What a pipeline did."""
+
+    pipeline: str
+    records: list[Record] = field(default_factory=list)
+    planned: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all passes."""
+        return sum(record.seconds for record in self.records)
+
+    @property
+    def rewrites(self) -> Counter[str]:
+        """Changes by rule or pass, over the whole run."""
+        return sum((record.rewrites for record in self.records), Counter())
+
+
+class Instrument(Protocol):
+    """Watches passes begin and end; never transforms."""
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None: ...
+    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None: ...
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in order."""
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def parse(cls, text: str, registry: Registry) -> Pipeline:
+        """Make a pipeline of ``text``.
+
+        Raises:
+            UsageError: a pass or option is unknown (the nearest is named), or the text is malformed.
+        """
+        return cls(tuple(_steps(parse_items(text), registry, ())))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.steps))
+
+    def passes(self) -> Iterator[Pass]:
+        """Every pass, those inside ``fixpoint`` once."""
+        pending: list[Step] = list(reversed(self.steps))
+        while pending:
+            step = pending.pop()
+            if isinstance(step, Fixpoint):
+                pending.extend(reversed(step.steps))
+            elif isinstance(step, Pass):
+                yield step
+
+    def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> Report:
+        """Run every pass over ``model`` in place."""
+        report = Report(str(self))
+        self._run(self.steps, model, cx, instruments, report)
+        return report
+
+    def _run(
+        self,
+        steps: Sequence[Step],
+        model: ir.Model,
+        cx: Context,
+        instruments: Sequence[Instrument],
+        report: Report,
+    ) -> None:
+        for step in steps:
+            if isinstance(step, Planned):
+                if step.name not in report.planned:
+                    report.planned.append(step.name)
+            elif isinstance(step, Fixpoint):
+                for _ in range(step.rounds):
+                    epoch = cx.edit.epoch
+                    self._run(step.steps, model, cx, instruments, report)
+                    if cx.edit.epoch == epoch:
+                        break
+            elif step.name in cx.options.skip:
+                if step.name not in report.skipped:
+                    report.skipped.append(step.name)
+            else:
+                report.records.append(_run_pass(step, len(report.records) + 1, model, cx, instruments))
+
+
+def _run_pass(pass_: Pass, index: int, model: ir.Model, cx: Context, instruments: Sequence[Instrument]) -> Record:
+    for instrument in instruments:
+        instrument.before_pass(pass_, index, model, cx)
+    counter = _CountRewrites()
+    cx.observers.append(counter)
+    before = Counter(cx.edit.counts)
+    start = time.perf_counter()
+    try:
+        pass_.run(model, cx)
+    finally:
+        cx.observers.remove(counter)
+    seconds = time.perf_counter() - start
+    changes = Counter(cx.edit.counts)
+    changes.subtract(before)
+    nodes = sum(len(graph) for graph in ir.graphs_of(model))
+    record = Record(index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, nodes)
+    for instrument in instruments:
+        instrument.after_pass(pass_, record, model, cx)
+    return record
+
+
+class _CountRewrites:
+    """Counts what is rewritten by whom."""
+
+    def __init__(self) -> None:
+        self.rewrites: Counter[str] = Counter()
+
+    def rewrote(self, action: object, root: object, made: object) -> None:
+        self.rewrites[action.owner] += 1  # type: ignore[attr-defined]
+
+    def refused(self, refusal: object) -> None:
+        """Not counted."""
+
+    def said(self, owner: str, message: object) -> None:
+        """Not counted."""
+
+
+def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -> Iterator[Step]:
+    for item in items:
+        if item.name == "fixpoint":
+            yield Fixpoint(tuple(_steps(item.children, registry, inside)))
+        elif item.name in registry.passes:
+            yield registry.make(item.name, item.options)
+        elif item.name in registry.pipelines:
+            if item.name in inside:
+                raise UsageError(f"pipeline {item.name!r} contains itself")
+            yield from _steps(parse_items(registry.pipelines[item.name]), registry, (*inside, item.name))
+        elif item.name in registry.planned:
+            yield Planned(item.name)
+        else:
+            raise unknown("pass", item.name, [*registry.passes, *registry.pipelines], "graphopt passes lists all")
+
+
+def unknown(kind: str, name: str, known: Sequence[str], where: str) -> UsageError:
+    """The error for a name that nothing bears, which names the nearest that something does."""
+    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
+    return UsageError(f"no {kind} is called {name!r}; {hint}")

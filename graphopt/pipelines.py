@@ -1,0 +1,57 @@
+"""The named pipelines, as text.
+
+``noopt`` and the other lower-case names follow the order of PyTorch's JIT executor and of
+Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O2`` are the presets that
+``graphopt optimize`` offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import metadata
+
+from graphopt.passes.base import Pass
+from graphopt.passes.registry import Registry, find_passes
+
+_CLEAN = "constant-propagation,peephole,remove-expands,cse,dce"
+
+PIPELINES = {
+    "fallback": "lower-grad-of,remove-expands",
+    "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
+    "O0": "",
+    "O1": f"canonicalize,dce,fixpoint({_CLEAN}),constant-pooling",
+    "O2": f"canonicalize,dce,fixpoint({_CLEAN}),constant-pooling",
+}
+
+SUMMARIES = {
+    "fallback": "what the executor runs when optimizing or profiling is switched off",
+    "noopt": "inline and clean, nothing else",
+    "O0": "load and save",
+    "O1": "clean the graph with rewrites that keep every bit",
+    "O2": "clean the graph; sums may be evaluated in another order (the default)",
+}
+
+PLANNED = {
+    "lower-grad-of": "lower gradient regions to plain operators",
+}
+
+#: Package of the passes that are part of graphopt.
+_PASSES = "graphopt.passes"
+
+
+def registry() -> Registry:
+    """All passes and pipelines: graphopt's own, and those that installed packages add.
+
+    Third parties add passes through the entry-point group ``graphopt.passes``.
+    """
+    passes = find_passes(_PASSES)
+    for kind in _entry_points("graphopt.passes"):
+        passes.setdefault(kind.name, kind)
+    return Registry(passes, PIPELINES, {name: text for name, text in PLANNED.items() if name not in passes})
+
+
+def _entry_points(group: str) -> Iterable[type[Pass]]:
+    for entry in sorted(metadata.entry_points(group=group), key=lambda entry: entry.name):
+        kind = entry.load()
+        if isinstance(kind, type) and issubclass(kind, Pass):
+            yield kind

@@ -1,0 +1,11 @@
+"""The rewrite engine: rules as (pattern, function), matched by an op-indexed worklist."""
+
+from graphopt.numerics import Numerics
+from graphopt.rewrite.match import Match
+from graphopt.rewrite.rule import Rule, rule
+
+Exact = Numerics.EXACT
+Reassociates = Numerics.REASSOCIATES
+Approximates = Numerics.APPROXIMATES
+
+__all__ = ["Approximates", "Exact", "Match", "Reassociates", "Rule", "rule"]

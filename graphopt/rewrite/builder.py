@@ -1,0 +1,84 @@
+"""``op`` in a rule's function: builds the nodes that stand for a match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+
+Operand = ir.Value | np.ndarray | ir.TensorProtocol | None
+
+
+class Builder:
+    """Makes nodes that take the place of ``root``.
+
+    ``op.Transpose(x, perm=[1, 0])`` returns the output of a new node; ``op.Split(x, outputs=2)``
+    a tuple. Operands are values, ``None`` for an empty input, or numpy arrays and tensors, which
+    become constants. Nothing enters the graph until :meth:`commit`.
+    """
+
+    def __init__(self, edit: ir.Editor, root: ir.Node, domain: str = "") -> None:
+        self._edit = edit
+        self._root = root
+        self._domain = domain
+        self._made: list[ir.Node] = []
+        self._constants: list[ir.Value] = []
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        def make(*operands: Operand, outputs: int = 1, **attributes: Any) -> Any:
+            return self.node(op_type, operands, attributes, domain=self._domain, outputs=outputs)
+
+        return make
+
+    def node(
+        self, op_type: str, operands: Any, attributes: Any = (), *, domain: str = "", outputs: int = 1, overload: str = ""
+    ) -> Any:
+        """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`."""
+        inputs = [self.constant(x) if isinstance(x, (np.ndarray, ir.TensorProtocol)) else x for x in operands]
+        name = self._root.name or self._root.op_type
+        if op_type != self._root.op_type:
+            name = f"{name}_{op_type}"
+        node = self._edit.make_node(
+            op_type, inputs, attributes, domain=domain, outputs=outputs, overload=overload, name=name
+        )
+        self._made.append(node)
+        return node.outputs[0] if outputs == 1 else node.outputs
+
+    def like(self, node: ir.Node, operands: Any, **changed: Any) -> Any:
+        """A copy of ``node`` with other operands, and attributes ``changed`` (``None`` removes one)."""
+        attributes: dict[str, Any] = {**node.attributes, **changed}
+        return self.node(
+            node.op_type, operands, attributes, domain=node.domain, outputs=len(node.outputs), overload=node.overload
+        )
+
+    def constant(self, data: np.ndarray | ir.TensorProtocol, name: str | None = None) -> ir.Value:
+        """A constant with these contents."""
+        graph = self._root.graph
+        assert graph is not None
+        value = self._edit.constant(graph, data, name or f"{self._root.outputs[0].name}_const")
+        self._constants.append(value)
+        return value
+
+    def ints(self, *numbers: int) -> ir.Value:
+        """A constant 1-D int64 tensor."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def commit(self) -> list[ir.Node]:
+        """Insert the new nodes before the root."""
+        if self._made:
+            self._edit.insert_before(self._root, self._made)
+        return self._made
+
+    def discard(self) -> None:
+        """Forget everything that was made."""
+        for node in reversed(self._made):
+            self._edit.discard(node)
+        for value in self._constants:
+            producer = value.producer()
+            if producer is not None:
+                self._edit.remove(producer)
+            else:
+                self._edit.remove_initializer(value)

@@ -1,0 +1,152 @@
+"""Apply rules to a model until none applies: an op-indexed worklist.
+
+Each node is tried against the rules whose root is its operator, and again only when something
+in its neighbourhood changed, so match attempts grow linearly with the model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+
+from graphopt import ir
+from graphopt.context import Action, Context, Refusal
+from graphopt.ops import facts
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.match import Match, Matcher
+from graphopt.rewrite.rule import Rule
+
+#: Rewrites allowed for each node that a run starts with; more means that rules undo each other.
+_REWRITES_PER_NODE = 20
+
+
+class Index:
+    """Rules by the operator of their root."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._by_op: dict[tuple[str, str], list[tuple[Rule, int]]] = defaultdict(list)
+        for rule in rules:
+            for form, (pattern, _) in enumerate(rule.patterns):
+                for op_type in pattern.op_types:
+                    self._by_op[pattern.domain, op_type].append((rule, form))
+
+    def rules_for(self, node: ir.Node) -> Sequence[tuple[Rule, int]]:
+        """The rules, and which of their patterns, whose root is the operator of ``node``."""
+        return self._by_op.get((node.domain, node.op_type), ())
+
+
+def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
+    """Rewrite ``model``, bodies and functions included, until no rule applies; returns the number of rewrites."""
+    return _Run(Index(rules), model, cx).run()
+
+
+class _Run:
+    def __init__(self, index: Index, model: ir.Model, cx: Context) -> None:
+        self._index = index
+        self._cx = cx
+        self._queue: deque[ir.Node] = deque()
+        self._queued: set[ir.Node] = set()
+        self._denied: set[tuple[str, str]] = set()
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                self._push(node)
+
+    def _push(self, node: ir.Node | None) -> None:
+        if node is not None and node not in self._queued and self._index.rules_for(node):
+            self._queue.append(node)
+            self._queued.add(node)
+
+    def run(self) -> int:
+        done, limit = 0, 100 + _REWRITES_PER_NODE * len(self._queue)
+        while self._queue and done < limit:
+            node = self._queue.popleft()
+            self._queued.discard(node)
+            for rule, form in self._index.rules_for(node):
+                if node.graph is None:
+                    break
+                if self._try(rule, form, node):
+                    done += 1
+                    break
+        if self._queue:
+            self._cx.say("rewrite", lambda: f"stopped after {done} rewrites: rules undo each other")
+        return done
+
+    def _try(self, rule: Rule, form: int, root: ir.Node) -> bool:
+        cx = self._cx
+        cx.attempts += 1
+        pattern, names = rule.patterns[form]
+        found = Matcher(cx).match(pattern, root)
+        if found is None:
+            return False
+        bindings, nodes = found
+        match = Match(rule.name, root, nodes, cx)
+        if rule.exclusive and (value := match.read_by_others()) is not None:
+            cx.refuse(match.no("another node, or the caller, reads a value inside", value))
+            return False
+        builder = Builder(cx.edit, root)
+        result = rule.replace(builder, match, **{name: bindings.get(name) for name in _parameters(rule)})
+        if isinstance(result, Refusal):
+            builder.discard()
+            cx.refuse(result)
+            return False
+        values = result if isinstance(result, tuple) else (result,)
+        if not self._fits(root, values) or (action := cx.permit(rule.name, root)) is None:
+            builder.discard()
+            return False
+        self._commit(action, match, builder, values)
+        return True
+
+    def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
+        """Whether ``values`` stand for all outputs in use, and do more than trade an Identity for an Identity."""
+        values += (None,) * (len(root.outputs) - len(values))
+        for output, value in zip(root.outputs, values, strict=True):
+            if value is None:
+                if output.uses() or output.is_graph_output():
+                    raise AssertionError(f"a rule left output {output.name!r} of {ir.label(root)} without a value")
+            elif root.op_type == "Identity" and not self._cx.edit.can_stand_for(output, value):
+                return False
+        return True
+
+    def _commit(self, action: Action, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> None:
+        edit, root = self._cx.edit, match.root
+        made = builder.commit()
+        edit.note_origin(made, match.nodes, action.owner)
+        fresh = {output for node in made for output in node.outputs}
+        before = [value for node in match.nodes for value in node.inputs if value is not None]
+        for old, new in zip(root.outputs, values, strict=False):
+            if new is None:
+                continue
+            was_output = old.is_graph_output()
+            edit.replace(old, new)
+            if new in fresh and not was_output:
+                fresh.discard(new)
+                edit.take_over(new, old)
+            for user, _ in new.uses():
+                self._push(user)
+        for node in made:
+            self._push(node)
+        self._remove_dead(match.nodes)
+        for value in before:
+            self._push(value.producer())
+            if len(value.uses()) == 1:
+                # what had several readers may now be free to be rewritten with its only one
+                self._push(next(iter(value.uses())).node)
+        self._cx.wrote(action, root, made)
+
+    def _remove_dead(self, nodes: Iterable[ir.Node]) -> None:
+        """Remove those of ``nodes`` that nothing reads, and what only they read."""
+        pending = list(nodes)
+        while pending:
+            node = pending.pop()
+            if node.graph is None or not facts.is_removable(node):
+                continue
+            if any(output.uses() or output.is_graph_output() for output in node.outputs):
+                continue
+            producers = [value.producer() for value in node.inputs if value is not None]
+            self._cx.edit.remove(node)
+            pending.extend(producer for producer in producers if producer is not None)
+
+
+def _parameters(rule: Rule) -> list[str]:
+    """Every variable of every form of ``rule``, in order of appearance."""
+    return list(dict.fromkeys(name for _, names in rule.patterns for name in names))

@@ -1,0 +1,234 @@
+"""Match a pattern against a node, by backtracking over commutative operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context, Dim, Refusal
+from graphopt.ops import facts
+from graphopt.rewrite.pattern import Literal, Operand, OpPattern, OutputPattern, Var
+
+
+class Match:
+    """One match of a rule's pattern: the nodes it took, and what is known around them.
+
+    Attributes:
+        root: the node whose outputs are to be replaced.
+        nodes: the matched nodes, root first.
+        cx: the context of the run.
+    """
+
+    def __init__(self, rule: str, root: ir.Node, nodes: dict[OpPattern, ir.Node], cx: Context) -> None:
+        self._rule = rule
+        self._tags = {pattern.tag: node for pattern, node in nodes.items() if pattern.tag}
+        self.root = root
+        self.nodes = tuple(nodes.values())
+        self.cx = cx
+
+    def node(self, tag: str) -> ir.Node:
+        """The node that matched the operator with this ``tag``."""
+        return self._tags[tag]
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The graph that the root stands in."""
+        assert self.root.graph is not None
+        return self.root.graph
+
+    @property
+    def version(self) -> int:
+        """The ai.onnx opset version in force at the root."""
+        imports = self.cx.edit.scopes.imports(self.graph)
+        return imports.get("", imports.get("ai.onnx", 1))
+
+    def no(self, reason: str, value: ir.Value | None = None) -> Refusal:
+        """Refuse: the place stays as it is, for this reason (shown by dumps and ``explain``)."""
+        return Refusal(self._rule, ir.label(self.root), reason, value.name if value is not None else None)
+
+    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+        """The dims of ``value``, perhaps symbolic."""
+        return self.cx.shape(value)
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The rank of ``value``."""
+        return self.cx.rank(value)
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of ``value``."""
+        return self.cx.dtype(value)
+
+    def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        """The contents of a small integer tensor whose every element is known."""
+        return self.cx.static_ints(value)
+
+    def constant(self, value: ir.Value | None) -> np.ndarray | None:
+        """The contents of a constant."""
+        return self.cx.constant(value)
+
+    def attribute(self, node: ir.Node, name: str) -> Any:
+        """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent."""
+        return attribute_of(node, name, self.cx.version(node))
+
+    def only_use(self, value: ir.Value) -> bool:
+        """Whether exactly one input in the model reads ``value``, and the graph does not return it."""
+        readers = sum(1 for node, _ in value.uses() if node.graph is not None)
+        return readers == 1 and not value.is_graph_output()
+
+    def read_by_others(self) -> ir.Value | None:
+        """A value inside the pattern that something outside it reads, if there is one."""
+        inside = self.nodes
+        for node in inside[1:]:
+            for output in node.outputs:
+                if output.is_graph_output() or any(
+                    user.graph is not None and not any(user is own for own in inside) for user, _ in output.uses()
+                ):
+                    return output
+        return None
+
+
+def attribute_of(node: ir.Node, name: str, version: int) -> Any:
+    """Attribute ``name`` as a Python value, or its default at opset ``version``; ``None`` without either.
+
+    A reference to a function's attribute is unknown, and given as the :class:`ir.Attr` itself.
+    """
+    attribute = node.attributes.get(name)
+    if attribute is None:
+        return facts.default_attribute(node.domain, node.op_type, version, name)
+    return attribute if attribute.is_ref() else attribute.value
+
+
+Bindings = dict[str, Any]
+_Operand = ir.Value | tuple[ir.Value | None, ...] | None  # a tuple for a variable that takes the rest
+_Goal = tuple[Operand, _Operand]
+
+
+class Matcher:
+    """Tries one pattern at one root."""
+
+    def __init__(self, cx: Context) -> None:
+        self._cx = cx
+        self._nodes: dict[OpPattern, ir.Node] = {}
+
+    def match(self, pattern: OpPattern, root: ir.Node) -> tuple[Bindings, dict[OpPattern, ir.Node]] | None:
+        """The variables' bindings and the nodes of the first match at ``root``, or ``None``."""
+        for bindings, nodes in self._node(pattern, root, {}, {}):
+            return bindings, nodes
+        return None
+
+    def _node(
+        self, pattern: OpPattern, node: ir.Node, bindings: Bindings, nodes: dict[OpPattern, ir.Node]
+    ) -> Iterator[tuple[Bindings, dict[OpPattern, ir.Node]]]:
+        if node.op_type not in pattern.op_types or node.domain != pattern.domain or node.overload:
+            return
+        known = nodes.get(pattern)
+        if known is not None:
+            if known is node:
+                yield bindings, nodes
+            return
+        if pattern.outputs is not None and pattern.outputs != len(node.outputs):
+            return
+        if pattern.attributes:
+            bound = self._attributes(pattern, node, bindings)
+            if bound is None:
+                return
+            bindings = bound
+        nodes = {**nodes, pattern: node}
+        for order in self._orders(pattern, node):
+            yield from self._operands(order, bindings, nodes)
+
+    def _orders(self, pattern: OpPattern, node: ir.Node) -> Iterator[list[_Goal]]:
+        """The ways to pair operands with inputs: one, or two where the operator commutes."""
+        inputs = node.inputs
+        goals: list[_Goal] = []
+        for index, operand in enumerate(pattern.operands):
+            if isinstance(operand, Var) and operand.kind == "rest":
+                goals.append((operand, tuple(inputs[index:])))
+                break
+            goals.append((operand, inputs[index] if index < len(inputs) else None))
+        else:
+            if any(value is not None for value in inputs[len(pattern.operands) :]):
+                return
+        yield goals
+        if len(goals) == 2 and len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type):
+            (a, x), (b, y) = goals
+            yield [(a, y), (b, x)]
+
+    def _operands(
+        self, goals: list[_Goal], bindings: Bindings, nodes: dict[OpPattern, ir.Node]
+    ) -> Iterator[tuple[Bindings, dict[OpPattern, ir.Node]]]:
+        if not goals:
+            yield bindings, nodes
+            return
+        (operand, value), rest = goals[0], goals[1:]
+        for bound, taken in self._operand(operand, value, bindings, nodes):
+            yield from self._operands(rest, bound, taken)
+
+    def _operand(
+        self, operand: Operand, value: _Operand, bindings: Bindings, nodes: dict[OpPattern, ir.Node]
+    ) -> Iterator[tuple[Bindings, dict[OpPattern, ir.Node]]]:
+        if isinstance(operand, Var):
+            bound = self._variable(operand, value, bindings)
+            if bound is not None:
+                yield bound, nodes
+            return
+        if value is None or isinstance(value, tuple):
+            return
+        if isinstance(operand, Literal):
+            if _equals(value, operand.number):
+                yield bindings, nodes
+            return
+        pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)
+        producer = value.producer()
+        if producer is None or producer.outputs[index] is not value or not _same_graph(producer, nodes):
+            return
+        yield from self._node(pattern, producer, bindings, nodes)
+
+    def _variable(self, variable: Var, value: _Operand, bindings: Bindings) -> Bindings | None:
+        if value is None and variable.kind != "optional":
+            return None
+        if variable.kind == "constant" and (isinstance(value, tuple) or ir.constant_of(value) is None):
+            return None
+        if variable.name in bindings:
+            return bindings if bindings[variable.name] is value else None
+        return {**bindings, variable.name: value}
+
+    def _attributes(self, pattern: OpPattern, node: ir.Node, bindings: Bindings) -> Bindings | None:
+        bindings = dict(bindings)
+        version = self._cx.version(node)
+        for name, wanted in pattern.attributes.items():
+            value = attribute_of(node, name, version)
+            if isinstance(value, ir.Attr):
+                return None
+            if isinstance(wanted, Var):
+                if wanted.name in bindings and bindings[wanted.name] != value:
+                    return None
+                bindings[wanted.name] = value
+            elif value != wanted:
+                return None
+        return bindings
+
+
+def _same_graph(producer: ir.Node, nodes: dict[OpPattern, ir.Node]) -> bool:
+    """A pattern lies in one graph: what an outer graph computes is not pulled into a body."""
+    root = next(iter(nodes.values()))
+    return producer.graph is root.graph
+
+
+def _equals(value: ir.Value, number: float) -> bool:
+    """Whether ``value`` is a constant with at least one element, all of them ``number``."""
+    tensor = ir.constant_of(value)
+    if tensor is None or tensor.size == 0 or tensor.dtype == ir.DataType.STRING:
+        return False
+    array = tensor.numpy()
+    first = array.reshape(-1)[0]
+    if first != number or (number == 0 and math.copysign(1, float(first)) != math.copysign(1, number)):
+        return False
+    if array.size == 1:
+        return True
+    same = np.all(array == first)
+    return bool(same and (number != 0 or not np.any(np.signbit(array.astype(np.float64)) != (math.copysign(1, number) < 0))))

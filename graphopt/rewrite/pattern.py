@@ -1,0 +1,121 @@
+"""Patterns: what a rule looks for, written as a Python function over ``op``.
+
+``lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p), perm=q)`` is called once with a
+builder and with one variable for each further parameter. Operators become :class:`OpPattern`,
+and what stands where a value can stand, or is given to an attribute, is matched:
+
+- a variable binds a value (as an operand) or an attribute's Python value (as a keyword);
+  used twice, both places must hold the same;
+- ``x.optional()`` also matches a missing input, as ``None``; ``xs.rest()`` binds all inputs from
+  there on, as a tuple; ``c.constant()`` binds only a constant;
+- a number as operand matches a constant all of whose elements equal it (-0.0 is not 0.0);
+- ``op.Split(x, outputs=2)`` gives a tuple of two patterns; ``op.one_of("Add", "Sub")(x, y)``
+  matches several operators; ``op.domain("com.microsoft").Gelu(x)`` another domain;
+- ``tag="conv"`` lets the function ask for the matched node by ``m.node("conv")``.
+
+Operators that commute match their two inputs in either order. An attribute that is not named
+in the pattern may have any value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Var:
+    """A variable of a pattern."""
+
+    name: str
+    kind: str = "value"  # value | optional | rest | constant
+
+    def optional(self) -> Var:
+        """Also match a missing input."""
+        return Var(self.name, "optional")
+
+    def rest(self) -> Var:
+        """Match all inputs from here on."""
+        return Var(self.name, "rest")
+
+    def constant(self) -> Var:
+        """Match only a constant."""
+        return Var(self.name, "constant")
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant all of whose elements equal ``number``."""
+
+    number: float
+
+
+@dataclass(frozen=True, eq=False)
+class OpPattern:
+    """A node: its operator, operands and named attributes."""
+
+    domain: str
+    op_types: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    outputs: int | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OutputPattern:
+    """Output ``index`` of a node."""
+
+    node: OpPattern
+    index: int
+
+
+Operand = Var | Literal | OpPattern | OutputPattern
+
+
+class _Operators:
+    """``op``: each attribute is an operator of one domain."""
+
+    def __init__(self, domain: str = "") -> None:
+        self._domain = domain
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        return self.one_of(op_type)
+
+    def domain(self, domain: str) -> _Operators:
+        """Operators of another domain."""
+        return _Operators(domain)
+
+    def one_of(self, *op_types: str) -> Callable[..., Any]:
+        """Any of several operators."""
+
+        def build(*operands: Any, outputs: int | None = None, tag: str | None = None, **attributes: Any) -> Any:
+            node = OpPattern(self._domain, op_types, tuple(map(_operand, operands)), attributes, outputs, tag)
+            if outputs is None:
+                return node
+            return tuple(OutputPattern(node, index) for index in range(outputs))
+
+        return build
+
+
+def _operand(item: Any) -> Operand:
+    if isinstance(item, (Var, OpPattern, OutputPattern)):
+        return item
+    if isinstance(item, (int, float)):
+        return Literal(item)
+    raise TypeError(f"{item!r} can't stand as an operand of a pattern")
+
+
+def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
+    """The root node of the pattern that ``function`` describes, and its variables' names."""
+    names = tuple(inspect.signature(function).parameters)[1:]
+    root = function(_Operators(), *(Var(name) for name in names))
+    if isinstance(root, tuple):
+        root = root[0]
+    if isinstance(root, OutputPattern):
+        root = root.node
+    if not isinstance(root, OpPattern):
+        raise TypeError("a pattern must end in an operator")
+    return root, names

@@ -1,0 +1,62 @@
+"""Rules: a pattern, and the function that builds what stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.numerics import Numerics
+from graphopt.rewrite.pattern import OpPattern, build
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rewrite rule.
+
+    Attributes:
+        name: unique; what dumps, ``--skip`` and bisect call it.
+        patterns: any of them may match; the root is the last node of the pattern.
+        replace: ``replace(op, m, **variables)`` returns the value that stands for the root's
+            output (a tuple of values, or ``None`` for an output that nobody reads, when it has
+            several), or ``m.no(reason)``.
+        numerics: what the rewrite does to the numbers.
+        exclusive: refuse where somebody else reads a value inside the pattern.
+        family: the module it stands in.
+        tags: what other optimizers call the same thing, such as ``onnxslim:conv-bn``.
+    """
+
+    name: str
+    patterns: tuple[tuple[OpPattern, tuple[str, ...]], ...]
+    replace: Callable[..., Any]
+    numerics: Numerics
+    exclusive: bool
+    family: str
+    tags: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (self.replace.__doc__ or "").strip().splitlines()[0]
+
+
+def rule(
+    *patterns: Callable[..., Any],
+    numerics: Numerics,
+    exclusive: bool = False,
+    tags: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a :class:`Rule` of the decorated function.
+
+    Args:
+        patterns: see :mod:`graphopt.rewrite.pattern`; several when one rewrite has several forms.
+            Variables that a form lacks are passed as ``None``.
+    """
+    built = tuple(build(pattern) for pattern in patterns)
+
+    def make(function: Callable[..., Any]) -> Rule:
+        family = function.__module__.rpartition(".")[2]
+        name = function.__name__.replace("_", "-")
+        return Rule(name, built, function, numerics, exclusive, family, tags)
+
+    return make

@@ -1,0 +1,183 @@
+"""How a model is called: its inputs and outputs, and what changed between two models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from graphopt import ir
+
+Dims = tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output.
+
+    Attributes:
+        name: its name.
+        type: as onnxruntime writes it, such as ``tensor(float)``, ``seq(tensor(int64))`` or
+            ``map(string,tensor(float))``; ``""`` if the model does not say.
+        dims: per dimension its size, its symbol, or ``None``; ``None`` if the rank is open. For
+            sequences and optionals those of the element.
+        role: ``overridable`` inputs have a default; ``constant`` ones are listed as inputs only
+            because IR versions below 4 want initializers there, and nobody may feed them.
+    """
+
+    name: str
+    type: str
+    dims: Dims | None
+    role: Literal["required", "overridable", "constant"] = "required"
+
+    @property
+    def kind(self) -> str:
+        """``tensor``, ``seq``, ``optional``, ``map``, ``sparse_tensor`` or ``""``."""
+        return self.type.partition("(")[0]
+
+    @property
+    def element(self) -> str:
+        """Of tensors, sequences and optionals of tensors, the innermost element type (``float``)."""
+        return self.type.rpartition("(")[2].rstrip(")")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The interface of a model."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Signature:
+        """Read the signature of ``model`` as it is declared."""
+        return cls(
+            tuple(_port(value, _role(value)) for value in model.graph.inputs),
+            tuple(_port(value, "required") for value in model.graph.outputs),
+        )
+
+    @property
+    def fed(self) -> tuple[Port, ...]:
+        """The inputs that a caller has to feed."""
+        return tuple(port for port in self.inputs if port.role == "required")
+
+
+def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> list[str]:
+    """Each way in which a caller of ``a`` would find ``b`` changed, as one phrase; empty if none.
+
+    Args:
+        a: the original.
+        b: what became of it.
+        distrusted: outputs whose shapes ``a`` is known to declare wrongly; ``b`` may correct them.
+    """
+    changes = _compare_ports("input", a.inputs, b.inputs, ())
+    return changes + _compare_ports("output", a.outputs, b.outputs, distrusted)
+
+
+def type_text(value: ir.Value) -> str:
+    """The type of ``value`` as onnxruntime writes it; ``""`` if it is not declared."""
+    carried = ir.Carried.type(value)
+    if carried is not None:
+        return _proto_text(carried)
+    return "" if value.type is None else _type_text(value.type)
+
+
+def _port(value: ir.Value, role: Literal["required", "overridable", "constant"]) -> Port:
+    dims: Dims | None = None
+    if value.shape is not None:
+        dims = tuple(
+            (dim if dim >= 0 else None) if isinstance(dim, int) else dim.value for dim in value.shape.dims
+        )
+    return Port(value.name or "", type_text(value), dims, role)
+
+
+def _role(value: ir.Value) -> Literal["required", "overridable", "constant"]:
+    if not value.is_initializer():
+        return "required"
+    return "overridable" if ir.is_overridable(value) else "constant"
+
+
+def _element_text(code: int) -> str:
+    try:
+        return ir.DataType(code).name.lower()
+    except ValueError:
+        return f"type {code}"
+
+
+def _type_text(type_: ir.TypeProtocol) -> str:
+    if isinstance(type_, ir.SequenceType):
+        return f"seq({_type_text(type_.elem_type)})"
+    if isinstance(type_, ir.OptionalType):
+        return f"optional({_type_text(type_.elem_type)})"
+    name = "sparse_tensor" if isinstance(type_, ir.SparseTensorType) else "tensor"
+    return f"{name}({_element_text(type_.dtype)})"
+
+
+def _proto_text(proto: object) -> str:
+    """The text of an ``onnx.TypeProto``."""
+    kind = proto.WhichOneof("value")  # type: ignore[attr-defined]
+    part = getattr(proto, kind) if kind else None
+    match kind:
+        case "tensor_type":
+            return f"tensor({_element_text(part.elem_type)})"
+        case "sparse_tensor_type":
+            return f"sparse_tensor({_element_text(part.elem_type)})"
+        case "sequence_type":
+            return f"seq({_proto_text(part.elem_type)})"
+        case "optional_type":
+            return f"optional({_proto_text(part.elem_type)})"
+        case "map_type":
+            return f"map({_element_text(part.key_type)},{_proto_text(part.value_type)})"
+    return ""
+
+
+def _compare_ports(
+    what: str, before: tuple[Port, ...], after: tuple[Port, ...], distrusted: Collection[str]
+) -> list[str]:
+    names, new_names = [port.name for port in before], [port.name for port in after]
+    changes = []
+    if names != new_names:
+        lost = [name for name in names if name not in new_names]
+        added = [name for name in new_names if name not in names]
+        changes += [f"{what} {name!r} is gone" for name in lost]
+        changes += [f"{what} {name!r} is new" for name in added]
+        if not lost and not added:
+            same = sorted(names) == sorted(new_names)
+            changes.append(f"the {what}s changed their {'order' if same else 'number'}")
+    remaining = list(after)
+    for port in before:
+        # a name may be listed more than once among the outputs
+        other = next((candidate for candidate in remaining if candidate.name == port.name), None)
+        if other is not None:
+            remaining.remove(other)
+            changes += _compare_port(what, port, other, port.name in distrusted)
+    return changes
+
+
+def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[str]:
+    name = f"{what} {a.name!r}"
+    changes = []
+    if a.role != b.role:
+        changes.append(f"{name} was {a.role}, now {b.role}")
+    if a.type != b.type and a.type and "undefined" not in a.type:
+        changes.append(f"{name} was of type {a.type}, now {b.type or 'undeclared'}")
+    if a.dims is None or distrusted:
+        if what == "input" and b.dims is not None:
+            changes.append(f"{name} took any rank, now {len(b.dims)}")
+        return changes
+    if b.dims is None:
+        changes.append(f"{name} lost its shape")
+    elif len(a.dims) != len(b.dims):
+        changes.append(f"{name} was of rank {len(a.dims)}, now {len(b.dims)}")
+    else:
+        for axis, (old, new) in enumerate(zip(a.dims, b.dims, strict=True)):
+            changes += _compare_dim(f"{name}: dimension {axis}", old, new)
+    return changes
+
+
+def _compare_dim(where: str, old: int | str | None, new: int | str | None) -> list[str]:
+    if old == new or (old is None and isinstance(new, str)):
+        return []  # giving an anonymous dimension a name binds nobody
+    if isinstance(new, int) and not isinstance(old, int):
+        return [f"{where} was dynamic ({old or 'unnamed'}), now fixed to {new}"]
+    return [f"{where} was {old}, now {'unnamed' if new is None else new}"]
