@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# See what each pass changed.
+#     samples/02_dump.sh [FOLDER TO WRITE TO]
+. "$(dirname "${BASH_SOURCE[0]}")/walkthrough.bash"
+
+show python3 "$samples/models.py" --out "$out" transformer cnn
+
+# After each pass only what it changed, with lines that went (-) and came (+).
+show graphopt dump "$out/cnn.onnx" --pass-by-pass --changed --diff
+
+# The same for one module of a larger model: the filter looks at names.
+show graphopt dump "$out/transformer.onnx" --pass-by-pass --changed --filter 'layer.0/attention' | sed -n 1,60p
+
+# Every stage as a model that loads again.
+show graphopt dump "$out/cnn.onnx" --pass-by-pass --changed --format onnx -o "$out/stages"
+ls "$out/stages"
+
+# What the passes and pipelines are.
+show graphopt passes
+show graphopt pipelines show O2
