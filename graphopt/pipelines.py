@@ -13,14 +13,14 @@ from importlib import metadata
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry, find_passes
 
-_CLEAN = "constant-propagation,peephole,remove-expands,cse,dce"
+_CLEAN = "constant-propagation,fold-if,peephole,constant-pooling,cse,dce"
 
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
     "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
     "O0": "",
-    "O1": f"canonicalize,dce,fixpoint({_CLEAN}),constant-pooling",
-    "O2": f"canonicalize,dce,fixpoint({_CLEAN}),constant-pooling",
+    "O1": f"canonicalize,dce,fixpoint({_CLEAN})",
+    "O2": f"canonicalize,dce,fixpoint({_CLEAN})",
 }
 
 SUMMARIES = {

@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.ir import provenance
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.scopes import Scopes, graphs_of
+from graphopt.ir.scopes import Scopes, graphs_of, with_bodies
 
 
 class Listener(Protocol):
@@ -40,19 +40,19 @@ class Editor:
         self.counts: Counter[str] = Counter()
         self.listeners: list[Listener] = []
         model.graph.meta[IR_VERSION] = model.ir_version
-        self._value_names: set[str] = set()
-        self._node_names: set[str] = set()
+        self._value_names: Counter[str] = Counter()
+        self._node_names: Counter[str] = Counter()
         self._suffixes: Counter[str] = Counter()
         self._take_names()
 
     def _take_names(self) -> None:
         for graph in graphs_of(self.model):
-            self._value_names.update(value.name for value in graph.inputs if value.name)
-            self._value_names.update(graph.initializers)
+            self._value_names.update(_names(graph.inputs))
+            self._value_names.update(name for name in graph.initializers if name not in _names(graph.inputs))
             for node in graph:
                 if node.name:
-                    self._node_names.add(node.name)
-                self._value_names.update(output.name for output in node.outputs if output.name)
+                    self._node_names[node.name] += 1
+                self._value_names.update(_names(node.outputs))
 
     def _changed(self, kind: str) -> None:
         self.epoch += 1
@@ -68,13 +68,16 @@ class Editor:
         """A node name that no node of the model has."""
         return self._fresh(hint, self._node_names)
 
-    def _fresh(self, hint: str, taken: set[str]) -> str:
+    def _fresh(self, hint: str, taken: Counter[str]) -> str:
         name = hint
-        while name in taken:
+        while taken[name]:
             self._suffixes[hint] += 1
             name = f"{hint}_{self._suffixes[hint]}"
-        taken.add(name)
+        taken[name] += 1
         return name
+
+    def _free(self, values: Iterable[onnx_ir.Value]) -> None:
+        self._value_names.subtract(_names(values))
 
     # Nodes -------------------------------------------------------------------------------
 
@@ -104,9 +107,8 @@ class Editor:
     def discard(self, node: onnx_ir.Node) -> None:
         """Forget a node made by :meth:`make_node` that was never inserted."""
         self._detach(node)
-        self._node_names.discard(node.name or "")
-        for output in node.outputs:
-            self._value_names.discard(output.name or "")
+        self._node_names[node.name or ""] -= 1
+        self._free(node.outputs)
 
     def insert_before(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
         """Put ``nodes``, in order, right before ``place``."""
@@ -123,9 +125,8 @@ class Editor:
         """Take ``node`` out of its graph. Nothing may read its outputs any more."""
         graph = _graph_of(node)
         graph.remove(node, safe=True)
-        for output in node.outputs:
-            self._value_names.discard(output.name or "")
-        self._node_names.discard(node.name or "")
+        self._free(node.outputs)
+        self._node_names[node.name or ""] -= 1
         self._changed("remove")
 
     def _detach(self, node: onnx_ir.Node) -> None:
@@ -204,7 +205,7 @@ class Editor:
         """Give ``new`` the name and declarations of ``old``, which gets a fresh name."""
         name = old.name
         assert name is not None
-        self._value_names.discard(new.name or "")
+        self._free([new])
         old.name = self.fresh_name(f"{name}_replaced")
         new.name = name
         new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
@@ -213,7 +214,7 @@ class Editor:
 
     def rename(self, value: onnx_ir.Value, hint: str) -> None:
         """Give ``value`` a free name like ``hint``."""
-        self._value_names.discard(value.name or "")
+        self._free([value])
         value.name = self.fresh_name(hint)
         self._changed("rename")
 
@@ -228,20 +229,8 @@ class Editor:
         initializers are inputs, a Constant node at the head of the graph.
         """
         tensor = onnx_ir.tensor(data)
-        as_node = self.model.ir_version < 4 or self.scopes.function(graph) is not None
-        if as_node:
-            node = self.make_node("Constant", [], {"value": tensor}, name=name)
-            self.rename(node.outputs[0], name)
-            first = next(iter(graph), None)
-            if first is None:
-                graph.append(node)
-            else:
-                graph.insert_before(first, node)
-            value = node.outputs[0]
-            value.type, value.shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
-            value.const_value = tensor
-            self._changed("constant")
-            return value
+        if self.model.ir_version < 4 or self.scopes.function(graph) is not None:
+            return self.constant_node(graph, tensor, name)
         value = onnx_ir.Value(
             name=self.fresh_name(name),
             type=onnx_ir.TensorType(tensor.dtype),
@@ -252,6 +241,24 @@ class Editor:
         self._changed("constant")
         return value
 
+    def constant_node(
+        self, graph: onnx_ir.Graph, data: np.ndarray | onnx_ir.TensorProtocol, name: str
+    ) -> onnx_ir.Value:
+        """The output of a new Constant node at the head of ``graph``."""
+        tensor = onnx_ir.tensor(data)
+        node = self.make_node("Constant", [], {"value": tensor}, name=name)
+        value = node.outputs[0]
+        self.rename(value, name)
+        value.type, value.shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
+        value.const_value = tensor
+        first = next(iter(graph), None)
+        if first is None:
+            graph.append(node)
+        else:
+            graph.insert_before(first, node)
+        self._changed("constant")
+        return value
+
     def remove_initializer(self, value: onnx_ir.Value) -> None:
         """Drop an initializer that nothing reads; below IR version 4, its input too."""
         graph = value.graph
@@ -259,8 +266,47 @@ class Editor:
         del graph.initializers[value.name]
         if value.is_graph_input():
             graph.inputs.remove(value)
-        self._value_names.discard(value.name)
+        self._free([value])
         self._changed("constant")
+
+    # Bodies ------------------------------------------------------------------------------
+
+    def hoist(self, body: onnx_ir.Graph, holder: onnx_ir.Node) -> list[onnx_ir.Value]:
+        """Move all of ``body`` in front of ``holder``, whose body it is; returns its outputs.
+
+        The caller replaces the holder's outputs and removes it. ``body`` may have no inputs.
+        """
+        graph = _graph_of(holder)
+        outputs = list(body.outputs)
+        body.outputs.clear()
+        for value in list(body.initializers.values()):
+            del body.initializers[value.name]
+            self._free([value])
+            assert value.const_value is not None
+            constant = self.constant(graph, value.const_value, value.name or "constant")
+            outputs = [constant if output is value else output for output in outputs]
+            for user, index in list(value.uses()):
+                user.replace_input_with(index, constant)
+        nodes = list(body)
+        body.remove(nodes)
+        for node in nodes:
+            for output in node.outputs:
+                if output.name and self._value_names[output.name] > 1:
+                    self.rename(output, output.name)
+        graph.insert_before(holder, nodes)
+        self._changed("hoist")
+        return outputs
+
+    def clear_body(self, body: onnx_ir.Graph) -> None:
+        """Remove all that ``body`` and the bodies in it hold, so that they keep no outer value alive.
+
+        The node that holds ``body`` must be removed next.
+        """
+        for graph in reversed(list(with_bodies(body))):
+            graph.outputs.clear()
+            for node in list(reversed(graph)):
+                self.remove(node)
+            self._free(graph.initializers.values())
 
     # Functions ---------------------------------------------------------------------------
 
@@ -272,6 +318,10 @@ class Editor:
     def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
         """Record that ``nodes`` were made out of ``sources`` by the rule or pass ``by``."""
         provenance.derive(nodes, sources, by)
+
+
+def _names(values: Iterable[onnx_ir.Value]) -> list[str]:
+    return [value.name for value in values if value.name]
 
 
 def make_attributes(attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr]) -> list[onnx_ir.Attr]:

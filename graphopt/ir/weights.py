@@ -7,14 +7,12 @@ import hashlib
 from graphopt.ir.onnxir import onnx_ir
 
 _HASH = "graphopt.hash"
-_SMALL = 4096
 
 
 def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     """A content hash over dtype, shape and bytes; equal for equal tensors only.
 
-    It is computed once a tensor; tensors in the same place of the same file are not even read
-    for each other's sake, since :func:`storage_of` already tells that they are tied.
+    It is computed once a tensor and kept with it.
     """
     known = tensor.meta.get(_HASH)
     if known is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,13 +10,16 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 
+#: Elements that are compared before two tensors are read whole.
+_HEAD = 256
+
 
 @dataclass(frozen=True)
 class ConstantPooling(Pass):
     """Let constants of one graph with equal contents share one initializer or Constant node.
 
     Graphs are pooled one by one: onnxruntime treats a weight of an outer graph as a variable
-    inside a body, and would no longer prepack it. Only tensors of equal size are hashed.
+    inside a body, and would no longer prepack it. Only tensors that begin alike are read whole.
     """
 
     name: ClassVar[str] = "constant-pooling"
@@ -24,34 +27,49 @@ class ConstantPooling(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge equal constants, graph by graph."""
         for graph in list(ir.graphs_of(model)):
-            groups: dict[Hashable, list[ir.Value]] = {}
-            for value in _constants(graph):
-                tensor = ir.constant_of(value)
-                if tensor is not None:
-                    groups.setdefault((tensor.dtype, tuple(tensor.shape.numpy())), []).append(value)
-            for values in groups.values():
-                if len(values) > 1:
-                    self._merge(values, cx)
+            for values in _grouped(_constants(graph), _likeness):
+                for equal in _grouped(values, _contents):
+                    self._merge(equal, cx)
 
     def _merge(self, values: list[ir.Value], cx: Context) -> None:
-        first: dict[Hashable, ir.Value] = {}
-        for value in values:
-            tensor = ir.constant_of(value)
-            assert tensor is not None
-            kept = first.setdefault(ir.hash_of(tensor), value)
-            if kept is value or value.is_graph_output():
+        kept = values[0]
+        for value in values[1:]:
+            users = value.uses()
+            if value.is_graph_output() or not users:
                 continue
-            for user, _ in list(value.uses())[:1]:
-                action = cx.permit(self.name, user)
-                if action is not None:
-                    cx.edit.replace(value, kept)
-                    cx.wrote(action, user, [])
-            if not value.uses():
-                node = value.producer()
-                if node is not None:
-                    cx.edit.remove(node)
-                else:
-                    cx.edit.remove_initializer(value)
+            reader = next(iter(users)).node
+            action = cx.permit(self.name, reader)
+            if action is None:
+                continue
+            cx.edit.replace(value, kept)
+            producer = value.producer()
+            if producer is not None:
+                cx.edit.remove(producer)
+            else:
+                cx.edit.remove_initializer(value)
+            cx.wrote(action, reader, [])
+
+
+def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable]) -> list[list[ir.Value]]:
+    """The groups of at least two constants with equal ``key``."""
+    groups: dict[Hashable, list[ir.Value]] = {}
+    for value in values:
+        tensor = ir.constant_of(value)
+        if tensor is not None:
+            groups.setdefault(key(tensor), []).append(value)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _likeness(tensor: ir.TensorProtocol) -> Hashable:
+    """What can be told of the contents without reading them all."""
+    head = b""
+    if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8:
+        head = tensor.numpy().reshape(-1)[:_HEAD].tobytes()
+    return tensor.dtype, tuple(tensor.shape.numpy()), head
+
+
+def _contents(tensor: ir.TensorProtocol) -> Hashable:
+    return ir.hash_of(tensor)
 
 
 def _constants(graph: ir.Graph) -> list[ir.Value]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -13,8 +14,9 @@ from graphopt.context import Context
 from graphopt.ops import facts
 from graphopt.passes.base import Pass
 
-#: Only these results can be held by an initializer.
-_MAX_RANK = 64
+#: onnxruntime keeps the weights of a quantized operator quantized only behind this operator.
+_KEPT = frozenset({"DequantizeLinear"})
+_SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,10 @@ class ConstantPropagation(Pass):
     """Replace nodes whose inputs are all constant by their results.
 
     What shape facts already know (small integer tensors) costs nothing; the rest is computed by
-    one onnxruntime session with its optimizations off, so that the numbers are the runtime's
-    own. A result may take the byte limit, or what its inputs and the folded nodes free; sizes
-    are predicted before anything runs. Random nodes are never folded.
+    one onnxruntime session a graph, with its optimizations off, so that the numbers are the
+    runtime's own. Sizes are predicted before anything runs: a result may take the byte limit,
+    or what its inputs free; all results together may not grow the model by more than the limit
+    or a quarter of its weights. Random nodes are never folded, nor are dequantized weights.
 
     Attributes:
         limit: bytes that a result may take anyway; ``--fold-limit`` by default.
@@ -36,62 +39,46 @@ class ConstantPropagation(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
+        budget = _Budget(limit, max(limit, _weight_bytes(model) // 4))
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
-            nodes = self._foldable(graph, cx, limit)
+            nodes = self._foldable(graph, cx, budget)
             if nodes:
                 self._evaluate(graph, nodes, cx)
 
-    # What the shape facts know -----------------------------------------------------------
-
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
+        """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
         for node in list(graph):
-            if not _may_fold(node) or len(node.outputs) != 1:
+            if len(node.outputs) != 1 or not _may_fold(node):
                 continue
             output = node.outputs[0]
             dtype = cx.dtype(output)
-            if dtype not in (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL) or output.is_graph_output():
-                continue
-            if not output.uses() or not facts.is_deterministic(node):
+            if dtype not in _SMALL_INTS or not (output.uses() or output.is_graph_output()):
                 continue
             numbers, shape = cx.static_ints(output), cx.static_shape(output)
-            if numbers is None or shape is None or int(np.prod(shape)) != len(numbers):
+            if numbers is None or shape is None or prod(shape) != len(numbers) or not facts.is_deterministic(node):
                 continue
-            array = np.array(numbers, dtype.numpy()).reshape(shape)
-            self._replace(node, {output: ir.tensor(array)}, graph, cx)
+            self._replace(node, {output: ir.tensor(np.array(numbers, dtype.numpy()).reshape(shape))}, graph, cx)
 
-    # What the runtime computes -----------------------------------------------------------
-
-    def _foldable(self, graph: ir.Graph, cx: Context, limit: int) -> list[ir.Node]:
+    def _foldable(self, graph: ir.Graph, cx: Context, budget: _Budget) -> list[ir.Node]:
         """Nodes of ``graph`` that depend on constants alone and whose results fit the budget."""
         folded: list[ir.Node] = []
         ready: dict[ir.Value, None] = {}
+
+        def is_ready(value: ir.Value | None) -> bool:
+            return value is None or value in ready or ir.constant_of(value) is not None
+
         for node in graph:
-            if not _may_fold(node) or not all(
-                value is None or value in ready or ir.constant_of(value) is not None for value in node.inputs
-            ):
+            if not all(map(is_ready, node.inputs)) or not _may_fold(node):
                 continue
-            if not facts.is_deterministic(node) or _captures_variable(node, ready):
+            if not facts.is_deterministic(node) or not all(map(is_ready, _captures(node))):
                 continue
-            if not self._fits(node, cx, limit):
-                cx.say(self.name, lambda node=node: f"{ir.label(node)} is not folded: the result is too large")  # type: ignore[misc]
+            if not budget.admits(node, cx):
+                cx.say(self.name, _too_large(node))
                 continue
             folded.append(node)
             ready.update((output, None) for output in node.outputs)
         return folded
-
-    @staticmethod
-    def _fits(node: ir.Node, cx: Context, limit: int) -> bool:
-        """Whether each result is small, or no larger than the constants that it stands for."""
-        sizes = [cx.facts.nbytes(output) for output in node.outputs if output.name]
-        if all(isinstance(size, int) and size <= limit for size in sizes):
-            return True
-        freed = 0
-        for value in node.inputs:
-            tensor = ir.constant_of(value)
-            if value is not None and len(value.uses()) == 1:
-                freed += tensor.nbytes if tensor is not None else _known(cx.facts.nbytes(value))
-        return all(isinstance(size, int) for size in sizes) and sum(map(_known, sizes)) <= max(limit, freed)
 
     def _evaluate(self, graph: ir.Graph, nodes: Sequence[ir.Node], cx: Context) -> None:
         inside = dict.fromkeys(nodes)
@@ -108,44 +95,76 @@ class ConstantPropagation(Pass):
                 self._replace(node, values, graph, cx)
 
     def _replace(
-        self, node: ir.Node, values: dict[ir.Value, ir.TensorProtocol], graph: ir.Graph, cx: Context
+        self, node: ir.Node, values: Mapping[ir.Value, ir.TensorProtocol], graph: ir.Graph, cx: Context
     ) -> None:
         action = cx.permit(self.name, node)
         if action is None:
             return
         for old, tensor in values.items():
-            # A constant can't be an output of its graph by itself; an Identity would bear the name,
-            # which saves nothing: a Constant node is the same with one node less.
-            if old.is_graph_output():
-                continue
-            hint = old.name or "folded"
-            new = cx.edit.constant(graph, tensor, f"{hint}_folded")
-            cx.edit.replace(old, new)
+            # Only a node can be an output of its graph and keep the output's name.
+            make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
+            cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(output.uses() or output.is_graph_output() for output in node.outputs):
             cx.edit.remove(node)
         cx.wrote(action, node, [])
 
 
-def _may_fold(node: ir.Node) -> bool:
-    return node.op_type not in ("Constant", "Identity") or (node.op_type == "Identity" and node.domain == "")
+@dataclass
+class _Budget:
+    """Bytes that folding may still add."""
+
+    limit: int
+    growth: int
+
+    def admits(self, node: ir.Node, cx: Context) -> bool:
+        """Whether the results of ``node`` may be kept; takes what they add from the budget."""
+        sizes = [cx.facts.nbytes(output) for output in node.outputs if output.name]
+        if not all(isinstance(size, int) for size in sizes):
+            return False
+        freed = sum(_nbytes(value, cx) for value in node.inputs if value is not None and len(value.uses()) == 1)
+        size = sum(sizes)
+        if size > max(self.limit, freed) or size - freed > self.growth:
+            return False
+        self.growth -= max(0, size - freed)
+        return True
 
 
-def _captures_variable(node: ir.Node, ready: dict[ir.Value, None]) -> bool:
-    """Whether a body of ``node`` reads an outer value that is not constant."""
-    for body in ir.bodies(node):
-        inner = set(ir.with_bodies(body))
-        for nested in ir.with_bodies(body):
-            for user in nested:
-                for value in user.inputs:
-                    if value is None or value.graph in inner or value in ready:
-                        continue
-                    producer = value.producer()
-                    if producer is not None and producer.graph in inner:
-                        continue
-                    if ir.constant_of(value) is None:
-                        return True
-    return False
-
-
-def _known(size: object) -> int:
+def _nbytes(value: ir.Value, cx: Context) -> int:
+    tensor = ir.constant_of(value)
+    size = tensor.nbytes if tensor is not None else cx.facts.nbytes(value)
     return size if isinstance(size, int) else 0
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _may_fold(node: ir.Node) -> bool:
+    """Whether folding ``node`` can make sense: a known operator that no function attribute decides."""
+    if node.op_type == "Constant" or node.op_type in _KEPT:
+        return False
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return False
+    return not any(
+        attribute.is_ref()
+        for body in ir.bodies(node)
+        for inner in ir.walk_nodes(body)
+        for attribute in inner.attributes.values()
+    )
+
+
+def _captures(node: ir.Node) -> list[ir.Value]:
+    """The outer values that the bodies of ``node`` read."""
+    captured: dict[ir.Value, None] = {}
+    for body in ir.bodies(node):
+        inner = dict.fromkeys(ir.with_bodies(body))
+        for user in ir.walk_nodes(body):
+            for value in user.inputs:
+                if value is not None and value.graph not in inner:
+                    captured[value] = None
+    return list(captured)
+
+
+def _too_large(node: ir.Node) -> Callable[[], str]:
+    return lambda: f"{ir.label(node)} is not folded: its result is too large, or of unknown size"

@@ -41,17 +41,9 @@ class DeadCodeElimination(Pass):
             if action is None:
                 continue
             for body in ir.bodies(node):
-                self._clear(body, cx)
+                cx.edit.clear_body(body)
             cx.edit.remove(node)
             cx.wrote(action, node, [])
-
-    @staticmethod
-    def _clear(body: ir.Graph, cx: Context) -> None:
-        """Remove every node of ``body`` and of the bodies in it, whose holder is about to go."""
-        for graph in reversed(list(ir.with_bodies(body))):
-            graph.outputs.clear()
-            for node in list(reversed(graph)):
-                cx.edit.remove(node)
 
     @staticmethod
     def _remove_functions(model: ir.Model, cx: Context) -> None:

@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite.driver import apply_rules
-from graphopt.rules import all_rules
+from graphopt.rules import admitted_rules
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,4 @@ class Peephole(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply every rule that the options admit, in bodies and functions too."""
-        options = cx.options
-        rules = [
-            rule
-            for rule in all_rules()
-            if rule.numerics <= options.numerics
-            and rule.name not in options.skip
-            and (options.only is None or rule.name in options.only)
-            and (not self.families or rule.family in self.families)
-        ]
-        apply_rules(rules, model, cx)
+        apply_rules(admitted_rules(cx.options, self.families), model, cx)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
 
+from graphopt.context import Options
 from graphopt.rewrite.rule import Rule
 
 
@@ -17,3 +19,15 @@ def all_rules() -> tuple[Rule, ...]:
         module = importlib.import_module(f"{__name__}.{info.name}")
         found += [item for item in vars(module).values() if isinstance(item, Rule) and item.family == info.name]
     return tuple(found)
+
+
+def admitted_rules(options: Options, families: Sequence[str] = ()) -> list[Rule]:
+    """The rules that ``options`` allow, of ``families`` only if any are given."""
+    return [
+        rule
+        for rule in all_rules()
+        if rule.numerics <= options.numerics
+        and rule.name not in options.skip
+        and (options.only is None or rule.name in options.only)
+        and (not families or rule.family in families)
+    ]

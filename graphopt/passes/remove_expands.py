@@ -1,0 +1,23 @@
+"""remove-expands: drop Expands that broadcasting does anyway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+from graphopt.rewrite.driver import apply_rules
+from graphopt.rules import admitted_rules
+
+
+@dataclass(frozen=True)
+class RemoveExpands(Pass):
+    """Remove Expands whose readers broadcast their operands to the same shape by themselves."""
+
+    name: ClassVar[str] = "remove-expands"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Apply the rules of the family ``expand``."""
+        apply_rules(admitted_rules(cx.options, ("expand",)), model, cx)
