@@ -1,0 +1,73 @@
+"""The benchmarks as commands, on one small sample each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.runtime.devices import probe_cuda
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_nodes_judges_graphopt_and_fills_the_page(tmp_path) -> None:
+    page, results = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text("<!-- begin nodes -->\n<!-- end nodes -->\n")
+    done = run(
+        *("-m", "benchmarks.nodes", "--only", "functions|quantized", "--no-peers"),
+        *("--docs", str(page), "--json", str(results)),
+    )
+    assert done.returncode == 0, done.stderr
+    models = json.loads(results.read_text())["models"]
+    assert [model["model"] for model in models] == ["quantized", "functions"]
+    for model in models:
+        assert model["tools"]["graphopt"]["verdict"] == "ok"
+        assert f"| {model['model']} | {model['nodes']} |" in page.read_text()
+
+
+def test_process_time_measures_graphopt_against_itself(tmp_path) -> None:
+    results = tmp_path / "results.json"
+    done = run(
+        *("-m", "benchmarks.process_time", "--only", "functions", "--rounds", "2", "--json", str(results))
+    )
+    assert done.returncode == 0, done.stderr
+    (model,) = json.loads(results.read_text())["models"]
+    assert len(model["seconds"]["graphopt"]) == len(model["seconds"]["graphopt again"]) == 2
+    assert "(band of the measurement)" in done.stdout
+
+
+def test_gpu_check_rehearses_on_the_cpu(tmp_path) -> None:
+    results = tmp_path / "results.json"
+    done = run("benchmarks/gpu_check.py", "--device", "cpu", "--only", "control_flow", "--json", str(results))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (model,) = json.loads(results.read_text())["models"]
+    assert model["verdict"] == "ok"
+    assert model["placement"]["optimized"]["CPU"] > 0
+    assert done.stdout.splitlines()[0].startswith("| model |")
+
+
+@pytest.mark.skipif(probe_cuda().available, reason="there is a GPU")
+def test_gpu_check_tells_in_one_line_that_there_is_no_cuda() -> None:
+    done = run("benchmarks/gpu_check.py")
+    assert done.returncode == 6
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "CUDA can't be used" in done.stderr
+
+
+def test_an_unknown_model_is_refused() -> None:
+    done = run("-m", "benchmarks.nodes", "--only", "no-such-model")
+    assert done.returncode == 1
+    assert "matches 'no-such-model'" in done.stderr
