@@ -11,8 +11,8 @@ from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import is_sorted, sort_model
 from graphopt.ir.provenance import label, made_by, origins
-from graphopt.ir.weights import hash_of, storage_of
 from graphopt.ir.scopes import Scopes, bodies, graphs_of, walk_nodes, with_bodies
+from graphopt.ir.weights import hash_of, storage_of
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

@@ -101,7 +101,13 @@ class Editor:
         node_name = self.fresh_node_name(name)
         values = [onnx_ir.Value(name=self.fresh_name(f"{node_name}_output_{i}")) for i in range(outputs)]
         return onnx_ir.Node(
-            domain, op_type, inputs, make_attributes(attributes), overload=overload, outputs=values, name=node_name
+            domain,
+            op_type,
+            inputs,
+            make_attributes(attributes),
+            overload=overload,
+            outputs=values,
+            name=node_name,
         )
 
     def discard(self, node: onnx_ir.Node) -> None:

@@ -29,7 +29,9 @@ EXTERNAL_THRESHOLD = 1024
 _TEXT_SUFFIXES = frozenset({".onnxtxt", ".txt"})
 
 
-def load(path: str | os.PathLike[str], *, allow_external: Sequence[str | os.PathLike[str]] = ()) -> onnx_ir.Model:
+def load(
+    path: str | os.PathLike[str], *, allow_external: Sequence[str | os.PathLike[str]] = ()
+) -> onnx_ir.Model:
     """Load a model from ``.onnx`` or, by suffix ``.onnxtxt`` or ``.txt``, from ONNX text.
 
     Unsorted graphs are sorted. External data is checked (inside the model's folder or a folder
@@ -136,7 +138,12 @@ def _save_with_external_data(model: onnx_ir.Model, path: Path, threshold: int) -
                 file.seek(end)
                 tensor.tofile(file)
                 places[id(tensor)] = onnx_ir.ExternalTensor(
-                    data_path.name, end, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=tensor.name or ""
+                    data_path.name,
+                    end,
+                    tensor.nbytes,
+                    tensor.dtype,
+                    shape=tensor.shape,
+                    name=tensor.name or "",
                 )
                 end += tensor.nbytes
         with _replaced_tensors(model, places):

@@ -34,5 +34,12 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
 def storage_of(tensor: onnx_ir.TensorProtocol) -> tuple[object, ...]:
     """Where the bytes of ``tensor`` live; equal for tensors that share them."""
     if isinstance(tensor, onnx_ir.ExternalTensor):
-        return "file", tensor.path, tensor.offset or 0, tensor.nbytes, tensor.dtype, tuple(tensor.shape.numpy())
+        return (
+            "file",
+            tensor.path,
+            tensor.offset or 0,
+            tensor.nbytes,
+            tensor.dtype,
+            tuple(tensor.shape.numpy()),
+        )
     return "memory", id(tensor)

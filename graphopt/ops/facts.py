@@ -10,23 +10,102 @@ import onnx
 from graphopt import ir
 
 #: Draw random numbers: never folded, merged, duplicated or recomputed.
-RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"})
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
 
 COMMUTATIVE = frozenset(
-    {"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Max", "Min", "Sum", "Mean"}
+    {
+        "Add",
+        "Mul",
+        "And",
+        "Or",
+        "Xor",
+        "Equal",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Max",
+        "Min",
+        "Sum",
+        "Mean",
+    }
 )
 
 #: One input (beside attributes and scalar parameters), one output of the same shape, element by element.
 UNARY_ELEMENTWISE = frozenset(
-    """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
-    HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
-    Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu""".split()
+    [
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitwiseNot",
+        "Cast",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Log",
+        "Mish",
+        "Neg",
+        "Not",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+    ]
 )
 
 #: Two inputs that broadcast, element by element.
 BINARY_ELEMENTWISE = frozenset(
-    """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Mod Mul Or Pow
-    PRelu Sub Xor""".split()
+    [
+        "Add",
+        "And",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Mod",
+        "Mul",
+        "Or",
+        "Pow",
+        "PRelu",
+        "Sub",
+        "Xor",
+    ]
 )
 
 #: Move or relabel elements without computing.
@@ -34,8 +113,22 @@ VIEW = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Ex
 
 #: Most of a model's arithmetic.
 COMPUTE_BOUND = frozenset(
-    """Conv ConvInteger ConvTranspose DeformConv Einsum Gemm MatMul MatMulInteger QLinearConv QLinearMatMul LSTM GRU RNN
-    Attention""".split()
+    [
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "DeformConv",
+        "Einsum",
+        "Gemm",
+        "MatMul",
+        "MatMulInteger",
+        "QLinearConv",
+        "QLinearMatMul",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Attention",
+    ]
 )
 
 #: f(f(x)) = f(x).
@@ -59,7 +152,11 @@ def is_elementwise(node: ir.Node) -> bool:
 def is_random(node: ir.Node) -> bool:
     """Whether ``node`` itself draws random numbers, or updates statistics, as it stands."""
     if node.domain != "":
-        return node.domain == "com.microsoft" and node.op_type in {"BiasDropout", "DropoutGrad", "BitmaskDropout"}
+        return node.domain == "com.microsoft" and node.op_type in {
+            "BiasDropout",
+            "DropoutGrad",
+            "BitmaskDropout",
+        }
     if node.op_type in RANDOM:
         return True
     if node.op_type == "Dropout":

@@ -56,9 +56,16 @@ class ConstantPropagation(Pass):
             if dtype not in _SMALL_INTS or not (output.uses() or output.is_graph_output()):
                 continue
             numbers, shape = cx.static_ints(output), cx.static_shape(output)
-            if numbers is None or shape is None or prod(shape) != len(numbers) or not facts.is_deterministic(node):
+            if (
+                numbers is None
+                or shape is None
+                or prod(shape) != len(numbers)
+                or not facts.is_deterministic(node)
+            ):
                 continue
-            self._replace(node, {output: ir.tensor(np.array(numbers, dtype.numpy()).reshape(shape))}, graph, cx)
+            self._replace(
+                node, {output: ir.tensor(np.array(numbers, dtype.numpy()).reshape(shape))}, graph, cx
+            )
 
     def _foldable(self, graph: ir.Graph, cx: Context, budget: _Budget) -> list[ir.Node]:
         """Nodes of ``graph`` that depend on constants alone and whose results fit the budget."""
@@ -121,7 +128,9 @@ class _Budget:
         sizes = [cx.facts.nbytes(output) for output in node.outputs if output.name]
         if not all(isinstance(size, int) for size in sizes):
             return False
-        freed = sum(_nbytes(value, cx) for value in node.inputs if value is not None and len(value.uses()) == 1)
+        freed = sum(
+            _nbytes(value, cx) for value in node.inputs if value is not None and len(value.uses()) == 1
+        )
         size = sum(sizes)
         if size > max(self.limit, freed) or size - freed > self.growth:
             return False

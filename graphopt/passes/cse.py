@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphopt import ir
@@ -25,23 +25,26 @@ class CommonSubexpressionElimination(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
         for root in (model.graph, *(function.graph for function in model.functions.values())):
-            # A stack of (graph, position, scope): the scope of a body starts from what its holder sees.
-            pending: list[tuple[ir.Graph, dict[Hashable, ir.Node]]] = [(root, {})]
+            pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
-                graph, seen = pending.pop()
+                graph, scope = pending.pop()
                 for node in list(graph):
-                    nested = ir.bodies(node) if node.attributes else ()
+                    scope.position[node] = len(scope.position)
+                    nested = ir.bodies(node) if node.attributes else []
                     if nested:
-                        pending.extend((body, dict(seen)) for body in nested)
-                        continue
-                    self._visit(node, seen, cx)
+                        pending.extend((body, _Scope(scope, node)) for body in nested)
+                    else:
+                        self._visit(node, scope, cx)
 
-    def _visit(self, node: ir.Node, seen: dict[Hashable, ir.Node], cx: Context) -> None:
+    def _visit(self, node: ir.Node, scope: _Scope, cx: Context) -> None:
         key = _key(node)
         if key is None:
             return
-        first = seen.setdefault(key, node)
-        if first is node or not _can_merge(node, first, cx):
+        first = scope.find(key)
+        if first is None:
+            scope.seen[key] = node
+            return
+        if not _can_merge(node, first, cx):
             return
         action = cx.permit(self.name, node)
         if action is None:
@@ -50,6 +53,29 @@ class CommonSubexpressionElimination(Pass):
             cx.edit.replace(old, new)
         cx.edit.remove(node)
         cx.wrote(action, node, [first])
+
+
+@dataclass
+class _Scope:
+    """What a graph has computed so far, and what its outer graphs had before the node that holds it."""
+
+    outer: _Scope | None = None
+    holder: ir.Node | None = None
+    seen: dict[Hashable, ir.Node] = field(default_factory=dict)
+    position: dict[ir.Node, int] = field(default_factory=dict)
+
+    def find(self, key: Hashable) -> ir.Node | None:
+        """The node that has computed ``key`` already."""
+        if key in self.seen:
+            return self.seen[key]
+        scope: _Scope = self
+        while scope.outer is not None and scope.holder is not None:
+            outer, holder = scope.outer, scope.holder
+            found = outer.seen.get(key)
+            if found is not None and outer.position[found] < outer.position[holder]:
+                return found
+            scope = outer
+        return None
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
@@ -68,7 +94,9 @@ def _key(node: ir.Node) -> Hashable | None:
     if len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type):
         order = tuple(sorted(order))
     used = tuple(bool(output.name) for output in node.outputs)
-    attributes = tuple(sorted((name, attribute_key(attribute)) for name, attribute in node.attributes.items()))
+    attributes = tuple(
+        sorted((name, attribute_key(attribute)) for name, attribute in node.attributes.items())
+    )
     return node.domain, node.op_type, node.overload, order, used, attributes
 
 

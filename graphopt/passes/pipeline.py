@@ -8,7 +8,6 @@ parses back to an equal pipeline.
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import Protocol
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unknown
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
@@ -155,7 +154,9 @@ class Pipeline:
                 report.records.append(_run_pass(step, len(report.records) + 1, model, cx, instruments))
 
 
-def _run_pass(pass_: Pass, index: int, model: ir.Model, cx: Context, instruments: Sequence[Instrument]) -> Record:
+def _run_pass(
+    pass_: Pass, index: int, model: ir.Model, cx: Context, instruments: Sequence[Instrument]
+) -> Record:
     for instrument in instruments:
         instrument.before_pass(pass_, index, model, cx)
     counter = _CountRewrites()
@@ -205,11 +206,6 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
         elif item.name in registry.planned:
             yield Planned(item.name)
         else:
-            raise unknown("pass", item.name, [*registry.passes, *registry.pipelines], "graphopt passes lists all")
-
-
-def unknown(kind: str, name: str, known: Sequence[str], where: str) -> UsageError:
-    """The error for a name that nothing bears, which names the nearest that something does."""
-    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
-    return UsageError(f"no {kind} is called {name!r}; {hint}")
+            raise unknown(
+                "pass", item.name, [*registry.passes, *registry.pipelines], "graphopt passes lists all"
+            )

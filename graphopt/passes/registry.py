@@ -8,8 +8,8 @@ import pkgutil
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
+from graphopt.coerce import from_text
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
 
@@ -41,7 +41,9 @@ class Registry:
         for key, text in options:
             if key not in known:
                 names = ", ".join(item.replace("_", "-") for item in known) or "none"
-                raise UsageError(f"pass {name!r} has no option {key.replace('_', '-')!r}; its options: {names}")
+                raise UsageError(
+                    f"pass {name!r} has no option {key.replace('_', '-')!r}; its options: {names}"
+                )
             values[key] = _value(text, known[key], f"{name}{{{key}}}")
         return kind(**values)
 
@@ -59,35 +61,8 @@ def find_passes(package: str) -> dict[str, type[Pass]]:
     return found
 
 
-_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def parse_size(text: str) -> int:
-    """Bytes from ``65536``, ``64KiB``, ``1MB`` …
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    number = text.rstrip("BKMGiIbkmg")
-    unit = text[len(number) :].upper()
-    if unit not in _SIZES:
-        raise ValueError(f"unknown unit {unit!r}")
-    return int(float(number) * _SIZES[unit])
-
-
 def _value(text: str, kind: object, where: str) -> object:
-    args = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     try:
-        if typing.get_origin(kind) is tuple:
-            return tuple(_value(part, args[0], where) for part in text.split("+") if part)
-        if args and typing.get_origin(kind) is not tuple:
-            return None if text == "none" else _value(text, args[0], where)
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is int:
-            return parse_size(text)
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            return kind[text.upper()]
-        return kind(text)  # type: ignore[operator]
-    except (KeyError, ValueError) as error:
+        return from_text(text, kind, separator="+")
+    except ValueError as error:
         raise UsageError(f"{where}: {text!r} is not a value for it") from error

@@ -34,7 +34,14 @@ class Builder:
         return make
 
     def node(
-        self, op_type: str, operands: Any, attributes: Any = (), *, domain: str = "", outputs: int = 1, overload: str = ""
+        self,
+        op_type: str,
+        operands: Any,
+        attributes: Any = (),
+        *,
+        domain: str = "",
+        outputs: int = 1,
+        overload: str = "",
     ) -> Any:
         """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`."""
         inputs = [self.constant(x) if isinstance(x, (np.ndarray, ir.TensorProtocol)) else x for x in operands]
@@ -51,7 +58,12 @@ class Builder:
         """A copy of ``node`` with other operands, and attributes ``changed`` (``None`` removes one)."""
         attributes: dict[str, Any] = {**node.attributes, **changed}
         return self.node(
-            node.op_type, operands, attributes, domain=node.domain, outputs=len(node.outputs), overload=node.overload
+            node.op_type,
+            operands,
+            attributes,
+            domain=node.domain,
+            outputs=len(node.outputs),
+            overload=node.overload,
         )
 
     def constant(self, data: np.ndarray | ir.TensorProtocol, name: str | None = None) -> ir.Value:

@@ -102,12 +102,16 @@ class _Run:
         for output, value in zip(root.outputs, values, strict=True):
             if value is None:
                 if output.uses() or output.is_graph_output():
-                    raise AssertionError(f"a rule left output {output.name!r} of {ir.label(root)} without a value")
+                    raise AssertionError(
+                        f"a rule left output {output.name!r} of {ir.label(root)} without a value"
+                    )
             elif root.op_type == "Identity" and not self._cx.edit.can_stand_for(output, value):
                 return False
         return True
 
-    def _commit(self, action: Action, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> None:
+    def _commit(
+        self, action: Action, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]
+    ) -> None:
         edit, root = self._cx.edit, match.root
         made = builder.commit()
         edit.note_origin(made, match.nodes, action.owner)

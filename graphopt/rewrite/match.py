@@ -11,7 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import facts
-from graphopt.rewrite.pattern import Literal, Operand, OpPattern, OutputPattern, Var
+from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 
 class Match:
@@ -85,7 +85,8 @@ class Match:
         for node in inside[1:]:
             for output in node.outputs:
                 if output.is_graph_output() or any(
-                    user.graph is not None and not any(user is own for own in inside) for user, _ in output.uses()
+                    user.graph is not None and not any(user is own for own in inside)
+                    for user, _ in output.uses()
                 ):
                     return output
         return None
@@ -231,4 +232,9 @@ def _equals(value: ir.Value, number: float) -> bool:
     if array.size == 1:
         return True
     same = np.all(array == first)
-    return bool(same and (number != 0 or not np.any(np.signbit(array.astype(np.float64)) != (math.copysign(1, number) < 0))))
+    return bool(
+        same
+        and (
+            number != 0 or not np.any(np.signbit(array.astype(np.float64)) != (math.copysign(1, number) < 0))
+        )
+    )

@@ -91,7 +91,9 @@ class _Operators:
     def one_of(self, *op_types: str) -> Callable[..., Any]:
         """Any of several operators."""
 
-        def build(*operands: Any, outputs: int | None = None, tag: str | None = None, **attributes: Any) -> Any:
+        def build(
+            *operands: Any, outputs: int | None = None, tag: str | None = None, **attributes: Any
+        ) -> Any:
             node = OpPattern(self._domain, op_types, tuple(map(_operand, operands)), attributes, outputs, tag)
             if outputs is None:
                 return node

@@ -17,7 +17,9 @@ def all_rules() -> tuple[Rule, ...]:
     found: list[Rule] = []
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        found += [item for item in vars(module).values() if isinstance(item, Rule) and item.family == info.name]
+        found += [
+            item for item in vars(module).values() if isinstance(item, Rule) and item.family == info.name
+        ]
     return tuple(found)
 
 

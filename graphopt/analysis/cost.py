@@ -1,0 +1,137 @@
+"""cost: arithmetic and memory traffic, exact in the symbolic dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from graphopt import ir
+from graphopt.analysis.dims import Dim, product
+from graphopt.context import Context
+from graphopt.ops import facts
+
+#: Operations an element of the output costs, where that is not one.
+_PER_ELEMENT = {
+    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "BatchNormalization": 2, "InstanceNormalization": 8,
+    "GroupNormalization": 8, "Exp": 4, "Log": 4, "Sigmoid": 5, "Tanh": 5, "Erf": 8, "Gelu": 10, "Pow": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """What one run of a node costs.
+
+    Attributes:
+        flops: floating-point (or integer) operations; a multiply-add is two.
+        bytes: bytes of all inputs and outputs; what is read and written at least once.
+    """
+
+    flops: Dim
+    bytes: Dim
+
+
+@dataclass
+class Cost:
+    """Costs of the nodes of one graph, bodies not counted.
+
+    Attributes:
+        nodes: cost by node; nodes of unknown shapes are missing.
+        unknown: nodes whose cost can't be told.
+    """
+
+    nodes: dict[ir.Node, NodeCost] = field(default_factory=dict)
+    unknown: list[ir.Node] = field(default_factory=list)
+
+    def compute(self, graph: ir.Graph, cx: Context) -> Cost:
+        """Cost every node of ``graph``."""
+        for node in graph:
+            cost = cost_of(node, cx)
+            if cost is None:
+                self.unknown.append(node)
+            else:
+                self.nodes[node] = cost
+        return self
+
+    @property
+    def flops(self) -> Dim:
+        """Operations of all nodes whose cost is known."""
+        return sum((cost.flops for cost in self.nodes.values()), 0)
+
+    @property
+    def bytes(self) -> Dim:
+        """Traffic of all nodes whose cost is known."""
+        return sum((cost.bytes for cost in self.nodes.values()), 0)
+
+
+def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
+    """The cost of one run of ``node``; ``None`` where shapes are unknown."""
+    traffic: Dim = 0
+    for value in (*node.inputs, *node.outputs):
+        if value is None or not value.name:
+            continue
+        size = cx.facts.nbytes(value)
+        if size is None:
+            return None
+        traffic += size
+    if node.domain == "" and node.op_type in facts.VIEW | {"Constant", "Shape", "Size"}:
+        return NodeCost(0, traffic)
+    formula = _FORMULAS.get(node.op_type) if node.domain in ("", "com.microsoft") else None
+    flops = formula(node, cx) if formula is not None else _per_element(node, cx)
+    return None if flops is None else NodeCost(flops, traffic)
+
+
+def _numel(value: ir.Value | None, cx: Context) -> Dim | None:
+    dims = cx.shape(value) if value is not None else None
+    return None if dims is None else product(dims)
+
+
+def _per_element(node: ir.Node, cx: Context) -> Dim | None:
+    """One (or a few) operations for each element of the larger of first input and first output."""
+    out, first = _numel(node.outputs[0], cx), _numel(node.inputs[0], cx) if node.inputs else None
+    if out is None:
+        return None
+    elements = first if node.op_type.startswith(("Reduce", "Arg", "Global")) and first is not None else out
+    return elements * _PER_ELEMENT.get(node.op_type, 1)
+
+
+def _matmul(node: ir.Node, cx: Context) -> Dim | None:
+    """2·M·N·K for each matrix of the batch."""
+    a, out = cx.shape(node.inputs[0]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+    return None if not a or out is None else 2 * out * a[-1]
+
+
+def _gemm(node: ir.Node, cx: Context) -> Dim | None:
+    a, out = cx.shape(node.inputs[0]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+    if a is None or len(a) != 2 or out is None:
+        return None
+    transposed = node.attributes.get("transA")
+    if transposed is not None and transposed.is_ref():
+        return None
+    return 2 * out * a[0 if transposed is not None and transposed.value else 1]
+
+
+def _conv(node: ir.Node, cx: Context) -> Dim | None:
+    """2 · outputs · (C/group · kernel): the weight's elements for each output channel."""
+    index = {"QLinearConv": 3}.get(node.op_type, 1)
+    weight, out = cx.shape(node.inputs[index]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+    return None if weight is None or out is None else 2 * out * product(weight[1:])
+
+
+def _conv_transpose(node: ir.Node, cx: Context) -> Dim | None:
+    weight, first = cx.shape(node.inputs[1]), _numel(node.inputs[0], cx)  # type: ignore[arg-type]
+    return None if weight is None or first is None else 2 * first * product(weight[1:])
+
+
+def _recurrent(node: ir.Node, cx: Context) -> Dim | None:
+    """Input and recurrent weights (all gates and directions), once for each time step and batch."""
+    x, w, r = (cx.shape(value) if value is not None else None for value in node.inputs[:3])
+    if x is None or w is None or r is None or len(x) != 3:
+        return None
+    return 2 * x[0] * x[1] * (product(w) + product(r))
+
+
+_FORMULAS: dict[str, Callable[[ir.Node, Context], Dim | None]] = {
+    "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul, "Gemm": _gemm,
+    "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv, "ConvTranspose": _conv_transpose,
+    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+}  # fmt: skip

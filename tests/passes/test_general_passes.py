@@ -1,0 +1,193 @@
+"""dce, cse, constant-pooling, canonicalize and fold-if keep what must stay and remove what may go."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from graphopt import ir
+from tests.support import ops, parse, run_pipeline
+
+
+def test_dce_keeps_the_interface_and_removes_dead_trees() -> None:
+    model = parse(
+        """g (float[N] x, float[N] unused, float[1] w) => (float[N] y)
+        <float[1] w = {2.0}, float[1] dead = {1.0}> {
+            a = Relu(x)
+            b = Add(a, dead)
+            c = Exp(b)
+            y = Mul(x, w)
+        }"""
+    )
+    run_pipeline(model, "dce")
+    assert ops(model) == ["Mul"]
+    assert [value.name for value in model.graph.inputs] == ["x", "unused", "w"]
+    assert list(model.graph.initializers) == ["w"]
+
+
+def test_dce_frees_values_captured_by_dead_bodies() -> None:
+    model = parse(
+        """g (float[N] x, bool c) => (float[N] y) {
+            a = Exp(x)
+            dead = If (c) <
+                then_branch = t () => (float[N] t1) { t1 = Neg(a) },
+                else_branch = e () => (float[N] e1) { e1 = Abs(a) }
+            >
+            y = Relu(x)
+        }"""
+    )
+    run_pipeline(model, "dce")
+    assert ops(model) == ["Relu"]
+
+
+def test_cse_merges_equal_nodes_and_keeps_different_ones() -> None:
+    model = parse(
+        """g (float[N] x, float[N] z) => (float[N] y) {
+            a = Add(x, z)
+            b = Add(z, x)
+            c = LeakyRelu<alpha = 0.0>(a)
+            d = LeakyRelu<alpha = -0.0>(b)
+            e = Sub(x, z)
+            f = Sub(z, x)
+            g1 = Mul(c, d)
+            h = Mul(e, f)
+            y = Add(g1, h)
+        }"""
+    )
+    run_pipeline(model, "cse")
+    assert ops(model).count("Add") == 2  # a and b merged; y
+    assert ops(model).count("LeakyRelu") == 2  # 0.0 is not -0.0
+    assert ops(model).count("Sub") == 2
+
+
+def test_cse_never_merges_random_nodes_or_unknown_domains() -> None:
+    model = parse(
+        """g (float[4] x) => (float[4] y) {
+            a = RandomNormalLike(x)
+            b = RandomNormalLike(x)
+            c = custom.Thing(x)
+            d = custom.Thing(x)
+            y = Sum(a, b, c, d)
+        }""",
+        domains=', "custom" : 1',
+    )
+    run_pipeline(model, "cse")
+    assert ops(model) == ["RandomNormalLike", "RandomNormalLike", "Thing", "Thing", "Sum"]
+
+
+def test_cse_keeps_both_names_when_both_are_outputs() -> None:
+    model = parse("g (float[N] x) => (float[N] y, float[N] z) { y = Relu(x) z = Relu(x) }")
+    run_pipeline(model, "cse")
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+    assert ops(model) == ["Relu", "Relu"]
+
+
+def test_cse_lets_a_body_reuse_an_outer_value() -> None:
+    model = parse(
+        """g (float[N] x, bool c) => (float[N] y, float[N] a) {
+            a = Exp(x)
+            y = If (c) <
+                then_branch = t () => (float[N] t1) { t0 = Exp(x) t1 = Neg(t0) },
+                else_branch = e () => (float[N] e1) { e1 = Abs(x) }
+            >
+        }"""
+    )
+    run_pipeline(model, "cse")
+    assert sum(node.op_type == "Exp" for node in ir.walk_nodes(model.graph)) == 1
+
+
+def test_constant_pooling_merges_equal_contents_of_equal_type_only() -> None:
+    model = parse(
+        """g (float[2] x, int64[2] i) => (float[2] y, int64[2] j, float[2] z)
+        <float[2] p = {1.0, 2.0}, float[2] q = {1.0, 2.0}, float[2] r = {1.0, 3.0}, int64[2] s = {0, 0}, float[2] t = {0.0, 0.0}> {
+            a = Add(x, p)
+            b = Mul(a, q)
+            c = Mul(b, r)
+            y = Add(c, t)
+            j = Add(i, s)
+            z = Constant<value = float[2] {1.0, 2.0}>()
+        }"""
+    )
+    run_pipeline(model, "constant-pooling")
+    assert list(model.graph.initializers) == ["p", "r", "s", "t"]
+    assert [value.name for value in model.graph.outputs] == ["y", "j", "z"]
+
+
+def test_canonicalize_moves_constants_to_the_right() -> None:
+    model = parse("g (float[N] x) => (float[N] y) <float[1] c = {2.0}> { a = Mul(c, x) y = Sub(c, a) }")
+    run_pipeline(model, "canonicalize")
+    mul, sub = model.graph
+    assert [value.name for value in mul.inputs if value] == ["x", "c"]
+    assert [value.name for value in sub.inputs if value] == ["c", "a"]
+
+
+@pytest.mark.parametrize(("condition", "left"), [(1, "Neg"), (0, "Abs")])
+def test_fold_if_takes_the_branch_and_keeps_names_unique(condition: int, left: str) -> None:
+    model = parse(
+        f"""g (float[N] x) => (float[N] y) <bool c = {{{condition}}}> {{
+            a = Exp(x)
+            b = If (c) <
+                then_branch = t () => (float[N] r) <float[1] k = {{3.0}}> {{ s = Neg(a) r = Add(s, k) }},
+                else_branch = e () => (float[N] r) <float[1] k = {{4.0}}> {{ s = Abs(a) r = Mul(s, k) }}
+            >
+            y = Relu(b)
+        }}"""
+    )
+    run_pipeline(model, "fold-if,dce")
+    assert ops(model) == ["Exp", left, "Add" if condition else "Mul", "Relu"]
+    names = [output.name for node in model.graph for output in node.outputs]
+    assert len(set(names)) == len(names)
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+
+
+def _chain(length: int) -> ir.Model:
+    nodes = [helper.make_node("Relu" if i % 3 else "Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(length)]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("v0", f"v{length}")]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:])
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def test_a_chain_of_10_000_nodes_compiles() -> None:
+    model = _chain(10_000)
+    run_pipeline(model, "O2")
+    assert 3_000 < len(model.graph) <= 10_000
+
+
+def test_match_attempts_grow_linearly() -> None:
+    attempts = []
+    for length in (1_000, 5_000):
+        _, cx = run_pipeline(_chain(length), "peephole")
+        attempts.append(cx.attempts)
+    assert attempts[1] <= 5.5 * attempts[0]
+
+
+def test_two_runs_give_the_same_bytes() -> None:
+    def build() -> bytes:
+        model = parse(
+            """g (float[N] x) => (float[N] y) <float[1] p = {1.5}, float[1] q = {1.5}> {
+                a = Add(x, p) b = Add(x, q) c = Mul(a, b) y = Identity(c)
+            }"""
+        )
+        run_pipeline(model, "O2")
+        return ir.to_bytes(model)
+
+    assert build() == build()
+
+
+def test_folding_respects_the_byte_budget_and_overridable_initializers() -> None:
+    model = parse(
+        """g (float[N] x, float[1] w) => (float[N] y, float[1024,1024] big)
+        <float[1] w = {2.0}, float[1] k = {3.0}, int64[2] shape = {1024, 1024}> {
+            a = Add(w, k)
+            b = Add(k, k)
+            c = Mul(a, b)
+            y = Mul(x, c)
+            big = Expand(k, shape)
+        }"""
+    )
+    run_pipeline(model, "constant-propagation,dce")
+    assert ops(model) == ["Add", "Mul", "Mul", "Expand"]
+    folded = [ir.constant_of(value) for value in model.graph.node(1).inputs]
+    assert any(tensor is not None and np.array_equal(tensor.numpy(), [6.0]) for tensor in folded)

@@ -1,0 +1,61 @@
+"""Pipeline text parses, prints back to itself, and names what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.errors import UsageError
+from graphopt.passes.pipeline import Pipeline
+from graphopt.pipelines import PIPELINES, registry
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dce",
+        "dce,cse",
+        "fixpoint(dce,cse),dce",
+        "peephole{families=slice+pad}",
+        "constant-propagation{limit=1024}",
+        "fixpoint(dce,fixpoint(cse,peephole{families=pad}))",
+    ],
+)
+def test_text_prints_back_to_itself(text: str) -> None:
+    assert str(Pipeline.parse(text, registry())) == text
+
+
+def test_sizes_and_blanks_are_read() -> None:
+    pipeline = Pipeline.parse(" dce , constant-propagation{ limit = 64KiB } ", registry())
+    assert str(pipeline) == "dce,constant-propagation{limit=65536}"
+
+
+@pytest.mark.parametrize("name", sorted(PIPELINES))
+def test_named_pipelines_parse(name: str) -> None:
+    pipeline = Pipeline.parse(name, registry())
+    assert Pipeline.parse(str(pipeline), registry()) == pipeline
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dce,csee", "no pass is called 'csee'; nearest: cse"),
+        ("dce{x=1}", "pass 'dce' has no option 'x'"),
+        ("constant-propagation{limit=lots}", "'lots' is not a value"),
+        ("dce,", "a name is expected at column 5"),
+        ("fixpoint(dce", "'(' is not closed"),
+        ("dce{", "'{' is not closed"),
+        ("dce)", "unbalanced ')'"),
+        (",dce", "a name is expected at column 1"),
+    ],
+)
+def test_bad_text_is_explained(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Pipeline.parse(text, registry())
+    assert message in str(caught.value)
+
+
+def test_every_pass_has_a_summary_and_a_dashed_name() -> None:
+    for name, kind in registry().passes.items():
+        assert kind.name == name
+        assert "_" not in name
+        assert len(kind.summary()) > 10
