@@ -5,6 +5,8 @@ An error is one sentence that tells what is wrong, and a hint that tells what to
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import ClassVar
 
@@ -72,3 +74,10 @@ class RuntimeFailure(GraphoptError):
     """The runtime (onnxruntime, a device, a child process) failed."""
 
     status = ExitStatus.RUNTIME_FAILURE
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str) -> UsageError:
+    """The error for a name that nothing bears, which names the nearest that something does."""
+    nearest = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
+    return UsageError(f"no {kind} is called {name!r}; {hint}")

@@ -1,0 +1,57 @@
+"""Turn text into the values of typed fields: options of passes, settings, ``--set``."""
+
+from __future__ import annotations
+
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_BOOLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``65536``, ``64KiB``, ``1MB`` …
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    number = text.strip().rstrip("BKMGiIbkmg ")
+    unit = text.strip()[len(number) :].strip().upper()
+    if unit not in _UNITS:
+        raise ValueError(f"unknown unit {unit!r}")
+    return int(float(number) * _UNITS[unit]) if unit else int(number)
+
+
+def from_text(text: str, kind: object, *, separator: str = ",") -> object:
+    """The value of type ``kind`` that ``text`` stands for.
+
+    ``kind`` is bool, int (sizes such as ``64KiB`` too), float, str, Path, an Enum (by its
+    members' names, in any case), one of these or ``None`` (``none``), or a tuple of one of
+    these (parts joined by ``separator``).
+
+    Raises:
+        ValueError: ``text`` is no such value.
+    """
+    args = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        return tuple(from_text(part.strip(), args[0]) for part in text.split(separator) if part.strip())
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        inner = next(arg for arg in args if arg is not types.NoneType)
+        return None if text.lower() == "none" else from_text(text, inner, separator=separator)
+    if kind is bool:
+        if text.lower() not in _BOOLS:
+            raise ValueError(f"{text!r} is neither true nor false")
+        return _BOOLS[text.lower()]
+    if kind is int:
+        return parse_size(text)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        if text.upper() not in kind.__members__:
+            raise ValueError(f"{text!r} is none of {', '.join(name.lower() for name in kind.__members__)}")
+        return kind[text.upper()]
+    if kind is Path:
+        return Path(text).expanduser()
+    if kind in (float, str):
+        return kind(text)
+    raise TypeError(f"no text stands for a {kind}")

@@ -1,0 +1,196 @@
+"""Typed settings, and where they come from.
+
+Later sources win: the defaults below; ``graphopt.toml``, or ``[tool.graphopt]`` in
+``pyproject.toml``, in the nearest folder from the current one upward; environment variables
+``GRAPHOPT_*``; the command line. This file alone reads the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from graphopt.coerce import from_text
+from graphopt.errors import UsageError, unknown
+
+_PREFIX = "GRAPHOPT_"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting. Keys are written with ``-`` or ``_``, in the environment as ``GRAPHOPT_FOLD_LIMIT``."""
+
+    pipeline: Annotated[str, "pipeline text, or the name of a pipeline or preset"] = "O2"
+    skip: Annotated[tuple[str, ...], "passes and rules that do not run"] = ()
+    exact: Annotated[bool, "only rewrites that keep every bit of the results"] = False
+    fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
+    fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
+    verify: Annotated[bool, "compare the result with the original before it is written"] = True
+    device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
+    allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
+    seed: Annotated[int, "seed of made-up inputs"] = 0
+    external_data: Annotated[bool | None, "weights in a file beside the model; by default as before"] = None
+    allow_external: Annotated[tuple[Path, ...], "further folders that external data may lie in"] = ()
+    log: Annotated[str, "passes or rule files joined by ':', each plain, with '>' or with '>>'"] = ""
+    cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
+    color: Annotated[bool | None, "colours; by default where the output is a terminal"] = None
+    debug: Annotated[bool, "show the traceback of errors"] = False
+
+
+def load(
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    assignments: Iterable[str] = (),
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        environ: environment variables; the process's own by default.
+        folder: where the search for a settings file starts; the current one by default.
+        overrides: values from command-line options; ``None`` stands for "not given".
+        assignments: ``key=value`` texts (``--set``); ``overrides`` win over them.
+
+    Raises:
+        UsageError: a key is unknown (the nearest is named), or a value does not fit its key.
+    """
+    environ = os.environ if environ is None else environ
+    values = _conventions(environ)
+    values |= _from_file(Path.cwd() if folder is None else folder)
+    values |= dict(
+        _from_text(name.removeprefix(_PREFIX).lower(), text, name)
+        for name, text in environ.items()
+        if name.startswith(_PREFIX)
+    )
+    values |= dict(_from_assignment(text) for text in assignments)
+    values |= {key: value for key, value in (overrides or {}).items() if value is not None}
+    values["cache_dir"] = values["cache_dir"].expanduser()
+    return Settings(**values)
+
+
+_patched: ContextVar[Settings | None] = ContextVar("graphopt settings", default=None)
+
+
+def current() -> Settings:
+    """The settings in force: those of the innermost :func:`patch`, else freshly read."""
+    return _patched.get() or load()
+
+
+@contextlib.contextmanager
+def patch(**changes: Any) -> Iterator[Settings]:
+    """Change settings for the length of a ``with`` block, in this thread or task only.
+
+    >>> with patch(fold_limit=0) as settings:
+    ...     settings.fold_limit, current().fold_limit
+    (0, 0)
+
+    Raises:
+        UsageError: a key is unknown.
+    """
+    for key in changes:
+        _check_key(key, "config.patch")
+    settings = replace(current(), **changes)
+    token = _patched.set(settings)
+    try:
+        yield settings
+    finally:
+        _patched.reset(token)
+
+
+def describe() -> list[tuple[str, Any, str]]:
+    """Key, default and meaning of each setting, for documentation."""
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    return [
+        (item.name.replace("_", "-"), item.default, hints[item.name].__metadata__[0])
+        for item in fields(Settings)
+    ]
+
+
+def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Defaults from variables that many programs heed."""
+    values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
+    if environ.get("NO_COLOR"):
+        values["color"] = False
+    return values
+
+
+def _from_file(folder: Path) -> dict[str, Any]:
+    for parent in (folder, *folder.absolute().parents):
+        for name in ("graphopt.toml", "pyproject.toml"):
+            file = parent / name
+            if not file.is_file():
+                continue
+            table = _table(file)
+            if table is not None:
+                return dict(_from_toml(key, item, file) for key, item in table.items())
+    return {}
+
+
+def _table(file: Path) -> dict[str, Any] | None:
+    """The settings in ``file``; ``None`` if it holds none for us."""
+    import tomllib
+
+    ours = file.name == "graphopt.toml"
+    try:
+        text = file.read_text(encoding="utf-8")
+        if not ours and "[tool.graphopt" not in text:
+            return None
+        content = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"can't read the settings in {file}: {error}") from error
+    return content if ours else content.get("tool", {}).get("graphopt")
+
+
+def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
+    """One key of a settings file; paths are relative to the file."""
+    name = _check_key(key, str(file))
+    kind = _kinds()[name]
+    if isinstance(item, str):
+        _, value = _from_text(name, item, str(file))
+    elif isinstance(item, list) and typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        value = tuple(from_text(str(part), inner) for part in item)
+    elif type(item) is kind or type(item) in typing.get_args(kind):
+        value = item
+    else:
+        raise UsageError(f"{file}: {item!r} is not a value for {key!r}")
+    return name, _relative_to(file.parent, value)
+
+
+def _relative_to(folder: Path, value: Any) -> Any:
+    if isinstance(value, Path):
+        return folder / value
+    return tuple(_relative_to(folder, part) for part in value) if isinstance(value, tuple) else value
+
+
+def _from_assignment(assignment: str) -> tuple[str, Any]:
+    key, separator, text = assignment.partition("=")
+    if not separator:
+        raise UsageError(f"--set {assignment!r} is not of the form key=value")
+    return _from_text(key.strip(), text.strip(), "--set")
+
+
+def _from_text(key: str, text: str, where: str) -> tuple[str, Any]:
+    name = _check_key(key, where)
+    try:
+        return name, from_text(text, _kinds()[name])
+    except ValueError as error:
+        raise UsageError(f"{where}: {text!r} is not a value for {key!r}: {error}") from error
+
+
+def _check_key(key: str, where: str) -> str:
+    name = key.replace("-", "_")
+    known = [item.name for item in fields(Settings)]
+    if name not in known:
+        raise unknown("setting", key, [item.replace("_", "-") for item in known], f"in {where}")
+    return name
+
+
+def _kinds() -> dict[str, Any]:
+    return typing.get_type_hints(Settings)
