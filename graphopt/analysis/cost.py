@@ -12,8 +12,8 @@ from graphopt.ops import facts
 
 #: Operations an element of the output costs, where that is not one.
 _PER_ELEMENT = {
-    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "BatchNormalization": 2, "InstanceNormalization": 8,
-    "GroupNormalization": 8, "Exp": 4, "Log": 4, "Sigmoid": 5, "Tanh": 5, "Erf": 8, "Gelu": 10, "Pow": 8,
+    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "BatchNormalization": 2,
+    "InstanceNormalization": 8, "GroupNormalization": 8, "Exp": 4, "Log": 4, "Sigmoid": 5, "Tanh": 5, "Erf": 8, "Gelu": 10, "Pow": 8,
 }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def _recurrent(node: ir.Node, cx: Context) -> Dim | None:
 
 
 _FORMULAS: dict[str, Callable[[ir.Node, Context], Dim | None]] = {
-    "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul, "Gemm": _gemm,
-    "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv, "ConvTranspose": _conv_transpose,
-    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+    "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul,
+    "Gemm": _gemm, "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,
+    "ConvTranspose": _conv_transpose, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip

@@ -36,7 +36,10 @@ class Index:
 
 
 def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
-    """Rewrite ``model``, bodies and functions included, until no rule applies; returns the number of rewrites."""
+    """Rewrite ``model``, bodies and functions included, until no rule applies.
+
+    Returns the number of rewrites.
+    """
     return _Run(Index(rules), model, cx).run()
 
 
@@ -74,7 +77,7 @@ class _Run:
     def _try(self, rule: Rule, form: int, root: ir.Node) -> bool:
         cx = self._cx
         cx.attempts += 1
-        pattern, names = rule.patterns[form]
+        pattern, _ = rule.patterns[form]
         found = Matcher(cx).match(pattern, root)
         if found is None:
             return False
@@ -97,7 +100,7 @@ class _Run:
         return True
 
     def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
-        """Whether ``values`` stand for all outputs in use, and do more than trade an Identity for an Identity."""
+        """Whether ``values`` stand for all outputs in use, and do more than trade Identity for Identity."""
         values += (None,) * (len(root.outputs) - len(values))
         for output, value in zip(root.outputs, values, strict=True):
             if value is None:

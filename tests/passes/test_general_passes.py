@@ -101,7 +101,8 @@ def test_cse_lets_a_body_reuse_an_outer_value() -> None:
 def test_constant_pooling_merges_equal_contents_of_equal_type_only() -> None:
     model = parse(
         """g (float[2] x, int64[2] i) => (float[2] y, int64[2] j, float[2] z)
-        <float[2] p = {1.0, 2.0}, float[2] q = {1.0, 2.0}, float[2] r = {1.0, 3.0}, int64[2] s = {0, 0}, float[2] t = {0.0, 0.0}> {
+        <float[2] p = {1.0, 2.0}, float[2] q = {1.0, 2.0}, float[2] r = {1.0, 3.0}, int64[2] s = {0, 0},
+         float[2] t = {0.0, 0.0}> {
             a = Add(x, p)
             b = Mul(a, q)
             c = Mul(b, r)
