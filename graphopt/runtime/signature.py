@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from graphopt import ir
 
@@ -113,10 +113,10 @@ def _type_text(type_: ir.TypeProtocol) -> str:
     return f"{name}({_element_text(type_.dtype)})"
 
 
-def _proto_text(proto: object) -> str:
+def _proto_text(proto: Any) -> str:
     """The text of an ``onnx.TypeProto``."""
-    kind = proto.WhichOneof("value")  # type: ignore[attr-defined]
-    part = getattr(proto, kind) if kind else None
+    kind: str | None = proto.WhichOneof("value")
+    part: Any = getattr(proto, kind) if kind else None
     match kind:
         case "tensor_type":
             return f"tensor({_element_text(part.elem_type)})"

@@ -1,0 +1,255 @@
+"""Inputs for running a model: given by the user, or made up to suit it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError
+from graphopt.runtime.bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.runtime.domains import Domain, domains
+from graphopt.runtime.samples import Flavour, sample
+from graphopt.runtime.signature import Port, Signature
+from graphopt.runtime.values import LOW_TYPES
+
+Feeds = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What the user said about inputs.
+
+    Attributes:
+        shapes: shapes by input name.
+        files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
+        seed: of everything that is made up.
+    """
+
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    files: tuple[tuple[str | None, Path], ...] = ()
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
+        """Read the values of ``--input-shape``, ``--input`` and ``--seed``."""
+        return cls(dict(map(parse_shape, shapes)), tuple(map(parse_file, files)), seed)
+
+
+def parse_shape(text: str) -> tuple[str, Shape]:
+    """Read ``name:1,3,224,224`` or ``name:[1,3]``; the name may hold colons, ``name:`` is a scalar.
+
+    Raises:
+        UsageError: there is no name, or a size is no natural number.
+    """
+    name, colon, sizes = text.rpartition(":")
+    match = re.fullmatch(r"\s*(?:\[(.*)\]|(.*?))\s*", sizes)
+    words = [word for word in re.split(r"[,x\s]+", (match[1] or match[2] or "") if match else sizes) if word]
+    if not colon or not name or not all(word.isdecimal() for word in words):
+        raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1,3,224,224")
+    return name, tuple(map(int, words))
+
+
+def parse_file(text: str) -> tuple[str | None, Path]:
+    """Read ``name:file.npy`` or ``file.npz``; the name may hold colons, and so may a Windows path.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    hint = "write NAME:FILE.npy, or FILE.npz with arrays named like the inputs"
+    if text.endswith(".npz"):
+        return None, Path(text)
+    match = re.fullmatch(r"(.+):([A-Za-z]:[\\/].*|[^:]*)", text)
+    if match is None or not text.endswith(".npy"):
+        raise UsageError(f"can't read the input {text!r}", hint=hint)
+    return match[1], Path(match[2])
+
+
+class Inputs:
+    """Makes feeds for a model.
+
+    Args:
+        model: the model; only its interface and the uses of its inputs are read.
+        options: what the user gave.
+        limit: bytes that the feeds of one run may take together.
+
+    Raises:
+        UsageError: the options name an unknown input, or do not fit the model.
+        UnsupportedModel: an input is of a type that can't be fed, such as a sparse tensor.
+    """
+
+    def __init__(self, model: ir.Model, options: InputOptions | None = None, *, limit: int = 1 << 29) -> None:
+        self.options = options or InputOptions()
+        self.signature = Signature.of(model)
+        self._limit = limit
+        self._ports = {port.name: port for port in self.signature.inputs if port.role != "constant"}
+        self._defaults = {
+            value.name: value.const_value for value in model.graph.inputs if value.const_value is not None
+        }
+        for port in self.signature.fed:
+            if "sparse" in port.type or not port.type or "undefined" in port.type:
+                raise UnsupportedModel(
+                    f"input {port.name!r} is of type {port.type or 'unknown'}, which can't be fed"
+                )
+        self._given = {name: self._fit(name, array) for name, array in self._load()}
+        self._fixed = self._fixed_shapes()
+        self._domains = domains(model)
+        self.use_rank(RANKS[0])
+
+    @property
+    def open_ranks(self) -> bool:
+        """Whether some input to be made up declares no rank."""
+        return any(port.dims is None and "map" not in port.type for port in self._made_up())
+
+    def use_rank(self, rank: int) -> None:
+        """Let inputs of open rank have ``rank`` dims."""
+        ports = [replace(port, dims=self._fixed.get(port.name, port.dims)) for port in self.signature.fed]
+        self.dimensions = Dimensions.of(ports, rank)
+        declared = Dimensions.of(self.signature.fed, rank)
+        known: dict[str, int] = {}
+        for name, shape in self._fixed.items():
+            for dim, size in zip(declared.dims.get(name, ()), shape, strict=False):
+                if isinstance(dim, str):
+                    known.setdefault(dim, size)
+        self._known = known
+
+    def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
+        """``tries`` with what the user fixed put in."""
+        for binding in tries:
+            yield {symbol: self._known.get(symbol, size) for symbol, size in binding.items()}
+
+    def feeds(self, binding: Binding, flavour: Flavour = "normal", caution: int = 0) -> Feeds:
+        """Values for every input that must be fed.
+
+        Args:
+            binding: sizes of the dynamic dims.
+            flavour: what kind of numbers.
+            caution: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
+                1) to 3 (all 0), for models that are choosier than they let on.
+
+        Raises:
+            ResourceLimit: they would take more than the limit.
+        """
+        sizes = {port.name: self.dimensions.shape(port.name, binding) for port in self._made_up()}
+        total = sum(int(np.prod(shape, dtype=np.float64)) * 4 for shape in sizes.values())
+        if total > self._limit:
+            raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
+        feeds = dict(self._given)
+        for port in self._made_up():
+            generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
+            domain = self._domain(port, binding)
+            feeds[port.name] = sample(port.type, sizes[port.name], domain, flavour, caution, generator)
+        if flavour == "overridden":
+            feeds |= self._overrides(feeds)
+        return feeds
+
+    # What the user gave -----------------------------------------------------------------------
+
+    def _load(self) -> Iterator[tuple[str, Any]]:
+        for name, path in self.options.files:
+            try:
+                content = np.load(path, allow_pickle=False)
+            except FileNotFoundError as error:
+                raise UsageError(f"no such file: {path}") from error
+            except (OSError, ValueError, EOFError) as error:
+                raise UsageError(f"{path} is no numpy file: {error}") from error
+            if name is not None:
+                yield self._known_name(name), content
+            else:
+                yield from ((self._known_name(key), content[key]) for key in content.files)
+
+    def _known_name(self, name: str) -> str:
+        if name in self._ports:
+            return name
+        near = difflib.get_close_matches(name, self._ports, 1) or list(self._ports)[:8]
+        raise UsageError(
+            f"the model has no input {name!r}",
+            hint=("did you mean " if len(near) == 1 else "its inputs are ") + ", ".join(near)
+            if near
+            else None,
+        )
+
+    def _fit(self, name: str, array: Any) -> Any:
+        """``array`` as the element type that the input wants, if no value changes."""
+        port = self._ports[name]
+        if port.kind != "tensor":
+            raise UsageError(f"input {name!r} is of type {port.type}; files can hold tensors only")
+        self._check_shape(port, array.shape)
+        wanted = _numpy_type(port.element)
+        if array.dtype == wanted:
+            return array
+        if wanted.kind == "O" and array.dtype.kind in "US":
+            return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
+        if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+            return array.view(wanted)  # numpy's files keep the element types of ml_dtypes as raw bits
+        if array.dtype.kind in "fiub" and wanted.kind != "O":
+            cast = array.astype(wanted)
+            to_float = wanted.kind not in "iub"
+            if (to_float and array.dtype.kind == "f") or np.array_equal(cast.astype(array.dtype), array):
+                return cast
+        raise UsageError(f"input {name!r} wants {port.element}, the array holds {array.dtype}")
+
+    def _fixed_shapes(self) -> dict[str, Shape]:
+        shapes = {self._known_name(name): tuple(shape) for name, shape in self.options.shapes.items()}
+        for name, shape in shapes.items():
+            self._check_shape(self._ports[name], shape)
+            given = self._given.get(name)
+            if given is not None and given.shape != shape:
+                raise UsageError(
+                    f"input {name!r}: the array has shape {given.shape}, --input-shape says {shape}"
+                )
+        return shapes | {name: array.shape for name, array in self._given.items()}
+
+    def _check_shape(self, port: Port, shape: Shape) -> None:
+        if port.dims is None:
+            return
+        fits = len(shape) == len(port.dims) and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(port.dims, shape, strict=True)
+        )
+        if not fits:
+            declared = ", ".join("?" if dim is None else str(dim) for dim in port.dims)
+            given = ", ".join(map(str, shape))
+            raise UsageError(f"input {port.name!r} has shape [{declared}], not [{given}]")
+
+    # What is made up --------------------------------------------------------------------------
+
+    def _made_up(self) -> list[Port]:
+        return [port for port in self.signature.fed if port.name not in self._given]
+
+    def _domain(self, port: Port, binding: Binding) -> Domain:
+        domain = self._domains[port.name]
+        tops: list[float] = [binding[symbol] - 1 for symbol in domain.below if symbol in binding]
+        if domain.below:
+            tops.append(domain.high if domain.high is not None else max(tops, default=1))
+            domain = replace(domain, high=max(0, min(tops)))
+        return domain
+
+    def _overrides(self, feeds: Feeds) -> Feeds:
+        """Other values for overridable initializers: floats perturbed, other elements in reverse."""
+        overrides = {}
+        for port in self._ports.values():
+            tensor = self._defaults.get(port.name)
+            if port.name in feeds or tensor is None:
+                continue
+            array = tensor.numpy()
+            if array.dtype.kind == "f":
+                generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
+                noise = generator.standard_normal(array.shape)
+                overrides[port.name] = (array * (1 + noise / 4) + noise / 16).astype(array.dtype)
+            elif array.dtype.kind in "iub":
+                overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
+        return overrides
+
+
+def _numpy_type(element: str) -> np.dtype[Any]:
+    low = LOW_TYPES.get(f"tensor({element})")
+    if low is not None:
+        return low.dtype
+    return np.dtype({"string": object, "float": np.float32, "double": np.float64}.get(element, element))
