@@ -1,37 +1,217 @@
-"""The Python interface: load, optimize, verify, run, save."""
+"""The Python interface: load, optimize, verify, run, save.
+
+>>> import graphopt
+>>> model, report = graphopt.optimize(graphopt.load("model.onnx"))   # doctest: +SKIP
+>>> print(report)                                                    # doctest: +SKIP
+>>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
+
+Arguments that are settings too (see :class:`graphopt.config.Settings`) default to the settings
+in force: those of the nearest ``graphopt.toml``, of the environment, or of
+:func:`graphopt.config.patch`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.context import Action, Context, Observer, Options
-from graphopt.passes.pipeline import Instrument, Pipeline, Report
+from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.instrument.base import Watcher
+from graphopt.instrument.report import Report
+from graphopt.instrument.stats import Stats
+from graphopt.instrument.stop_after import StopAfter
+from graphopt.instrument.summary import Interface, Summary
+from graphopt.numerics import Numerics
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
+
+if TYPE_CHECKING:
+    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.oracle import Verdict
 
 PathLike = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
-class Result:
-    """What :func:`optimize` returns."""
+class Result(NamedTuple):
+    """What :func:`optimize` returns: the optimized model, and what was done to it."""
 
     model: ir.Model
     report: Report
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """The comparison with the original; ``None`` if it was not made."""
+        return self.report.verdict
 
-def load(path: PathLike, *, allow_external: Sequence[PathLike] = ()) -> ir.Model:
-    """Load a model."""
-    return ir.load(path, allow_external=allow_external)
+
+def load(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
+    """Load a model from ``.onnx``, or from ONNX text (``.onnxtxt``, ``.txt``).
+
+    External data is memory-mapped when it is first read. It has to lie in the model's folder, or
+    in one of ``allow_external``.
+
+    Raises:
+        UsageError: there is no such file.
+        InvalidModel: the file is not a model, is cut short, or its external data is missing.
+    """
+    allowed = config.current().allow_external if allow_external is None else allow_external
+    return ir.load(path, allow_external=allowed)
 
 
 def save(model: ir.Model, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
-    """Write a model."""
+    """Write a model to ``path``, atomically; returns the files written, the model first.
+
+    Args:
+        model: the model; it is not changed.
+        path: ``.onnxtxt`` and ``.txt`` write ONNX text.
+        external_data: put large weights into a file beside the model. By default as the model
+            came, and always above 2 GB.
+
+    Raises:
+        UsageError: ``path`` can't be written; nothing is left behind.
+    """
+    if external_data is None:
+        external_data = config.current().external_data
     return ir.save(model, path, external_data=external_data)
+
+
+def optimize(
+    model: ir.Model | PathLike,
+    *,
+    pipeline: str | Sequence[Pass] | None = None,
+    exact: bool | None = None,
+    fast_math: bool | None = None,
+    fold_limit: int | None = None,
+    skip: Iterable[str] | None = None,
+    only: Iterable[str] = (),
+    pre_passes: Iterable[str | Pass] = (),
+    post_passes: Iterable[str | Pass] = (),
+    verify: bool | None = None,
+    inputs: InputOptions | None = None,
+    device: str | None = None,
+    allow_fallback: bool | None = None,
+    stop_after: int | None = None,
+    instruments: Sequence[Watcher] = (),
+) -> Result:
+    """Make a model smaller and faster, and check that it still computes the same.
+
+    >>> model, report = optimize("model.onnx", exact=True)               # doctest: +SKIP
+    >>> model, report = optimize(model, pipeline="dce,cse", verify=False)  # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        pipeline: a preset (``O0`` to ``O2``), the name of a pipeline, pipeline text, or passes.
+        exact: only rewrites that keep every bit of the results, signed zeros and NaNs included.
+        fast_math: also rewrites whose results are only close.
+        fold_limit: bytes that a folded constant may take, whatever it replaces.
+        skip: passes and rules that do not run.
+        only: if given, the only rewrite rules that run.
+        pre_passes, post_passes: passes to run first and last: objects, names, or
+            ``package.module:Class``; passes of onnx-ir work too.
+        verify: compare the result with the original in onnxruntime.
+        inputs: how to feed the models for that; made up by default.
+        device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        allow_fallback: run on the CPU where the device can't be used.
+        stop_after: make only so many rewrites, to find one that does harm.
+        instruments: told of passes, rewrites and refusals as they happen.
+
+    Raises:
+        UsageError: a pass, rule or option is unknown.
+        VerificationFailed: the result does not compute the same, or is called differently.
+    """
+    settings = _settings(
+        skip=None if skip is None else tuple(skip),
+        exact=exact,
+        fast_math=fast_math,
+        fold_limit=fold_limit,
+        verify=verify,
+        device=device,
+        allow_fallback=allow_fallback,
+        pipeline=pipeline if isinstance(pipeline, str) else None,
+    )
+    passes = make_pipeline(
+        settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline,
+        pre_passes,
+        post_passes,
+    )
+    options = make_options(settings, only)
+    original = load(model) if isinstance(model, str | os.PathLike) else model
+    before, interface = Summary.of(original), Interface.of(original)
+    result = copy(original)
+    stats = Stats()
+    gate = None if stop_after is None else StopAfter(stop_after)
+    start = time.perf_counter()
+    cx = context_for(result, options, gate=gate, observers=[stats, *instruments])
+    record = passes.run(result, cx, [stats, *instruments])
+    report = Report(
+        record.pipeline,
+        before,
+        Summary.of(result),
+        interface,
+        record.records,
+        record.planned,
+        record.skipped,
+        stats.rewrites,
+        stats.refusals,
+        next_action=gate.first_denied if gate else None,
+        seconds={"optimize": time.perf_counter() - start},
+    )
+    _check_interface(interface, Interface.of(result))
+    return Result(result, report)
+
+
+def copy(model: ir.Model) -> ir.Model:
+    """A copy of ``model`` that shares its tensors, which nobody edits in place."""
+    other = model.clone()
+    other.meta.update(model.meta)
+    return other
+
+
+def make_pipeline(
+    pipeline: str | Sequence[Pass],
+    pre_passes: Iterable[str | Pass] = (),
+    post_passes: Iterable[str | Pass] = (),
+) -> Pipeline:
+    """A pipeline from its name or text, or from passes, with further passes at both ends.
+
+    Raises:
+        UsageError: a pass is unknown, or the text is malformed.
+    """
+    known = registry()
+    missing = {
+        name: "not built yet" for name in ("canonicalize", "remove-expands") if name not in known.passes
+    }
+    known.planned = {**known.planned, **missing}
+    middle = Pipeline.parse(pipeline, known) if isinstance(pipeline, str) else Pipeline(tuple(pipeline))
+    first, last = ([_pass(item) for item in items] for items in (pre_passes, post_passes))
+    return Pipeline((*first, *middle.steps, *last))
+
+
+def make_options(settings: config.Settings, only: Iterable[str] = ()) -> Options:
+    """What passes may do under ``settings``.
+
+    Raises:
+        UsageError: the settings contradict each other, or name an unknown pass or rule.
+    """
+    if settings.exact and settings.fast_math:
+        raise UsageError("--exact and --fast-math exclude each other")
+    numerics = Numerics.REASSOCIATES
+    if settings.exact or settings.pipeline == "O1":
+        numerics = Numerics.EXACT
+    elif settings.fast_math:
+        numerics = Numerics.APPROXIMATES
+    only = frozenset(only)
+    _check_names(settings.skip, only)
+    return Options(
+        numerics=numerics, fold_limit=settings.fold_limit, skip=frozenset(settings.skip), only=only or None
+    )
 
 
 def context_for(
@@ -41,7 +221,11 @@ def context_for(
     gate: Callable[[Action], bool] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Context:
-    """Everything that passes need to work on ``model``."""
+    """Everything that passes need to work on ``model``.
+
+    >>> cx = context_for(model)                               # doctest: +SKIP
+    >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
+    """
     edit = ir.Editor(model)
     facts = _facts(model, edit)
     edit.listeners.append(facts)
@@ -73,13 +257,34 @@ class _Nothing:
         return lambda *_: None
 
 
-def optimize(
-    model: ir.Model, *, level: str = "O2", options: Options | None = None, instruments: Sequence[Instrument] = ()
-) -> Result:
-    """Optimize ``model`` in place."""
-    known = registry()
-    missing = {name: "not built yet" for name in ("canonicalize", "remove-expands") if name not in known.passes}
-    known.planned = {**known.planned, **missing}
-    pipeline = Pipeline.parse(level, known)
-    report = pipeline.run(model, context_for(model, options), instruments)
-    return Result(model, report)
+def _settings(**given: Any) -> config.Settings:
+    """The current settings with the arguments that were given."""
+    return replace(config.current(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _check_names(skip: Iterable[str], only: Iterable[str]) -> None:
+    if not skip and not only:
+        return
+    from graphopt.rules import all_rules
+
+    rules = [rule.name for rule in all_rules()]
+    for name in sorted(only):
+        if name not in rules:
+            raise unknown("rule", name, rules, "graphopt passes peephole lists all")
+    known = [*registry().passes, *rules]
+    for name in skip:
+        if name not in known:
+            raise unknown("pass or rule", name, known, "graphopt passes lists all")
+
+
+def _pass(item: str | Pass) -> Pass:
+    return item if isinstance(item, Pass) else Pipeline.parse(item, registry()).steps[0]
+
+
+def _check_interface(before: Interface, after: Interface) -> None:
+    """A model that is called differently is wrong, whatever it computes."""
+    from graphopt.runtime.signature import diff
+
+    changes = diff(before.signature, after.signature)
+    if changes:
+        raise VerificationFailed(f"the optimized model is called differently: {changes[0]}")

@@ -83,8 +83,17 @@ def current() -> Settings:
 
 
 @contextlib.contextmanager
-def patch(**changes: Any) -> Iterator[Settings]:
-    """Change settings for the length of a ``with`` block, in this thread or task only.
+def using(settings: Settings) -> Iterator[Settings]:
+    """Let ``settings`` be the current ones for the length of a ``with`` block, in this thread or task."""
+    token = _patched.set(settings)
+    try:
+        yield settings
+    finally:
+        _patched.reset(token)
+
+
+def patch(**changes: Any) -> contextlib.AbstractContextManager[Settings]:
+    """Change some of the current settings for the length of a ``with`` block.
 
     >>> with patch(fold_limit=0) as settings:
     ...     settings.fold_limit, current().fold_limit
@@ -95,12 +104,7 @@ def patch(**changes: Any) -> Iterator[Settings]:
     """
     for key in changes:
         _check_key(key, "config.patch")
-    settings = replace(current(), **changes)
-    token = _patched.set(settings)
-    try:
-        yield settings
-    finally:
-        _patched.reset(token)
+    return using(replace(current(), **changes))
 
 
 def describe() -> list[tuple[str, Any, str]]:

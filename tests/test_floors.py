@@ -14,6 +14,7 @@ FLOORS = [
     "numerics",
     "errors",
     "coerce",
+    "tables",
     "config",
     "store",
     "ir",

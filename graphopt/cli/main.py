@@ -1,15 +1,20 @@
-"""The console script."""
+"""The console script: finds the command, and turns errors into one line and an exit status."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 
 import click
 
-from graphopt.errors import ExitStatus, GraphoptError
+from graphopt.cli.options import CONTEXT_SETTINGS, Invocation
+from graphopt.errors import ExitStatus, GraphoptError, unknown
+
+_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -22,27 +27,107 @@ class LazyGroup(click.Group):
         return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Import the module of command ``name``."""
+        """Import the module of command ``name``, if there is one."""
         if name not in self.list_commands(context):
             return None
-        return importlib.import_module(f"graphopt.cli.commands.{name.replace('-', '_')}").command
+        module = importlib.import_module(f"graphopt.cli.commands.{name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; the nearest is told for a name that none bears."""
+        name, known = arguments[0], self.list_commands(context)
+        if name not in known and not name.startswith("-"):
+            raise unknown("command", name, known, "graphopt --help lists all")
+        return super().resolve_command(context, arguments)
 
 
-@click.group(cls=LazyGroup)
+def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from importlib import metadata
+
+        click.echo(f"graphopt {metadata.version('graphopt')}")
+        context.exit()
+
+
+@click.group(cls=LazyGroup, context_settings=CONTEXT_SETTINGS)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version.",
+)
 def cli() -> None:
-    """Optimize ONNX models."""
+    """Make ONNX models smaller and faster, without changing what they compute or how they are called.
+
+    \b
+    Examples:
+      graphopt optimize model.onnx -o model.opt.onnx
+      graphopt dump model.onnx --pass-by-pass --changed --diff
+      graphopt COMMAND --help
+    """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: the arguments; those of the process by default.
+        environ: environment variables; those of the process by default.
+
+    Returns:
+        The exit status.
+    """
+    invocation = Invocation(environ)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
+            stream.reconfigure(errors="replace")
     try:
-        cli.main(args=list(argv) if argv is not None else None, prog_name="graphopt", standalone_mode=False)
-    except click.UsageError as error:
-        error.show()
+        status = cli.main(
+            None if argv is None else list(argv), prog_name="graphopt", standalone_mode=False, obj=invocation
+        )
+        sys.stdout.flush()
+        return status if isinstance(status, int) else invocation.status
+    except BrokenPipeError:
+        # whoever read stdout has seen enough; the interpreter's own flush at exit must not fail either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.OK
+    except click.exceptions.Abort:
+        return _INTERRUPTED
+    except click.ClickException as error:
+        _tell(_sentence(error.format_message()), _usage_hint(error))
         return ExitStatus.USAGE
     except GraphoptError as error:
-        print(f"graphopt: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+        if invocation.debug:
+            traceback.print_exc()
+        _tell(error.message, error.hint)
         return error.status
-    return ExitStatus.OK
+    except Exception as error:  # whatever is left is a mistake of ours
+        if invocation.debug:
+            traceback.print_exc()
+        _tell(
+            f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            None if invocation.debug else "run with --debug for the traceback",
+        )
+        return ExitStatus.INTERNAL
+
+
+def _tell(message: str, hint: str | None) -> None:
+    click.echo(f"graphopt: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+
+
+def _sentence(message: str) -> str:
+    """A message of click's as ours are written: one line, no capital, no full stop."""
+    text = " ".join(message.split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _usage_hint(error: click.ClickException) -> str | None:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path} --help" if context is not None else None

@@ -1,0 +1,113 @@
+"""Where output goes: results to stdout, narration and progress to stderr.
+
+On a terminal tables and progress bars come from rich; piped, the same facts are plain aligned
+text without colour codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from graphopt.tables import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+#: Called with how far it is (0 to 1, or ``None`` for unknown) and what is being done.
+Advance = Callable[[float | None, str], None]
+
+
+class Console:
+    """Prints for people, or JSON for programs.
+
+    Args:
+        color: force colours on or off; by default they appear on terminals.
+        quiet: no narration.
+        as_json: results are one JSON object; what people would read is left out.
+    """
+
+    def __init__(self, *, color: bool | None = None, quiet: bool = False, as_json: bool = False) -> None:
+        self.color = color
+        self.quiet = quiet
+        self.as_json = as_json
+
+    # Results ------------------------------------------------------------------------------
+
+    def print(self, text: str = "", **style: Any) -> None:
+        """A line of results; ``style`` as for :func:`click.style`."""
+        if not self.as_json:
+            click.echo(click.style(text, **style) if style else text, color=self.color)
+
+    def table(self, table: Table, indent: str = "  ") -> None:
+        """A table of results."""
+        if self.as_json:
+            return
+        if _is_terminal(sys.stdout):
+            self._rich(sys.stdout).print(_rich_table(table, indent))
+        else:
+            for line in table.lines(indent):
+                click.echo(line)
+
+    def json(self, result: Any) -> None:
+        """The result for programs; printed only if that is what was asked for."""
+        if self.as_json:
+            click.echo(json.dumps(result, indent=2, ensure_ascii=False, default=str))
+
+    # Narration ----------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """A line about what is going on."""
+        if not self.quiet:
+            click.echo(text, err=True, color=self.color)
+
+    @contextlib.contextmanager
+    def progress(self, what: str) -> Iterator[Advance]:
+        """A progress bar named ``what`` while the ``with`` block runs; nothing where nobody watches."""
+        if self.quiet or not _is_terminal(sys.stderr):
+            yield lambda done, text: None
+            return
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = TextColumn("  {task.description}"), BarColumn(24), TextColumn("{task.fields[text]}")
+        with Progress(*columns, console=self._rich(sys.stderr), transient=True) as progress:
+            task = progress.add_task(what, total=None, text="")
+
+            def advance(done: float | None, text: str) -> None:
+                progress.update(task, total=None if done is None else 1.0, completed=done or 0, text=text)
+
+            yield advance
+
+    def _rich(self, stream: TextIO) -> RichConsole:
+        from rich.console import Console as RichConsole
+
+        return RichConsole(file=stream, no_color=self.color is False, highlight=False, soft_wrap=True)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def _rich_table(table: Table, indent: str) -> Any:
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich = RichTable(
+        box=box.SIMPLE_HEAD if any(table.columns) else None,
+        show_header=any(table.columns),
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    for column, align in zip(table.columns, table.align, strict=True):
+        rich.add_column(column, justify="right" if align == ">" else "left", no_wrap=align == ">")
+    for row in table.rows:
+        rich.add_row(*map(Text, row))  # as it is: brackets in a plain string would be markup
+    return Padding(rich, (0, 0, 0, len(indent)))

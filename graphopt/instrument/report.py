@@ -1,0 +1,185 @@
+"""The report of one optimization, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphopt.context import Action
+from graphopt.instrument.stats import Refused
+from graphopt.instrument.summary import Interface, Summary
+from graphopt.passes.pipeline import Record
+from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
+
+if TYPE_CHECKING:
+    from graphopt.runtime.oracle import Verdict
+
+#: Operators listed by themselves; the others share a line.
+_LISTED = 12
+
+
+@dataclass
+class Report:
+    """What was done to a model, and whether it still computes the same.
+
+    Attributes:
+        pipeline: the passes, as text.
+        original, optimized: figures before and after.
+        interface: how the model is called, which stayed as it was.
+        passes: every run of a pass, in order.
+        planned: steps of the pipeline that are not built yet and were left out.
+        skipped: passes that the user left out.
+        rewrites: for each operator, how many of its nodes each rule or pass rewrote.
+        refusals: places that rules matched but left alone, with the reasons.
+        verdict: the comparison with the original, if it was made.
+        next_action: the first change that ``stop_after`` did not allow.
+        seconds: wall time by stage.
+        file_bytes: sizes of the files before and after, where there are files.
+    """
+
+    pipeline: str
+    original: Summary
+    optimized: Summary
+    interface: Interface
+    passes: list[Record]
+    planned: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    rewrites: dict[str, Counter[str]] = field(default_factory=dict)
+    refusals: list[Refused] = field(default_factory=list)
+    verdict: Verdict | None = None
+    next_action: Action | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    file_bytes: tuple[int | None, int | None] = (None, None)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, verbose: int = 0) -> Iterator[str]:
+        """The report as text; ``verbose`` adds the passes, twice also what was left alone."""
+        yield from self.table().lines("  ")
+        yield f"  kept: {kept(self.interface)}"
+        for note in self.notes():
+            yield f"  {note}"
+        if verbose:
+            yield ""
+            yield from passes_table(self.passes).lines("  ")
+            for refused in self.refusals[: None if verbose > 1 else 10]:
+                yield f"  left alone {refused.count} × {refused.rule}: {refused.reason} (such as {refused.example})"
+
+    def notes(self) -> Iterator[str]:
+        """What the user should know besides the figures."""
+        if self.planned:
+            yield f"not built yet: {', '.join(self.planned)}"
+        if self.skipped:
+            yield f"skipped: {', '.join(self.skipped)}"
+        if self.next_action is not None:
+            action = self.next_action
+            yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
+
+    def table(self) -> Table:
+        """Original and optimized, side by side."""
+        before, after = self.original, self.optimized
+        table = Table(["", "original", "optimized", "", ""], "<>>><")
+        table.add("nodes", f"{before.nodes:,}", f"{after.nodes:,}", _percent(before.nodes, after.nodes))
+        for name, old, new, by in self._changed_ops():
+            table.add(f"  {name}", f"{old:,}", f"{new:,}", _signed(new - old), by)
+        if before.function_nodes or after.function_nodes:
+            table.add("nodes in functions", f"{before.function_nodes:,}", f"{after.function_nodes:,}")
+        table.add("parameters", human_count(before.parameters), human_count(after.parameters))
+        old_bytes, new_bytes = self.file_bytes
+        if old_bytes is not None and new_bytes is not None:
+            table.add("file", human_bytes(old_bytes), human_bytes(new_bytes), _percent(old_bytes, new_bytes))
+        else:
+            table.add("weights", human_bytes(before.weight_bytes), human_bytes(after.weight_bytes))
+        return table
+
+    def _changed_ops(self) -> Iterator[tuple[str, int, int, str]]:
+        """Operators whose number changed: the largest changes by themselves, the others together."""
+        names = list(dict.fromkeys([*self.original.ops, *self.optimized.ops]))
+        rows = [(name, self.original.ops.get(name, 0), self.optimized.ops.get(name, 0)) for name in names]
+        changed = sorted(
+            (row for row in rows if row[1] != row[2]), key=lambda row: (-abs(row[2] - row[1]), row[0])
+        )
+        listed = changed if len(changed) <= _LISTED + 1 else changed[:_LISTED]
+        for name, old, new in listed:
+            yield name, old, new, self._credit(name) if new < old else ""
+        rest = changed[len(listed) :]
+        if rest:
+            what = shortened([name for name, _, _ in rest], 2)
+            yield what, sum(row[1] for row in rest), sum(row[2] for row in rest), ""
+
+    def _credit(self, op_type: str) -> str:
+        """Who rewrote the nodes of an operator."""
+        return ", ".join(
+            f"{owner} ×{count}" if count > 1 else owner
+            for owner, count in self.rewrites.get(op_type, Counter()).most_common(2)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON."""
+        names = list(dict.fromkeys([*self.original.ops, *self.optimized.ops]))
+        return {
+            "pipeline": self.pipeline,
+            "original": {**self.original.to_dict(), "file_bytes": self.file_bytes[0]},
+            "optimized": {**self.optimized.to_dict(), "file_bytes": self.file_bytes[1]},
+            "ops": {
+                name: [self.original.ops.get(name, 0), self.optimized.ops.get(name, 0)] for name in names
+            },
+            "interface": self.interface.to_dict(),
+            "passes": [asdict(record) for record in self.passes],
+            "rewrites": {owner: count for owner, count in self.rules().most_common()},
+            "planned": self.planned,
+            "skipped": self.skipped,
+            "refusals": [refused.to_dict() for refused in self.refusals],
+            "stopped_before": asdict(self.next_action) if self.next_action else None,
+            "verification": None if self.verdict is None else verdict_dict(self.verdict),
+            "seconds": self.seconds,
+        }
+
+    def rules(self) -> Counter[str]:
+        """How often each rule or pass rewrote something."""
+        return sum((record.rewrites for record in self.passes), Counter())
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict for JSON."""
+    return asdict(verdict)
+
+
+def kept(interface: Interface) -> str:
+    """One phrase about an interface: ``3 inputs, 2 outputs, dynamic B S, metadata``."""
+    required = len(interface.ports("required"))
+    parts = [counted(required, "input"), counted(len(interface.signature.outputs), "output")]
+    if interface.symbols:
+        parts.append(
+            "dynamic " + " ".join(interface.symbols[:6]) + (" …" if len(interface.symbols) > 6 else "")
+        )
+    overridable = len(interface.ports("overridable"))
+    if overridable:
+        parts.append(counted(overridable, "overridable initializer"))
+    if interface.metadata:
+        parts.append("metadata")
+    return ", ".join(parts)
+
+
+def passes_table(records: list[Record]) -> Table:
+    """Each run of a pass: time, nodes after it, what it rewrote."""
+    table = Table(["", "pass", "time", "nodes", "rewrites"], "><>><")
+    for record in records:
+        rules = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(4))
+        table.add(record.index, record.name, human_seconds(record.seconds), f"{record.nodes:,}", rules)
+    return table
+
+
+def _percent(old: int, new: int) -> str:
+    if not old or old == new:
+        return ""
+    change = 100 * (new - old) / old
+    digits = 0 if abs(change) >= 0.95 else 1
+    return f"{'−' if change < 0 else '+'}{abs(change):.{digits}f} %"
+
+
+def _signed(number: int) -> str:
+    return f"{'−' if number < 0 else '+'}{abs(number):,}"

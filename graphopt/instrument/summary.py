@@ -1,0 +1,126 @@
+"""What is in a model: operators, weights, versions, interface."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.runtime.signature import Port, Signature
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Figures about a model.
+
+    Attributes:
+        nodes: nodes of the graph and of the bodies in it, without Constant.
+        ops: how many of each operator (``domain::Op`` outside ai.onnx), most frequent first.
+        constants: Constant nodes.
+        functions: local functions, and the nodes in them.
+        parameters: elements of all weights (initializers and Constant nodes); tied ones count once.
+        weight_bytes: bytes of the same.
+    """
+
+    nodes: int
+    ops: dict[str, int]
+    constants: int
+    functions: int
+    function_nodes: int
+    parameters: int
+    weight_bytes: int
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Summary:
+        """Count what is in ``model``."""
+        ops = Counter(_op(node) for node in ir.walk_nodes(model.graph))
+        constants = ops.pop("Constant", 0)
+        inside = sum(
+            _op(node) != "Constant"
+            for function in model.functions.values()
+            for node in ir.walk_nodes(function.graph)
+        )
+        tensors = list(weights(model))
+        return cls(
+            nodes=sum(ops.values()),
+            ops=dict(sorted(ops.items(), key=lambda item: (-item[1], item[0]))),
+            constants=constants,
+            functions=len(model.functions),
+            function_nodes=inside,
+            parameters=sum(tensor.size for tensor in tensors),
+            weight_bytes=sum(tensor.nbytes for tensor in tensors),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How a model is called, and what it says of itself: what no pass may change."""
+
+    signature: Signature
+    opsets: dict[str, int]
+    ir_version: int
+    metadata: dict[str, str]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Interface:
+        """Read it off ``model``."""
+        return cls(
+            Signature.of(model),
+            {domain or "ai.onnx": version for domain, version in sorted(model.graph.opset_imports.items())},
+            model.ir_version,
+            dict(model.metadata_props),
+        )
+
+    @property
+    def symbols(self) -> list[str]:
+        """Names of the dynamic dims, ``?`` for unnamed ones, in order of appearance."""
+        ports = (*self.signature.inputs, *self.signature.outputs)
+        dims = [dim for port in ports for dim in port.dims or ()]
+        return list(dict.fromkeys("?" if dim is None else dim for dim in dims if not isinstance(dim, int)))
+
+    def ports(self, role: str) -> list[Port]:
+        """The inputs with this role."""
+        return [port for port in self.signature.inputs if port.role == role]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The interface for JSON."""
+        return {
+            "inputs": [asdict(port) for port in self.signature.inputs],
+            "outputs": [asdict(port) for port in self.signature.outputs],
+            "dynamic_dims": self.symbols,
+            "opsets": self.opsets,
+            "ir_version": self.ir_version,
+            "metadata": self.metadata,
+        }
+
+
+def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """The tensors of initializers and Constant nodes in ``model``, tied ones once."""
+    seen = set()
+    for graph in ir.graphs_of(model):
+        for tensor in _tensors(graph):
+            storage = ir.storage_of(tensor)
+            if storage not in seen:
+                seen.add(storage)
+                yield tensor
+
+
+def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            yield value.const_value
+    for node in graph:
+        if node.op_type == "Constant" and node.domain == "":
+            attribute = node.attributes.get("value")
+            if attribute is not None and isinstance(attribute.value, ir.TensorProtocol):
+                yield attribute.value
+
+
+def _op(node: ir.Node) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
