@@ -12,16 +12,17 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.context import Action, Context, Observer, Options
-from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
@@ -34,7 +35,10 @@ from graphopt.pipelines import registry
 
 if TYPE_CHECKING:
     from graphopt.runtime.inputs import InputOptions
-    from graphopt.runtime.oracle import Verdict
+    from graphopt.runtime.session import Optimizations
+    from graphopt.runtime.signature import Signature
+    from graphopt.runtime.trial import Runs
+    from graphopt.runtime.verdict import Verdict
 
 PathLike = str | os.PathLike[str]
 
@@ -165,6 +169,123 @@ def optimize(
     )
     _check_interface(interface, Interface.of(result))
     return Result(result, report)
+
+
+class Trial(NamedTuple):
+    """A run of a model on made-up inputs: what was fed, what came out, and how long the run took."""
+
+    feeds: dict[str, Any]
+    outputs: dict[str, Any]
+    seconds: float
+
+
+def run(
+    model: ir.Model | PathLike,
+    feeds: Mapping[str, Any],
+    *,
+    device: str | None = None,
+    allow_fallback: bool | None = None,
+    optimizations: Optimizations = "default",
+) -> dict[str, Any]:
+    """Run a model through onnxruntime; returns its outputs by name, in the model's order.
+
+    >>> outputs = run("model.onnx", {"x": np.zeros((1, 3), np.float32)})   # doctest: +SKIP
+
+    Args:
+        model: a model, or the path of one.
+        feeds: a numpy array for each input (of ``ml_dtypes`` where numpy lacks the element
+            type); sequences are lists, maps are dicts.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        allow_fallback: run on the CPU where the device can't be used.
+        optimizations: onnxruntime's own, ``default`` or ``off``.
+
+    Raises:
+        UsageError: an input is missing, or there is none of that name.
+        RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
+    """
+    with _runnable(model, device, allow_fallback) as (runs, signature):
+        _check_feeds(feeds, signature)
+        return dict(zip(_output_names(signature), runs.run(optimizations, feeds), strict=True))
+
+
+def try_out(
+    model: ir.Model | PathLike,
+    inputs: InputOptions | None = None,
+    *,
+    device: str | None = None,
+    allow_fallback: bool | None = None,
+    optimizations: Optimizations = "default",
+) -> Trial:
+    """Run a model on inputs that are made up to suit it, in shapes that it accepts.
+
+    Args:
+        model: a model, or the path of one.
+        inputs: what is given: shapes, arrays in files, the seed.
+        device, allow_fallback, optimizations: as for :func:`run`.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the model.
+        RuntimeFailure: the model runs on none of the inputs that were tried.
+    """
+    from graphopt.runtime.inputs import Inputs
+    from graphopt.runtime.search import find_legal
+
+    loaded = load(model) if isinstance(model, str | os.PathLike) else model
+    trial: Trial | None = None
+
+    with _runnable(loaded, device, allow_fallback) as (runs, signature):
+
+        def attempt(feeds: dict[str, Any]) -> str | None:
+            nonlocal trial
+            start = time.perf_counter()
+            try:
+                outputs = runs.run(optimizations, feeds)
+            except RuntimeFailure as failure:
+                return str(failure)
+            seconds = time.perf_counter() - start
+            trial = Trial(feeds, dict(zip(_output_names(signature), outputs, strict=True)), seconds)
+            return None
+
+        runs.session(optimizations)
+        found = find_legal(Inputs(loaded, inputs), attempt, wanted=1)
+    if trial is None:
+        raise RuntimeFailure(
+            f"the model does not run on made-up inputs: {found.refusal}",
+            hint="give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
+        )
+    return trial
+
+
+@contextlib.contextmanager
+def _runnable(
+    model: ir.Model | PathLike, device: str | None, allow_fallback: bool | None
+) -> Iterator[tuple[Runs, Signature]]:
+    from graphopt.runtime.artifact import Artifact
+    from graphopt.runtime.devices import choose
+    from graphopt.runtime.signature import Signature
+    from graphopt.runtime.trial import Runs
+
+    settings = _settings(device=device, allow_fallback=allow_fallback)
+    chosen, _ = choose(settings.device, allow_fallback=settings.allow_fallback)
+    artifact = Artifact(load(model) if isinstance(model, str | os.PathLike) else model)
+    try:
+        yield Runs(artifact.source, chosen), Signature.of(artifact.model())
+    finally:
+        artifact.close()
+
+
+def _output_names(signature: Signature) -> list[str]:
+    return [port.name for port in signature.outputs]
+
+
+def _check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
+    names = [port.name for port in signature.inputs if port.role != "constant"]
+    for name in feeds:
+        if name not in names:
+            raise unknown("input", name, names, f"inputs: {', '.join(names) or 'none'}")
+    missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
+    if missing:
+        raise UsageError(f"the model needs a value for input {missing[0]!r}")
 
 
 def copy(model: ir.Model) -> ir.Model:

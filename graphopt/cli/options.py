@@ -17,9 +17,10 @@ import click
 
 from graphopt import config
 from graphopt.cli.console import Console
+from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.api import InputOptions
+    from graphopt.runtime.inputs import InputOptions
 
 Function = Callable[..., Any]
 
@@ -49,6 +50,21 @@ class Run:
     invocation: Invocation = field(default_factory=Invocation)
 
 
+class Command(click.Command):
+    """A command whose help lists its options by group."""
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section a group, the common options last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", _OTHERS), []).append(record)
+        for title, records in sorted(sections.items(), key=lambda item: item[0] == _OTHERS):
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
     """Make a command of a function; ``example`` ends its help."""
 
@@ -56,16 +72,19 @@ def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> Any:
-            return function(_start(context, values), **values)
+            run = _start(context, values)
+            with config.using(run.settings):
+                return function(run, **values)
 
         for option in reversed(_COMMON):
             call = option(call)
         epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines())
-        return click.command(name, epilog=epilog, context_settings=CONTEXT_SETTINGS)(call)
+        return click.command(name, cls=Command, epilog=epilog, context_settings=CONTEXT_SETTINGS)(call)
 
     return make
 
 
+_OTHERS = "Other options"
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 _COMMON = (
@@ -95,12 +114,14 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
 _SETTINGS = frozenset(config.Settings.__dataclass_fields__)
 
 
-def group(*options: Function) -> Function:
-    """One decorator out of several options."""
+def group(title: str, *options: Function) -> Function:
+    """One decorator out of several options, which the help lists under ``title``."""
 
     def decorate(function: Function) -> Function:
         for option in reversed(options):
             function = option(function)
+        for parameter in function.__click_params__[-len(options) :]:  # type: ignore[attr-defined]
+            parameter.section = title
         return function
 
     return decorate
@@ -130,9 +151,9 @@ def split_names(context: click.Context, param: click.Parameter, values: tuple[st
 
 
 model_options = group(
+    "Files",
     click.option(
         "--allow-external",
-        "allow_external",
         type=path,
         multiple=True,
         metavar="FOLDER",
@@ -140,9 +161,81 @@ model_options = group(
     ),
 )
 
-input_options = group(
+output_options = group(
+    "Files",
     click.option(
-        "--input", "input_files", multiple=True, metavar="NAME:FILE.npy|FILE.npz", help="Feed these arrays."
+        "--external-data/--no-external-data",
+        default=None,
+        help="Put weights into a file of their own.  [default: as they were]",
+    ),
+)
+
+pipeline_options = group(
+    "Passes",
+    click.option(
+        "-O",
+        "level",
+        type=click.Choice(["0", "1", "2"]),
+        help="Preset: 0 nothing, 1 every bit is kept, 2 sums may be reordered.  [default: 2]",
+    ),
+    click.option(
+        "--pipeline", metavar="NAME|TEXT", help="A named pipeline, or text such as dce,fixpoint(cse,dce)."
+    ),
+    click.option(
+        "--passes", multiple=True, callback=split_names, metavar="A,B", help="Only these passes, in order."
+    ),
+    click.option(
+        "--skip", multiple=True, callback=split_names, metavar="A,B", help="Leave out these passes or rules."
+    ),
+    click.option(
+        "--only", multiple=True, callback=split_names, metavar="A,B", help="Of the rewrite rules, only these."
+    ),
+    click.option(
+        "--exact", is_flag=True, default=None, help="Only rewrites that keep every bit of the results."
+    ),
+    click.option(
+        "--fast-math", is_flag=True, default=None, help="Also rewrites whose results are only close."
+    ),
+    click.option(
+        "--fold-limit",
+        type=Size(),
+        metavar="SIZE",
+        help="What a folded constant may take, whatever it replaces.  [default: 64KiB]",
+    ),
+    click.option(
+        "--pre-pass", "pre_passes", multiple=True, metavar="PASS", help="Run first: a pass, or module:Class."
+    ),
+    click.option(
+        "--post-pass", "post_passes", multiple=True, metavar="PASS", help="Run last: a pass, or module:Class."
+    ),
+)
+
+watch_options = group(
+    "Watching",
+    click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
+    click.option(
+        "--dump-dir", type=path, metavar="FOLDER", help="Write the model after each pass that changed it."
+    ),
+    click.option("--verify-each", is_flag=True, help="Check the structure of the model after each pass."),
+    click.option("--check-each", is_flag=True, help="Also compare its results with the original's."),
+    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
+)
+
+verify_options = group(
+    "Verification",
+    click.option(
+        "--verify/--no-verify", default=None, help="Compare the result with the original.  [default: verify]"
+    ),
+)
+
+input_options = group(
+    "Inputs",
+    click.option(
+        "--input",
+        "input_files",
+        multiple=True,
+        metavar="NAME:FILE.npy|FILE.npz",
+        help="Feed these arrays.",
     ),
     click.option(
         "--input-shape",
@@ -155,6 +248,7 @@ input_options = group(
 )
 
 device_options = group(
+    "Device",
     click.option("--device", metavar="auto|cpu|cuda[:N]", help="Where models run.  [default: auto]"),
     click.option(
         "--allow-fallback",
@@ -164,47 +258,20 @@ device_options = group(
     ),
 )
 
-#: What shapes the pipeline.
-pipeline_options = group(
-    click.option(
-        "-O",
-        "level",
-        type=click.Choice(["0", "1", "2"]),
-        help="Preset: 0 nothing, 1 exact, 2 all.  [default: 2]",
-    ),
-    click.option(
-        "--pipeline", metavar="NAME|TEXT", help="A named pipeline, or passes such as dce,fixpoint(cse,dce)."
-    ),
-    click.option(
-        "--passes", multiple=True, callback=split_names, metavar="A,B", help="Only these passes, in order."
-    ),
-    click.option(
-        "--skip", multiple=True, callback=split_names, metavar="A,B", help="Leave out passes or rules."
-    ),
-    click.option(
-        "--only", multiple=True, callback=split_names, metavar="A,B", help="Only these rewrite rules."
-    ),
-    click.option(
-        "--exact", is_flag=True, default=None, help="Only rewrites that keep every bit of the results."
-    ),
-    click.option(
-        "--fast-math", is_flag=True, default=None, help="Also rewrites whose results are only close."
-    ),
-    click.option(
-        "--fold-limit", type=Size(), metavar="SIZE", help="What a folded constant may take.  [default: 64KiB]"
-    ),
-    click.option(
-        "--pre-pass", multiple=True, metavar="PASS", help="A pass to run first: its name, or module:Class."
-    ),
-    click.option(
-        "--post-pass", multiple=True, metavar="PASS", help="A pass to run last: its name, or module:Class."
-    ),
-    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
-)
+
+def chosen_pipeline(values: dict[str, Any]) -> str | None:
+    """What ``-O``, ``--pipeline`` and ``--passes`` say; takes ``level`` and ``passes`` out of ``values``.
+
+    ``--pipeline`` is a setting, and has gone its own way.
+    """
+    level, passes = values.pop("level"), values.pop("passes")
+    if level is not None and passes:
+        raise UsageError("-O and --passes exclude each other")
+    return f"O{level}" if level is not None else ",".join(passes) or None
 
 
-def given_inputs(values: dict[str, Any], settings: config.Settings) -> InputOptions:
+def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions:
     """What the user said about inputs; takes it out of ``values``."""
-    from graphopt.api import InputOptions
+    from graphopt.runtime.inputs import InputOptions
 
-    return InputOptions.parse(values.pop("input_shapes"), values.pop("input_files"), settings.seed)
+    return InputOptions.parse(values.pop("input_shapes"), values.pop("input_files"), run.settings.seed)

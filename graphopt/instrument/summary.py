@@ -79,9 +79,8 @@ class Interface:
 
     @property
     def symbols(self) -> list[str]:
-        """Names of the dynamic dims, ``?`` for unnamed ones, in order of appearance."""
-        ports = (*self.signature.inputs, *self.signature.outputs)
-        dims = [dim for port in ports for dim in port.dims or ()]
+        """Names of the inputs' dynamic dims, ``?`` for unnamed ones, in order of appearance."""
+        dims = [dim for port in self.signature.inputs for dim in port.dims or ()]
         return list(dict.fromkeys("?" if dim is None else dim for dim in dims if not isinstance(dim, int)))
 
     def ports(self, role: str) -> list[Port]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ import click
 from graphopt import config
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from graphopt.api import Report
+    pass
 
 EXAMPLE = """
 graphopt optimize model.onnx -o model.opt.onnx
@@ -29,15 +28,10 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
     "-o", "--output", required=True, type=options.path, metavar="OUT|FOLDER", help="Where the result goes."
 )
 @options.pipeline_options
-@click.option(
-    "--verify/--no-verify", default=None, help="Compare the result with the original.  [default: verify]"
-)
-@click.option(
-    "--external-data/--no-external-data",
-    default=None,
-    help="Weights in a file of their own.  [default: as IN]",
-)
+@options.watch_options
+@options.verify_options
 @options.model_options
+@options.output_options
 @options.input_options
 @options.device_options
 def command(run: Run, sources: tuple[Path, ...], output: Path, **values: Any) -> int:

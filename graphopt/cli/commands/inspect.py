@@ -1,0 +1,164 @@
+"""graphopt inspect: what is in a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.tables import Table, counted, human_bytes, human_count
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.instrument.summary import Interface, Summary
+    from graphopt.runtime.signature import Port
+
+EXAMPLE = """
+graphopt inspect model.onnx
+graphopt inspect model.onnx --json | jq .ops
+"""
+
+#: Without -v, only so many operators, functions and weights are listed.
+_LISTED = 15
+
+
+@options.command("inspect", example=EXAMPLE)
+@click.argument("model", type=options.path, metavar="MODEL")
+@options.model_options
+def command(run: Run, model: Path) -> None:
+    """Show how a model is called and what it consists of: inputs, outputs, operators, weights, functions.
+
+    With -v, everything is listed, and the largest weights too.
+    """
+    from graphopt import api
+    from graphopt.instrument.summary import Interface, Summary
+
+    loaded = api.load(model)
+    summary, interface = Summary.of(loaded), Interface.of(loaded)
+    external = _external_files(loaded)
+    run.console.json(
+        {
+            "path": str(model),
+            "file_bytes": model.stat().st_size,
+            "producer": _producer(loaded),
+            **interface.to_dict(),
+            **summary.to_dict(),
+            "function_names": [_function_name(function) for function in loaded.functions.values()],
+            "external_data": external,
+        }
+    )
+    if not run.console.as_json:
+        _print(run, model, loaded, summary, interface, external)
+
+
+def _print(
+    run: Run,
+    path: Path,
+    model: ir.Model,
+    summary: Summary,
+    interface: Interface,
+    external: dict[str, int],
+) -> None:
+    show = run.console.print
+    opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
+    show(f"{path}", bold=True)
+    facts = Table(["", ""], "<<")
+    facts.add("file", human_bytes(path.stat().st_size))
+    for file, size in external.items():
+        facts.add("external data", f"{human_bytes(size)} in {file}")
+    facts.add("opsets", f"{opsets} (IR version {interface.ir_version})")
+    if _producer(model):
+        facts.add("producer", _producer(model))
+    facts.add(
+        "nodes", f"{summary.nodes:,}" + (f", and {summary.constants:,} Constant" if summary.constants else "")
+    )
+    facts.add("parameters", f"{human_count(summary.parameters)} ({human_bytes(summary.weight_bytes)})")
+    if interface.symbols:
+        facts.add("dynamic dims", " ".join(interface.symbols))
+    for key, value in interface.metadata.items():
+        facts.add(f"metadata {key}", value if len(value) <= 60 else f"{value[:57]}...")
+    run.console.table(facts)
+    show()
+    ports = Table(["", "name", "type", "shape", ""], "<<<<<")
+    for port in interface.signature.inputs:
+        ports.add("input", port.name, port.type, _shape(port), "" if port.role == "required" else port.role)
+    for port in interface.signature.outputs:
+        ports.add("output", port.name, port.type, _shape(port), "")
+    run.console.table(ports)
+    show()
+    _print_counts(run, "operator", list(summary.ops.items()))
+    if model.functions:
+        calls = Counter(node.op_identifier() for graph in _graphs(model) for node in graph)
+        functions = Table(["function", "nodes", "calls"], "<>>")
+        for key, function in _limited(run, list(model.functions.items())):
+            functions.add(_function_name(function), len(function), calls[key])
+        show()
+        run.console.table(functions)
+    if run.verbose:
+        show()
+        _print_weights(run, model)
+
+
+def _print_counts(run: Run, what: str, counts: list[tuple[str, int]]) -> None:
+    table = Table([what, "count"], "<>")
+    for name, count in _limited(run, counts):
+        table.add(name, f"{count:,}")
+    run.console.table(table)
+    hidden = len(counts) - len(_limited(run, counts))
+    if hidden:
+        run.console.print(f"  and {counted(hidden, 'operator')} more (-v lists all)")
+
+
+def _print_weights(run: Run, model: ir.Model) -> None:
+    from graphopt import ir
+
+    weights = [
+        (value.name or "", value.const_value)
+        for graph in ir.graphs_of(model)
+        for value in graph.initializers.values()
+        if value.const_value is not None
+    ]
+    table = Table(["largest weights", "type", "shape", "bytes"], "<<<>")
+    for name, tensor in sorted(weights, key=lambda item: -item[1].nbytes)[:_LISTED]:
+        table.add(name, tensor.dtype.name.lower(), list(tensor.shape.numpy()), human_bytes(tensor.nbytes))
+    run.console.table(table)
+
+
+def _limited(run: Run, items: list[Any]) -> list[Any]:
+    return items if run.verbose else items[:_LISTED]
+
+
+def _graphs(model: ir.Model) -> Any:
+    from graphopt import ir
+
+    return ir.graphs_of(model)
+
+
+def _shape(port: Port) -> str:
+    if port.dims is None:
+        return "any rank" if port.kind == "tensor" else ""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in port.dims)}]"
+
+
+def _producer(model: ir.Model) -> str:
+    return " ".join(filter(None, (model.producer_name, model.producer_version)))
+
+
+def _function_name(function: ir.Function) -> str:
+    return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
+
+
+def _external_files(model: ir.Model) -> dict[str, int]:
+    """Bytes that the model takes of each external file."""
+    from graphopt import ir
+    from graphopt.instrument.summary import weights
+
+    sizes: Counter[str] = Counter()
+    for tensor in weights(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            sizes[str(tensor.path)] += tensor.nbytes
+    return dict(sizes)

@@ -1,0 +1,133 @@
+"""graphopt passes: what passes and rewrite rules there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import unknown
+from graphopt.tables import Table
+
+if TYPE_CHECKING:
+    from graphopt.passes.base import Pass
+    from graphopt.rewrite.rule import Rule
+
+EXAMPLE = """
+graphopt passes
+graphopt passes constant-propagation
+graphopt passes collapse-views
+"""
+
+
+@options.command("passes", example=EXAMPLE)
+@click.argument("name", required=False)
+def command(run: Run, name: str | None) -> None:
+    """List all passes, or tell all about one: its options, and the rules that it applies.
+
+    NAME may also be a rule, or a family of rules.
+    """
+    from graphopt.pipelines import registry
+    from graphopt.rules import all_rules
+
+    known, rules = registry(), all_rules()
+    if name is None:
+        _list(run, known.passes, known.planned)
+    elif name in known.passes:
+        _show_pass(run, known.passes[name], list(rules) if name == "peephole" else [])
+    elif found := [rule for rule in rules if name in (rule.name, rule.family)]:
+        _show_rules(run, found)
+    elif name in known.planned:
+        run.console.json({"name": name, "planned": known.planned[name]})
+        run.console.print(f"{name}: {known.planned[name]} (not built yet)")
+    else:
+        names = [
+            *known.passes,
+            *known.planned,
+            *(rule.name for rule in rules),
+            *(rule.family for rule in rules),
+        ]
+        raise unknown("pass or rule", name, names, "graphopt passes lists all")
+
+
+def _list(run: Run, passes: dict[str, type[Pass]], planned: Any) -> None:
+    run.console.json(
+        {
+            "passes": [_describe(kind) for _, kind in sorted(passes.items())],
+            "planned": [{"name": name, "summary": text} for name, text in sorted(planned.items())],
+        }
+    )
+    table = Table(["pass", "what it does", "options"], "<<<")
+    for name, kind in sorted(passes.items()):
+        table.add(name, kind.summary(), ", ".join(option["name"] for option in _options(kind)))
+    for name, text in sorted(planned.items()):
+        table.add(name, f"{text} (not built yet)")
+    run.console.table(table)
+    run.console.print("\n  graphopt passes NAME tells more; graphopt passes peephole lists the rewrite rules")
+
+
+def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
+    run.console.json(
+        {**_describe(kind), "rules": [_rule_dict(rule) for rule in rules]} if rules else _describe(kind)
+    )
+    run.console.print(kind.name, bold=True)
+    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
+        run.console.print(f"  {line}".rstrip())
+    found = _options(kind)
+    if found:
+        run.console.print()
+        table = Table(["option", "default"], "<<")
+        for option in found:
+            table.add(option["name"], "none" if option["default"] is None else option["default"])
+        run.console.table(table)
+        first = found[0]
+        run.console.print(f"\n  in pipeline text: {kind.name}{{{first['name']}=…}}")
+    if rules:
+        run.console.print()
+        _print_rules(run, rules)
+
+
+def _show_rules(run: Run, rules: list[Rule]) -> None:
+    run.console.json([_rule_dict(rule) for rule in rules])
+    if len(rules) > 1:
+        _print_rules(run, rules)
+        return
+    (rule,) = rules
+    run.console.print(rule.name, bold=True)
+    for line in inspect.cleandoc(rule.replace.__doc__ or "").splitlines():
+        run.console.print(f"  {line}".rstrip())
+    run.console.print(f"\n  family {rule.family}, numerics {rule.numerics.name.lower()}")
+    if rule.tags:
+        run.console.print(f"  elsewhere: {', '.join(rule.tags)}")
+
+
+def _print_rules(run: Run, rules: list[Rule]) -> None:
+    table = Table(["family", "rule", "what it does", "numerics"], "<<<<")
+    for rule in sorted(rules, key=lambda rule: rule.family):
+        table.add(rule.family, rule.name, rule.summary, rule.numerics.name.lower())
+    run.console.table(table)
+
+
+def _describe(kind: type[Pass]) -> dict[str, Any]:
+    return {"name": kind.name, "summary": kind.summary(), "options": _options(kind)}
+
+
+def _options(kind: type[Pass]) -> list[dict[str, Any]]:
+    return [
+        {"name": field.name.replace("_", "-"), "default": field.default, "type": str(field.type)}
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    ]
+
+
+def _rule_dict(rule: Rule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "family": rule.family,
+        "summary": rule.summary,
+        "numerics": rule.numerics.name.lower(),
+        "elsewhere": list(rule.tags),
+    }

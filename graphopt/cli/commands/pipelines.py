@@ -1,0 +1,71 @@
+"""graphopt pipelines: the named pipelines."""
+
+from __future__ import annotations
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import UsageError
+from graphopt.tables import Table
+
+EXAMPLE = """
+graphopt pipelines
+graphopt pipelines show O2
+graphopt pipelines show 'noopt,fixpoint(cse,dce)'
+"""
+
+
+@options.command("pipelines", example=EXAMPLE)
+@click.argument("action", required=False, metavar="[show]")
+@click.argument("name", required=False, metavar="[NAME|TEXT]")
+def command(run: Run, action: str | None, name: str | None) -> None:
+    """List the named pipelines, or show the steps of one.
+
+    Pipeline text names passes in order: dce,cse,fixpoint(peephole,constant-propagation{limit=1MiB}).
+    """
+    if action is None:
+        _list(run)
+        return
+    if action != "show" or name is None:
+        raise UsageError("write graphopt pipelines, or graphopt pipelines show NAME")
+    _show(run, name)
+
+
+def _list(run: Run) -> None:
+    from graphopt.pipelines import PIPELINES, SUMMARIES
+
+    run.console.json(
+        {name: {"summary": SUMMARIES.get(name, ""), "text": text} for name, text in PIPELINES.items()}
+    )
+    table = Table(["pipeline", "what it is for"], "<<")
+    for name in PIPELINES:
+        table.add(name, SUMMARIES.get(name, ""))
+    run.console.table(table)
+    run.console.print("\n  graphopt pipelines show NAME lists the steps")
+
+
+def _show(run: Run, text: str) -> None:
+    from graphopt.passes.pipeline import Fixpoint, Pipeline, Planned, Step
+    from graphopt.pipelines import SUMMARIES, registry
+
+    known = registry()
+    pipeline = Pipeline.parse(text, known)
+    planned = [step.name for step in pipeline.steps if isinstance(step, Planned)]
+    run.console.json({"name": text, "text": str(pipeline), "planned": planned})
+    run.console.print(f"{text}: {SUMMARIES[text]}" if text in SUMMARIES else text)
+    table = Table(["", ""], "<<")
+    pending: list[tuple[int, Step]] = [(0, step) for step in reversed(pipeline.steps)]
+    while pending:
+        depth, step = pending.pop()
+        indent = "  " * depth
+        if isinstance(step, Fixpoint):
+            table.add(f"{indent}fixpoint", f"until nothing changes, at most {step.rounds} times:")
+            pending += [(depth + 1, inner) for inner in reversed(step.steps)]
+        elif isinstance(step, Planned):
+            table.add(f"{indent}{step.name}", f"{known.planned.get(step.name, '')} (not built yet: skipped)")
+        else:
+            table.add(f"{indent}{step}", step.summary())
+    run.console.table(table)
+    if not pipeline.steps:
+        run.console.print("  (nothing)")

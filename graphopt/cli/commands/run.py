@@ -1,0 +1,102 @@
+"""graphopt run: run a model through onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import UsageError
+from graphopt.tables import Table, human_seconds
+
+EXAMPLE = """
+graphopt run model.onnx
+graphopt run model.onnx --input-shape x:1,3,224,224 --seed 1
+graphopt run model.onnx --input x:x.npy -o outputs.npz
+"""
+
+
+@options.command("run", example=EXAMPLE)
+@click.argument("model", type=options.path, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=options.path, metavar="FILE.npz", help="Write the outputs there."),
+)
+@options.model_options
+@options.input_options
+@options.device_options
+@options.group(
+    "Device",
+    click.option(
+        "--optimizations",
+        type=click.Choice(["default", "off"]),
+        default="default",
+        help="onnxruntime's own.  [default: default]",
+    ),
+)
+def command(run: Run, model: Path, output: Path | None, optimizations: Any, **values: Any) -> None:
+    """Run a model once and show its outputs.
+
+    Inputs that are not given are made up, the same ones for the same seed.
+    """
+    from graphopt import api
+
+    inputs = options.given_inputs(run, values)
+    with run.console.progress("running"):
+        trial = api.try_out(model, inputs, optimizations=optimizations)
+    run.console.json(
+        {
+            "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
+            "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
+            "seconds": trial.seconds,
+        }
+    )
+    table = Table(["", "name", "type", "shape", "min", "mean", "max"], "<<<<>>>")
+    for what, values_ in (("input", trial.feeds), ("output", trial.outputs)):
+        for name, value in values_.items():
+            facts = _describe(value)
+            shape = f"[{', '.join(map(str, facts['shape']))}]" if facts["shape"] is not None else ""
+            numbers = [_number(facts.get(key)) for key in ("min", "mean", "max")]
+            table.add(what, name, facts["type"], shape, *numbers)
+    run.console.table(table)
+    run.console.note(f"  ran in {human_seconds(trial.seconds)}")
+    if output is not None:
+        _write(output, trial.outputs)
+        run.console.note(f"  wrote {output}")
+
+
+def _describe(value: Any) -> dict[str, Any]:
+    import numpy as np
+
+    if not isinstance(value, np.ndarray):
+        kind = {list: "sequence", dict: "map"}.get(type(value), type(value).__name__)
+        return {"type": kind, "shape": [len(value)] if isinstance(value, list | dict) else None}
+    facts: dict[str, Any] = {"type": "string" if value.dtype.kind == "O" else str(value.dtype)}
+    facts["shape"] = list(value.shape)
+    if value.size and value.dtype.kind in "fiub":
+        wide = value.astype(np.float64)
+        with np.errstate(all="ignore"):
+            facts |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
+    return facts
+
+
+def _number(number: float | None) -> str:
+    return "" if number is None else f"{number:.6g}"
+
+
+def _write(path: Path, outputs: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+    left_out = [name for name in outputs if name not in arrays]
+    if left_out:
+        raise UsageError(f"output {left_out[0]!r} is no tensor, and can't be written to {path}")
+    try:
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
