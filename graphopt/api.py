@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
+from graphopt.analysis.shapes import ShapeFacts
 from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.stop_after import StopAfter
-from graphopt.instrument.summary import Interface, Summary
+from graphopt.instrument.summary import Interface, Summary, external_bytes
+from graphopt.instrument.verify_each import VerifyEach
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
@@ -35,6 +37,7 @@ from graphopt.pipelines import registry
 
 if TYPE_CHECKING:
     from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.oracle import Oracle
     from graphopt.runtime.session import Optimizations
     from graphopt.runtime.signature import Signature
     from graphopt.runtime.trial import Runs
@@ -101,6 +104,8 @@ def optimize(
     inputs: InputOptions | None = None,
     device: str | None = None,
     allow_fallback: bool | None = None,
+    verify_each: bool = False,
+    check_each: bool = False,
     stop_after: int | None = None,
     instruments: Sequence[Watcher] = (),
 ) -> Result:
@@ -123,6 +128,8 @@ def optimize(
         inputs: how to feed the models for that; made up by default.
         device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
+        verify_each: check the structure of the model after each pass.
+        check_each: also compare its results with the original's after each pass that changed it.
         stop_after: make only so many rewrites, to find one that does harm.
         instruments: told of passes, rewrites and refusals as they happen.
 
@@ -131,44 +138,102 @@ def optimize(
         VerificationFailed: the result does not compute the same, or is called differently.
     """
     settings = _settings(
-        skip=None if skip is None else tuple(skip),
+        pipeline=pipeline if isinstance(pipeline, str) else None,
         exact=exact,
         fast_math=fast_math,
         fold_limit=fold_limit,
+        skip=None if skip is None else tuple(skip),
         verify=verify,
         device=device,
         allow_fallback=allow_fallback,
-        pipeline=pipeline if isinstance(pipeline, str) else None,
     )
-    passes = make_pipeline(
-        settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline,
-        pre_passes,
-        post_passes,
-    )
+    steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
+    passes = make_pipeline(steps, pre_passes, post_passes)
     options = make_options(settings, only)
-    original = load(model) if isinstance(model, str | os.PathLike) else model
-    before, interface = Summary.of(original), Interface.of(original)
-    result = copy(original)
-    stats = Stats()
-    gate = None if stop_after is None else StopAfter(stop_after)
-    start = time.perf_counter()
-    cx = context_for(result, options, gate=gate, observers=[stats, *instruments])
-    record = passes.run(result, cx, [stats, *instruments])
-    report = Report(
-        record.pipeline,
-        before,
-        Summary.of(result),
-        interface,
-        record.records,
-        record.planned,
-        record.skipped,
-        stats.rewrites,
-        stats.refusals,
-        next_action=gate.first_denied if gate else None,
-        seconds={"optimize": time.perf_counter() - start},
-    )
-    _check_interface(interface, Interface.of(result))
-    return Result(result, report)
+    begin = time.perf_counter()
+    candidate, original, file_bytes = _take(model)
+    seconds = {"load": time.perf_counter() - begin} if file_bytes is not None else {}
+    before, interface = Summary.of(candidate), Interface.of(candidate)
+    stats, gate = Stats(), None if stop_after is None else StopAfter(stop_after)
+    watchers: list[Watcher] = [stats, *instruments]
+
+    with contextlib.ExitStack() as stack:
+        oracle: Oracle | None = None
+        remark: str | None = None
+        if settings.verify or check_each:
+            _tell(watchers, "starting onnxruntime")
+            oracle, remark = _oracle(original, inputs, settings)
+            stack.enter_context(oracle)
+        if verify_each or check_each:
+            watchers.append(VerifyEach(oracle if check_each else None, options.numerics))
+        begin = time.perf_counter()
+        cx = context_for(candidate, options, gate=gate, observers=watchers)
+        try:
+            done = passes.run(candidate, cx, watchers)
+        except Exception as error:
+            error.add_note(f"in pass {stats.running}")
+            raise
+        seconds["optimize"] = time.perf_counter() - begin
+        report = Report(
+            done.pipeline,
+            before,
+            Summary.of(candidate),
+            interface,
+            done.records,
+            done.planned,
+            done.skipped,
+            stats.rewrites,
+            stats.refusals,
+            next_action=gate.first_denied if gate else None,
+            seconds=seconds,
+            file_bytes=(file_bytes, None),
+        )
+        _check_interface(interface, Interface.of(candidate))
+        if oracle is not None and settings.verify:
+            _tell(watchers, "verifying")
+            report.verdict = oracle.verify(candidate, numerics=options.numerics)
+            report.remarks += [remark] if remark else []
+            seconds["verify"] = report.verdict.seconds
+            if not report.verdict.ok:
+                raise VerificationFailed(
+                    f"the optimized model is not the same: {report.verdict.summary()}",
+                    hint="--check-each names the pass at fault; --skip leaves it out",
+                )
+    return Result(candidate, report)
+
+
+def verify(
+    original: ir.Model | PathLike,
+    candidate: ir.Model | PathLike,
+    *,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    inputs: InputOptions | None = None,
+    signature: bool = True,
+    device: str | None = None,
+    allow_fallback: bool | None = None,
+) -> Verdict:
+    """Compare two models by running them: with onnxruntime's optimizations off, and at its defaults.
+
+    >>> verdict = verify("model.onnx", "model.opt.onnx")     # doctest: +SKIP
+    >>> verdict.ok, verdict.delta                            # doctest: +SKIP
+    (True, 2.1e-06)
+
+    Args:
+        original, candidate: models, or paths of models.
+        numerics: how far results may move.
+        inputs: how to feed them; made up by default, in several shapes and kinds of numbers.
+        signature: they must be called alike, too.
+        device, allow_fallback: as for :func:`run`.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
+        InvalidModel: a file is not a model.
+    """
+    settings = _settings(device=device, allow_fallback=allow_fallback)
+    oracle, _ = _oracle(original, inputs, settings)
+    with oracle:
+        other = load(candidate) if isinstance(candidate, str | os.PathLike) else candidate
+        return oracle.verify(other, numerics=numerics, signature=signature)
 
 
 class Trial(NamedTuple):
@@ -348,18 +413,10 @@ def context_for(
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
     """
     edit = ir.Editor(model)
-    facts = _facts(model, edit)
+    facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
     edit.listeners.append(facts)
     target, evaluator = _runtime(model)
     return Context(model, edit, facts, target, evaluator, options or Options(), gate, list(observers))
-
-
-def _facts(model: ir.Model, edit: ir.Editor) -> Any:
-    try:
-        from graphopt.analysis.shapes import ShapeFacts
-    except ImportError:
-        return _Nothing()
-    return ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
 
 
 def _runtime(model: ir.Model) -> tuple[Any, Any]:
@@ -371,11 +428,33 @@ def _runtime(model: ir.Model) -> tuple[Any, Any]:
     return Target(), Evaluator(model)
 
 
-class _Nothing:
-    """Knows no facts: what stands in until shape facts are there."""
+def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
+    """What is to be changed, what it is compared with, and the bytes of its files if it comes from some."""
+    if isinstance(model, ir.Model):
+        return copy(model), model, None
+    loaded = load(model)
+    size = os.stat(model).st_size + sum(external_bytes(loaded).values())
+    # onnxruntime reads the original's file itself, unless it could not
+    readable = Path(model).suffix == ".onnx" and not config.current().allow_external
+    return (loaded, model, size) if readable else (copy(loaded), loaded, size)
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
+
+def _oracle(
+    original: ir.Model | PathLike, inputs: InputOptions | None, settings: config.Settings
+) -> tuple[Oracle, str | None]:
+    """The judge of what becomes of ``original``, and a remark about the device."""
+    from graphopt.runtime.devices import choose
+    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.oracle import Oracle
+
+    device, remark = choose(settings.device, allow_fallback=settings.allow_fallback)
+    options = inputs or InputOptions(seed=settings.seed)
+    return Oracle(original, options=options, device=device, allow_external=settings.allow_external), remark
+
+
+def _tell(watchers: Iterable[Watcher], stage: str) -> None:
+    for watcher in watchers:
+        watcher.entered(stage)
 
 
 def _settings(**given: Any) -> config.Settings:

@@ -80,7 +80,7 @@ def _scaled(number: float) -> str:
 def human_seconds(seconds: float) -> str:
     """``0.9 s``, ``35 ms`` or ``2 min 5 s``."""
     if seconds < 0.0995:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.{0 if seconds >= 0.00095 else 1}f} ms"
     if seconds < 99.95:
         return f"{seconds:.1f} s"
     return f"{int(seconds + 0.5) // 60} min {int(seconds + 0.5) % 60} s"

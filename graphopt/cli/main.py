@@ -6,13 +6,13 @@ import importlib
 import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 
 import click
 
+from graphopt.cli.failure import tell
 from graphopt.cli.options import CONTEXT_SETTINGS, Invocation
-from graphopt.errors import ExitStatus, GraphoptError, unknown
+from graphopt.errors import ExitStatus, unknown
 
 _INTERRUPTED = 130
 
@@ -98,36 +98,5 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         return ExitStatus.OK
     except click.exceptions.Abort:
         return _INTERRUPTED
-    except click.ClickException as error:
-        _tell(_sentence(error.format_message()), _usage_hint(error))
-        return ExitStatus.USAGE
-    except GraphoptError as error:
-        if invocation.debug:
-            traceback.print_exc()
-        _tell(error.message, error.hint)
-        return error.status
-    except Exception as error:  # whatever is left is a mistake of ours
-        if invocation.debug:
-            traceback.print_exc()
-        _tell(
-            f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            None if invocation.debug else "run with --debug for the traceback",
-        )
-        return ExitStatus.INTERNAL
-
-
-def _tell(message: str, hint: str | None) -> None:
-    click.echo(f"graphopt: {message}", err=True)
-    if hint:
-        click.echo(f"hint: {hint}", err=True)
-
-
-def _sentence(message: str) -> str:
-    """A message of click's as ours are written: one line, no capital, no full stop."""
-    text = " ".join(message.split()).rstrip(".")
-    return text[:1].lower() + text[1:]
-
-
-def _usage_hint(error: click.ClickException) -> str | None:
-    context = getattr(error, "ctx", None)
-    return f"{context.command_path} --help" if context is not None else None
+    except Exception as error:
+        return tell(error, debug=invocation.debug).status

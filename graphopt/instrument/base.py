@@ -17,6 +17,9 @@ class Watcher:
     :class:`graphopt.context.Observer` (rewrites, refusals, remarks) at once.
     """
 
+    def entered(self, stage: str) -> None:
+        """The run enters another stage, such as ``verifying``."""
+
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Pass number ``index`` is about to run."""
 

@@ -37,6 +37,7 @@ class Report:
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after, where there are files.
+        remarks: what else the user should know, such as why a device was not used.
     """
 
     pipeline: str
@@ -52,6 +53,7 @@ class Report:
     next_action: Action | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     file_bytes: tuple[int | None, int | None] = (None, None)
+    remarks: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -65,8 +67,13 @@ class Report:
         if verbose:
             yield ""
             yield from passes_table(self.passes).lines("  ")
-            for refused in self.refusals[: None if verbose > 1 else 10]:
-                yield f"  left alone {refused.count} × {refused.rule}: {refused.reason} (such as {refused.example})"
+            yield ""
+            for item in self.refusals[: None if verbose > 1 else 10]:
+                yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
+        if self.verdict is not None:
+            yield ""
+            yield f"  {verified(self.verdict)}"
+            yield from (f"  not compared: {skipped}" for skipped in self.verdict.skipped if verbose)
 
     def notes(self) -> Iterator[str]:
         """What the user should know besides the figures."""
@@ -77,6 +84,7 @@ class Report:
         if self.next_action is not None:
             action = self.next_action
             yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
+        yield from self.remarks
 
     def table(self) -> Table:
         """Original and optimized, side by side."""
@@ -146,6 +154,14 @@ class Report:
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
     """A verdict for JSON."""
     return asdict(verdict)
+
+
+def verified(verdict: Verdict) -> str:
+    """One line about a verdict: what was compared, and what that took by itself."""
+    cost = f"{human_seconds(verdict.seconds)}, {human_bytes(verdict.peak_bytes)} more memory"
+    if verdict.unverifiable is not None:
+        return f"not verified  {verdict.unverifiable}"
+    return f"verified  {verdict.summary()}; {cost}"
 
 
 def kept(interface: Interface) -> str:

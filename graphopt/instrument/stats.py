@@ -41,11 +41,13 @@ class Stats(Watcher):
     Attributes:
         rewrites: for each operator, how many of its nodes each rule or pass rewrote.
         weight_bytes: by index of the pass, bytes of all weights after it.
+        running: the pass that runs, or ran last.
     """
 
     def __init__(self, *, by_pass: bool = False) -> None:
         self.rewrites: dict[str, Counter[str]] = {}
         self.weight_bytes: dict[int, int] = {}
+        self.running = ""
         self._by_pass = by_pass
         self._refusals: dict[tuple[str, str], dict[str, None]] = {}
 
@@ -56,6 +58,10 @@ class Stats(Watcher):
     def refused(self, refusal: Refusal) -> None:
         """Keep the place; rules are tried again in every round, so each place counts once."""
         self._refusals.setdefault((refusal.rule, refusal.reason), {})[refusal.node] = None
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Remember which pass runs."""
+        self.running = f"{index} ({pass_})"
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
         """Add up the weights."""

@@ -110,6 +110,15 @@ def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
                 yield tensor
 
 
+def external_bytes(model: ir.Model) -> dict[str, int]:
+    """For each file of external data, the bytes that the model takes of it."""
+    sizes: Counter[str] = Counter()
+    for tensor in weights(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            sizes[str(tensor.path)] += tensor.nbytes
+    return dict(sizes)
+
+
 def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for value in graph.initializers.values():
         if value.const_value is not None:

@@ -35,11 +35,11 @@ def command(run: Run, model: Path) -> None:
     With -v, everything is listed, and the largest weights too.
     """
     from graphopt import api
-    from graphopt.instrument.summary import Interface, Summary
+    from graphopt.instrument.summary import Interface, Summary, external_bytes
 
     loaded = api.load(model)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
-    external = _external_files(loaded)
+    external = external_bytes(loaded)
     run.console.json(
         {
             "path": str(model),
@@ -150,15 +150,3 @@ def _producer(model: ir.Model) -> str:
 
 def _function_name(function: ir.Function) -> str:
     return f"{function.domain}::{function.name}" + (f":{function.overload}" if function.overload else "")
-
-
-def _external_files(model: ir.Model) -> dict[str, int]:
-    """Bytes that the model takes of each external file."""
-    from graphopt import ir
-    from graphopt.instrument.summary import weights
-
-    sizes: Counter[str] = Counter()
-    for tensor in weights(model):
-        if isinstance(tensor, ir.ExternalTensor):
-            sizes[str(tensor.path)] += tensor.nbytes
-    return dict(sizes)

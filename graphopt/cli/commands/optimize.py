@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt import config
 from graphopt.cli import options
+from graphopt.cli.failure import Failure, tell
 from graphopt.cli.options import Run
 from graphopt.errors import UsageError
+from graphopt.tables import counted, human_seconds
 
 if TYPE_CHECKING:
-    pass
+    from graphopt.api import Report
 
 EXAMPLE = """
 graphopt optimize model.onnx -o model.opt.onnx
@@ -24,43 +27,142 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 
 @options.command("optimize", example=EXAMPLE)
 @click.argument("sources", nargs=-1, required=True, type=options.path, metavar="IN...")
-@click.option(
-    "-o", "--output", required=True, type=options.path, metavar="OUT|FOLDER", help="Where the result goes."
+@options.group(
+    "Files",
+    click.option("-o", "--output", required=True, metavar="OUT|FOLDER", help="Where the result goes."),
+    click.option(
+        "--report", "report_path", type=options.path, metavar="FILE.json", help="Write the report there too."
+    ),
 )
-@options.pipeline_options
-@options.watch_options
-@options.verify_options
-@options.model_options
 @options.output_options
+@options.model_options
+@options.pipeline_options
+@options.verify_options
 @options.input_options
 @options.device_options
-def command(run: Run, sources: tuple[Path, ...], output: Path, **values: Any) -> int:
+@options.watch_options
+def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path | None, **values: Any) -> int:
     """Make models smaller and faster.
 
-    The result computes the same and is called the same; it is compared with the original and
-    written only if they agree. With several models, OUT is a folder.
+    The result computes the same and is called the same: it is compared with the original, and
+    written only if they agree. Several models go into a folder.
     """
-    with config.using(run.settings):
-        targets = _targets(sources, output)
-        return max(
-            _optimize(run, source, target, values) for source, target in zip(sources, targets, strict=True)
-        )
+    targets = _targets(sources, output)
+    arguments = _arguments(run, values)
+    if len(sources) == 1:
+        report = _optimize(run, sources[0], targets[0], arguments)
+        result = _result(sources[0], targets[0], report)
+        status = 0
+        _print(run, report, targets[0])
+    else:
+        result, status = _optimize_all(run, sources, targets, arguments)
+    run.console.json(result)
+    if report_path is not None:
+        _write_report(report_path, result)
+    return status
 
 
-def _targets(sources: tuple[Path, ...], output: Path) -> list[Path]:
-    if len(sources) == 1 and not output.is_dir():
-        return [output]
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"{output} is a file; several models need a folder")
-    return [output / source.name for source in sources]
+def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
+    """Where each result goes."""
+    path = Path(output)
+    if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
+        if not path.parent.is_dir():
+            raise UsageError(f"can't write {path}: there is no folder {path.parent}")
+        return [path]
+    targets = [path / source.name for source in sources]
+    twice = next((target for target in targets if targets.count(target) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two of the models would be written to {twice}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file; several models need a folder") from None
+    except OSError as error:
+        raise UsageError(f"can't make the folder {path}: {error.strerror}") from error
+    return targets
 
 
-def _optimize(run: Run, source: Path, target: Path, values: dict[str, Any]) -> int:
+def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of :func:`graphopt.api.optimize` that are not settings."""
+    inputs = options.given_inputs(run, values)
+    pipeline = options.chosen_pipeline(values)
+    return {**values, "inputs": inputs, "pipeline": pipeline}
+
+
+def _optimize(run: Run, source: Path, target: Path, arguments: dict[str, Any]) -> Report:
+    """Optimize one model and write it."""
     from graphopt import api
+    from graphopt.cli.watching import Progress, instruments
 
-    model = api.load(source)
-    _, report = api.optimize(model, pipeline=None if values["level"] is None else f"O{values['level']}")
-    api.save(_, target)
+    arguments = dict(arguments)
+    watchers = instruments(run, arguments)
+    begin = time.perf_counter()
+    with run.console.progress(source.name) as advance:
+        advance(None, "loading")
+        model, report = api.optimize(source, instruments=[*watchers, Progress(advance)], **arguments)
+        advance(None, "writing")
+        before_save = time.perf_counter()
+        written = api.save(model, target)
+    end = time.perf_counter()
+    report.seconds |= {"save": end - before_save, "all": end - begin}
+    report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
+    return report
+
+
+def _optimize_all(
+    run: Run, sources: tuple[Path, ...], targets: list[Path], arguments: dict[str, Any]
+) -> tuple[dict[str, Any], int]:
+    """Optimize several models: a line for each, and the worst exit status."""
+    results: list[dict[str, Any]] = []
+    status, width = 0, max(len(source.name) for source in sources)
+    for source, target in zip(sources, targets, strict=True):
+        try:
+            report = _optimize(run, source, target, arguments)
+        except Exception as error:  # the others are optimized all the same
+            failure = tell(error, debug=run.invocation.debug, about=str(source))
+            status = max(status, failure.status)
+            results.append(_failed(source, failure))
+            continue
+        results.append(_result(source, target, report))
+        before, after = report.original.nodes, report.optimized.nodes
+        verified = (
+            ""
+            if report.verdict is None
+            else "  verified"
+            if not report.verdict.unverifiable
+            else "  not verified"
+        )
+        took = human_seconds(report.seconds["all"])
+        run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{verified}  {took}")
+    failed = sum("error" in result for result in results)
+    summary = f"{counted(len(results) - failed, 'model')} optimized"
+    run.console.print(f"  {summary}, {failed} failed" if failed else f"  {summary}")
+    return {"models": results, "status": int(status)}, status
+
+
+def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
+    return {"source": str(source), "target": str(target), **report.to_dict()}
+
+
+def _failed(source: Path, failure: Failure) -> dict[str, Any]:
+    return {
+        "source": str(source),
+        "error": failure.message,
+        "hint": failure.hint,
+        "status": int(failure.status),
+    }
+
+
+def _print(run: Run, report: Report, target: Path) -> None:
     for line in report.lines(run.verbose):
         run.console.print(line)
-    return 0
+    run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")
+
+
+def _write_report(path: Path, result: dict[str, Any]) -> None:
+    try:
+        path.write_text(
+            json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

@@ -1,0 +1,73 @@
+"""graphopt verify: compare two models by running them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import ExitStatus
+from graphopt.tables import Table, human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from graphopt.runtime.verdict import Verdict
+
+EXAMPLE = """
+graphopt verify model.onnx model.opt.onnx
+graphopt verify a.onnx b.onnx --exact
+graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
+"""
+
+
+@options.command("verify", example=EXAMPLE)
+@click.argument("original", type=options.path, metavar="A")
+@click.argument("candidate", type=options.path, metavar="B")
+@options.group(
+    "Verification",
+    click.option("--exact", is_flag=True, default=None, help="Demand the same bits."),
+    click.option("--fast-math", is_flag=True, default=None, help="Allow what is only close."),
+    click.option("--signature/--no-signature", default=True, help="Demand that they are called alike."),
+)
+@options.input_options
+@options.device_options
+@options.model_options
+def command(run: Run, original: Path, candidate: Path, signature: bool, **values: Any) -> int:
+    """Tell whether model B computes the same as model A.
+
+    Both run on several sizes of every dynamic dim and several kinds of numbers, with
+    onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ.
+    """
+    from graphopt import api
+
+    inputs = options.given_inputs(run, values)
+    numerics = api.make_options(run.settings).numerics
+    with run.console.progress("verifying"):
+        verdict = api.verify(original, candidate, numerics=numerics, inputs=inputs, signature=signature)
+    run.console.json({"equal": verdict.ok, "summary": verdict.summary(), **asdict(verdict)})
+    _print(run, verdict)
+    return ExitStatus.OK if verdict.ok else ExitStatus.VERIFICATION_FAILED
+
+
+def _print(run: Run, verdict: Verdict) -> None:
+    show = run.console.print
+    colour = "red" if not verdict.ok else "yellow" if verdict.unverifiable else "green"
+    show(f"  {verdict.summary()}", fg=colour)
+    for change in verdict.signature[1:]:
+        show(f"  the interface changed: {change}")
+    rows = verdict.rows if run.verbose else verdict.failures[:10]
+    if rows:
+        table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
+        for row in rows:
+            mark = "same" if row.ok else "differs"
+            table.add(
+                mark, row.binding, row.flavour, row.level, f"{row.delta:.1e}", row.output, row.reason or ""
+            )
+        run.console.table(table)
+    for skipped in verdict.skipped if run.verbose else ():
+        show(f"  not compared: {skipped}")
+    cost = f"{human_seconds(verdict.seconds)}, {human_bytes(verdict.peak_bytes)} more memory"
+    run.console.note(f"  on {verdict.device}: {cost}")

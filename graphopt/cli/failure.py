@@ -1,0 +1,53 @@
+"""What is said when something goes wrong, and the exit status that goes with it."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+import click
+
+from graphopt.errors import ExitStatus, GraphoptError
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in the form that the command line tells it: one line, a hint, an exit status."""
+
+    status: int
+    message: str
+    hint: str | None
+
+    @classmethod
+    def of(cls, error: Exception, *, debug: bool) -> Failure:
+        """Describe ``error``; one that is not ours is an internal error."""
+        if isinstance(error, GraphoptError):
+            return cls(error.status, error.message, error.hint)
+        if isinstance(error, click.ClickException):
+            context = getattr(error, "ctx", None)
+            hint = f"{context.command_path} --help" if context is not None else None
+            return cls(ExitStatus.USAGE, _as_ours(error.format_message()), hint)
+        text = " ".join(str(error).split())[:300]
+        hint = None if debug else "run with --debug for the traceback"
+        return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}", hint)
+
+    def tell(self, about: str = "") -> None:
+        """Print it to stderr; ``about`` names what it happened to."""
+        click.echo(f"graphopt: {about}{': ' if about else ''}{self.message}", err=True)
+        if self.hint:
+            click.echo(f"hint: {self.hint}", err=True)
+
+
+def tell(error: Exception, *, debug: bool, about: str = "") -> Failure:
+    """Tell ``error`` on stderr, after its traceback where that is wanted; returns what was told."""
+    if debug:
+        traceback.print_exception(error)
+    failure = Failure.of(error, debug=debug)
+    failure.tell(about)
+    return failure
+
+
+def _as_ours(message: str) -> str:
+    """A message of click's the way ours are written: one line, no capital, no full stop."""
+    text = " ".join(message.split()).rstrip(".")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,34 @@
+"""The instruments that options ask for, and the one that moves the progress bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.cli.console import Advance
+from graphopt.cli.options import Run
+from graphopt.context import Context
+from graphopt.instrument.base import Watcher
+from graphopt.passes.base import Pass
+
+
+def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
+    """What ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
+    found: list[Watcher] = []
+    folder = arguments.pop("dump_dir")
+    return found
+
+
+class Progress(Watcher):
+    """Shows on a progress bar which pass runs."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+
+    def entered(self, stage: str) -> None:
+        """Show the stage."""
+        self._advance(None, stage)
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Show the pass."""
+        self._advance(None, f"{index} {pass_.name}")

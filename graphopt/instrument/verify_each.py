@@ -1,0 +1,55 @@
+"""verify-each: check the model after every pass, to name the pass that breaks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import InvalidModel, VerificationFailed
+from graphopt.instrument.base import Watcher
+from graphopt.numerics import Numerics
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Record
+
+if TYPE_CHECKING:
+    from graphopt.runtime.oracle import Oracle
+
+
+class VerifyEach(Watcher):
+    """Checks the structure after each pass, and with an ``oracle`` also what the model computes.
+
+    Args:
+        oracle: judges against the original after each pass that changed something.
+        numerics: how far results may move.
+    """
+
+    def __init__(self, oracle: Oracle | None = None, numerics: Numerics = Numerics.REASSOCIATES) -> None:
+        self._oracle = oracle
+        self._numerics = numerics
+
+    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+        """Check ``model``.
+
+        Raises:
+            VerificationFailed: ``pass_`` broke it.
+        """
+        if not record.changes:
+            return
+        try:
+            ir.verify(model)
+        except InvalidModel as error:
+            raise VerificationFailed(
+                f"pass {record.index} ({pass_}) broke the model: {error.message}"
+            ) from error
+        if self._oracle is None:
+            return
+        verdict = self._oracle.verify(model, numerics=self._numerics)
+        if not verdict.ok:
+            rewrites = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(5))
+            raise VerificationFailed(
+                f"pass {record.index} ({pass_}) changed the results: {verdict.summary()}",
+                hint=f"it made these rewrites: {rewrites}; --stop-after N narrows it down"
+                if rewrites
+                else None,
+            )

@@ -1,0 +1,101 @@
+"""Settings: sources and their precedence, types, errors that name the nearest key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphopt import config
+from graphopt.errors import UsageError
+
+
+def load(folder: Path, environ: dict[str, str] | None = None, **arguments: object) -> config.Settings:
+    return config.load(environ or {}, folder, **arguments)  # type: ignore[arg-type]
+
+
+def test_each_source_wins_over_those_before(tmp_path: Path) -> None:
+    assert load(tmp_path).fold_limit == 64 * 1024
+    (tmp_path / "graphopt.toml").write_text('fold-limit = "1KiB"\nseed = 3\n')
+    assert load(tmp_path).fold_limit == 1024
+    environ = {"GRAPHOPT_FOLD_LIMIT": "2KiB"}
+    assert load(tmp_path, environ).fold_limit == 2048
+    assert load(tmp_path, environ, assignments=["fold_limit=3KiB"]).fold_limit == 3072
+    given = {"fold_limit": 7, "seed": None}
+    settings = load(tmp_path, environ, assignments=["fold-limit=3KiB"], overrides=given)
+    assert (settings.fold_limit, settings.seed) == (7, 3)
+
+
+def test_the_nearest_folder_upward_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.graphopt]\nseed = 1\n[tool.other]\nx = 1\n")
+    assert load(inner).seed == 1
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+    assert load(inner).seed == 1
+    (tmp_path / "a" / "graphopt.toml").write_text("seed = 2\n")
+    assert load(inner).seed == 2
+
+
+def test_values_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "graphopt.toml").write_text(
+        'skip = ["cse", "dce"]\nverify = false\nexternal-data = true\nallow_external = ["weights"]\n'
+    )
+    settings = load(tmp_path, {"GRAPHOPT_EXACT": "on", "GRAPHOPT_DEVICE": "cuda:1"})
+    assert settings.skip == ("cse", "dce")
+    assert settings.verify is False and settings.external_data is True and settings.exact is True
+    assert settings.allow_external == (tmp_path / "weights",)
+    assert settings.device == "cuda:1"
+    assert load(tmp_path, {"GRAPHOPT_SKIP": "a, b"}).skip == ("a", "b")
+    assert load(tmp_path, {"GRAPHOPT_EXTERNAL_DATA": "none"}).external_data is None
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ", "assignments", "message"),
+    [
+        ("fold_limt = 1", {}, [], "nearest: fold-limit"),
+        ("seed = 1.5", {}, [], "1.5 is not a value for 'seed'"),
+        ("verify = 1", {}, [], "1 is not a value for 'verify'"),
+        ("seed = ", {}, [], "can't read the settings"),
+        ("", {"GRAPHOPT_FOLD": "1"}, [], "nearest: fold-limit"),
+        ("", {"GRAPHOPT_VERIFY": "perhaps"}, [], "neither true nor false"),
+        ("", {"GRAPHOPT_FOLD_LIMIT": "64 parsec"}, [], "GRAPHOPT_FOLD_LIMIT: '64 parsec' is not a value"),
+        ("", {}, ["seed"], "not of the form key=value"),
+        ("", {}, ["sed=1"], "nearest: seed"),
+    ],
+)
+def test_mistakes_are_named(
+    tmp_path: Path, toml: str, environ: dict[str, str], assignments: list[str], message: str
+) -> None:
+    (tmp_path / "graphopt.toml").write_text(toml)
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, environ, assignments=assignments)
+    assert message in caught.value.message
+
+
+def test_other_variables_that_are_heeded(tmp_path: Path) -> None:
+    assert load(tmp_path, {"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/graphopt")
+    assert load(tmp_path, {"XDG_CACHE_HOME": "/x", "GRAPHOPT_CACHE_DIR": "/y"}).cache_dir == Path("/y")
+    assert load(tmp_path).color is None
+    assert load(tmp_path, {"NO_COLOR": "1"}).color is False
+    assert load(tmp_path, {"NO_COLOR": ""}).color is None
+
+
+def test_patch_holds_for_a_block_and_after_exceptions_too() -> None:
+    before = config.current()
+    with config.patch(fold_limit=5) as settings:
+        assert config.current() is settings and settings.fold_limit == 5
+        with config.patch(seed=9):
+            assert (config.current().fold_limit, config.current().seed) == (5, 9)
+        assert config.current() is settings
+    with pytest.raises(ZeroDivisionError), config.patch(seed=1):
+        raise ZeroDivisionError
+    assert config.current() == before
+    with pytest.raises(UsageError, match="nearest: seed"):
+        config.patch(sed=1)
+
+
+def test_every_setting_is_described() -> None:
+    described = config.describe()
+    assert [key for key, _, _ in described][:2] == ["pipeline", "skip"]
+    assert all(about for _, _, about in described)
