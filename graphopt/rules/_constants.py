@@ -1,0 +1,123 @@
+"""Constants in rules: do they broadcast, can they be afforded, do they survive rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Dim
+from graphopt.rewrite import Match
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+INTEGERS = frozenset(
+    {
+        ir.DataType.INT8,
+        ir.DataType.INT16,
+        ir.DataType.INT32,
+        ir.DataType.INT64,
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+    }
+)
+
+#: Bytes by which a new constant may exceed the constants that it replaces.
+_SLACK = 4096
+
+#: Errors below this are nothing: where a float32 ceases to be normal.
+_NEGLIGIBLE = float(np.finfo(np.float32).tiny)
+
+
+# Broadcasting --------------------------------------------------------------------------------
+
+
+def keeps_shape(m: Match, x: ir.Value, *others: ir.Value) -> bool:
+    """Whether broadcasting ``x`` with ``others`` is known to give the shape of ``x``."""
+    shape = m.shape(x)
+    return all(_fits_into(m, m.shape(other), shape) for other in others)
+
+
+def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None) -> bool:
+    if small is None:
+        return False
+    if big is None:
+        return len(small) == 0
+    if len(small) > len(big):
+        return False
+    aligned = big[len(big) - len(small) :]
+    return all(
+        (isinstance(a, int) and a == 1) or m.cx.facts.dim_equal(a, b)
+        for a, b in zip(small, aligned, strict=True)
+    )
+
+
+def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray | None:
+    """What ``array`` broadcast to ``rank`` dims holds at each of the ``size`` places along ``axis``.
+
+    ``None`` if it varies along another axis, or if broadcasting would widen the tensor.
+    """
+    if array.ndim > rank:
+        return None
+    dims = (1,) * (rank - array.ndim) + array.shape
+    if any(dim != 1 for index, dim in enumerate(dims) if index != axis) or dims[axis] not in (1, size):
+        return None
+    return np.broadcast_to(array.reshape(-1), (size,))
+
+
+# Size ----------------------------------------------------------------------------------------
+
+
+def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
+    """Whether a constant of ``nbytes`` may be made when the match no longer reads ``replaced``."""
+    freed = 0
+    for value in replaced:
+        tensor = ir.constant_of(value)
+        if tensor is not None and value is not None and m.only_use(value):
+            freed += tensor.nbytes
+    return nbytes <= freed + _SLACK
+
+
+# Rounding ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a floating-point type: the step from 1 to the next number, the least and the largest finite one."""
+
+    eps: float
+    lowest: float
+    highest: float
+
+
+def limits(dtype: np.dtype[Any]) -> Limits:
+    """The limits of a floating-point type, bfloat16 included."""
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return Limits(float(info.eps), float(info.min), float(info.max))
+
+
+def exact(array: np.ndarray) -> np.ndarray:
+    """``array`` as float64, which holds products and sums of the narrower types (nearly) exactly."""
+    return array.astype(np.float64)
+
+
+def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()) -> np.ndarray | None:
+    """``values`` in ``dtype``, unless that changes them by more than rounding does.
+
+    ``None`` if one is not finite, overflows, or is so small that it loses digits which matter
+    beside the largest of its neighbours along the axes ``over`` (none: beside itself).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype)
+        back = result.astype(np.float64)
+        error = np.abs(back - values)
+    if not np.all(np.isfinite(back)):
+        return None
+    largest = np.max(np.abs(values), axis=over, keepdims=True, initial=0)
+    limit = np.maximum(limits(dtype).eps * largest, _NEGLIGIBLE if over else 0)
+    return result if np.all(error <= limit) else None

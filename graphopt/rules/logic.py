@@ -1,0 +1,83 @@
+"""Booleans: conditions that are constant or negated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules._constants import keeps_shape
+
+_BOOL = ir.DataType.BOOL
+
+
+@rule(
+    lambda op, c, a, b: op.Where(op.Not(c), a, b),
+    numerics=Reassociates,
+    tags=("onnxoptimizer:rewrite-where", "onnxruntime:NotWhereFusion"),
+)
+def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
+    """Where not c, a, else b = where c, b, else a (onnxruntime's Where may change the sign of zeros)."""
+    return op.Where(c, b, a)
+
+
+@rule(
+    lambda op, c, a, b: op.Where(c.constant(), a, b),
+    lambda op, c, a: op.Where(c, a, a),
+    numerics=Reassociates,
+)
+def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value | None) -> Outcome:
+    """A Where whose condition never changes, or whose branches are the same, is one of them.
+
+    Not exact, because onnxruntime's Where may change the sign of zeros.
+    """
+    condition = m.constant(c)
+    chosen = a
+    if b is not None and condition is not None and not np.all(condition):
+        if np.any(condition):
+            return m.no("the condition varies", c)
+        chosen = b
+    others = [value for value in m.root.inputs if value is not None and value is not chosen]
+    if not keeps_shape(m, chosen, *others):
+        return m.no("the other operands may widen the shape", chosen)
+    return chosen
+
+
+@rule(
+    lambda op, x: op.one_of("And", "Equal")(x, True),
+    lambda op, x: op.one_of("Or", "Xor")(x, False),
+    lambda op, x: op.Equal(x, False),
+    lambda op, x: op.Xor(x, True),
+    numerics=Exact,
+)
+def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """x and true = x or false = (x == true) = x; (x == false) = (x xor true) = not x."""
+    constant = next(value for value in m.root.inputs if value is not x)
+    assert constant is not None
+    if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
+        return m.no("not booleans, or the constant may widen the shape", x)
+    keeps = bool(np.all(m.constant(constant))) == (m.root.op_type in ("And", "Equal"))
+    return x if keeps else op.Not(x)
+
+
+_OPPOSITE = {
+    "Less": "GreaterOrEqual",
+    "Greater": "LessOrEqual",
+    "LessOrEqual": "Greater",
+    "GreaterOrEqual": "Less",
+}
+
+
+@rule(
+    lambda op, x, y: op.Not(op.one_of(*_OPPOSITE)(x, y, tag="comparison")),
+    numerics=Exact,
+    exclusive=True,
+)
+def negate_comparison(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """Not x < y = x >= y, and so on, for integers: a float may be NaN."""
+    if m.dtype(x) not in (ir.DataType.INT32, ir.DataType.INT64):
+        return m.no("both comparisons are false for NaN", x)
+    if m.version < 12:
+        return m.no("the opposite comparison is not an operator at this opset")
+    return op.node(_OPPOSITE[m.node("comparison").op_type], [x, y])
