@@ -415,17 +415,14 @@ def context_for(
     edit = ir.Editor(model)
     facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
     edit.listeners.append(facts)
-    target, evaluator = _runtime(model)
+    target, evaluator = _runtime(model, edit)
     return Context(model, edit, facts, target, evaluator, options or Options(), gate, list(observers))
 
 
-def _runtime(model: ir.Model) -> tuple[Any, Any]:
-    try:
-        from graphopt.runtime.evaluate import Evaluator
-        from graphopt.runtime.target import Target
-    except ImportError:
-        return None, None
-    return Target(), Evaluator(model)
+def _runtime(model: ir.Model, edit: ir.Editor) -> tuple[Any, Any]:
+    from graphopt.runtime.evaluate import Evaluator
+
+    return None, Evaluator.of(model, edit.scopes)
 
 
 def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:

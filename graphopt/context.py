@@ -105,6 +105,9 @@ class Context:
         options: limits that hold for every pass.
         gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
         observers: told of rewrites, refusals and remarks.
+        actions: changes made so far.
+        attempts: rules tried at a node so far.
+        grown: bytes that folding has added to the model so far.
     """
 
     model: ir.Model
@@ -117,6 +120,7 @@ class Context:
     observers: list[Observer] = field(default_factory=list)
     actions: int = 0
     attempts: int = 0
+    grown: int = 0
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 
     # Facts, in short forms for passes and rules ---------------------------------------------

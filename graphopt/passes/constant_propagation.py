@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -19,15 +20,21 @@ _KEPT = frozenset({"DequantizeLinear"})
 _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
+#: Bytes that a value may take on the way to a smaller result.
+_INTERIOR_LIMIT = 64 << 20
+#: Nodes that are looked at to find what a result frees.
+_CONE_LIMIT = 512
+
+
 @dataclass(frozen=True)
 class ConstantPropagation(Pass):
     """Replace nodes whose inputs are all constant by their results.
 
     What shape facts already know (small integer tensors) costs nothing; the rest is computed by
     one onnxruntime session a graph, with its optimizations off, so that the numbers are the
-    runtime's own. Sizes are predicted before anything runs: a result may take the byte limit,
-    or what its inputs free; all results together may not grow the model by more than the limit
-    or a quarter of its weights. Random nodes are never folded, nor are dequantized weights.
+    runtime's own. Sizes are predicted before anything runs: a result that is kept may take the
+    byte limit, or what it frees; all results together may not grow the model by more than the
+    limit or a quarter of its weights. Random nodes are never folded, nor are dequantized weights.
 
     Attributes:
         limit: bytes that a result may take anyway; ``--fold-limit`` by default.
@@ -39,12 +46,13 @@ class ConstantPropagation(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
-        budget = _Budget(limit, max(limit, _weight_bytes(model) // 4))
+        most = max(limit, _weight_bytes(model) // 4)
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
-            nodes = self._foldable(graph, cx, budget)
-            if nodes:
-                self._evaluate(graph, nodes, cx)
+            nodes = self._constant_nodes(graph, cx)
+            wanted = self._worth_keeping(nodes, cx, limit, most)
+            if wanted:
+                self._evaluate(graph, nodes, wanted, cx)
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
         """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
@@ -67,36 +75,62 @@ class ConstantPropagation(Pass):
                 node, {output: ir.tensor(np.array(numbers, dtype.numpy()).reshape(shape))}, graph, cx
             )
 
-    def _foldable(self, graph: ir.Graph, cx: Context, budget: _Budget) -> list[ir.Node]:
-        """Nodes of ``graph`` that depend on constants alone and whose results fit the budget."""
-        folded: list[ir.Node] = []
-        ready: dict[ir.Value, None] = {}
+    def _constant_nodes(self, graph: ir.Graph, cx: Context) -> list[ir.Node]:
+        """Nodes of ``graph`` that depend on constants alone, in order."""
+        found: list[ir.Node] = []
+        computed: dict[ir.Value, None] = {}
 
-        def is_ready(value: ir.Value | None) -> bool:
-            return value is None or value in ready or ir.constant_of(value) is not None
+        def is_constant(value: ir.Value | None) -> bool:
+            return value is None or value in computed or ir.constant_of(value) is not None
 
         for node in graph:
-            if not all(map(is_ready, node.inputs)) or not _may_fold(node):
+            if not all(map(is_constant, node.inputs)) or not _may_fold(node):
                 continue
-            if not facts.is_deterministic(node) or not all(map(is_ready, _captures(node))):
+            if not facts.is_deterministic(node) or not all(map(is_constant, _captures(node))):
                 continue
-            if not budget.admits(node, cx):
-                cx.say(self.name, _too_large(node))
+            if any(
+                (size := _nbytes(output, cx)) is None or size > _INTERIOR_LIMIT for output in _named(node)
+            ):
+                cx.say(self.name, _remark(node, "its result is huge, or of unknown size"))
                 continue
-            folded.append(node)
-            ready.update((output, None) for output in node.outputs)
-        return folded
+            found.append(node)
+            computed.update((output, None) for output in node.outputs)
+        return found
 
-    def _evaluate(self, graph: ir.Graph, nodes: Sequence[ir.Node], cx: Context) -> None:
+    def _worth_keeping(self, nodes: Sequence[ir.Node], cx: Context, limit: int, most: int) -> list[ir.Value]:
+        """Which results to keep as constants, so that everything between vanishes.
+
+        Backwards from what other nodes read: a result that is too large leaves its node in
+        place, and what that node reads is wanted instead.
+        """
         inside = dict.fromkeys(nodes)
-        wanted = [
-            output
-            for node in nodes
-            for output in node.outputs
-            if output.is_graph_output() or any(user not in inside for user, _ in output.uses())
-        ]
-        results = cx.evaluator.evaluate(nodes, wanted)
-        for node in nodes:
+        kept_nodes: dict[ir.Node, None] = {}
+        wanted: list[ir.Value] = []
+        for node in reversed(nodes):
+            read = [
+                output
+                for output in _named(node)
+                if output.is_graph_output()
+                or any(user not in inside or user in kept_nodes for user, _ in output.uses())
+            ]
+            if not read:
+                continue
+            size = sum(_nbytes(output, cx) or 0 for output in read)
+            gain = _freed_by(node, inside)
+            if size > max(limit, gain) or cx.grown + size - gain > most:
+                kept_nodes[node] = None
+                cx.say(self.name, _remark(node, f"its result takes {size} bytes and frees {gain}"))
+                continue
+            cx.grown += max(0, size - gain)
+            wanted += read
+        return wanted
+
+    def _evaluate(
+        self, graph: ir.Graph, nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context
+    ) -> None:
+        needed = _needed(nodes, wanted)
+        results = cx.evaluator.evaluate(needed, wanted)
+        for node in needed:
             values = {output: results[output] for output in node.outputs if output in results}
             if values:
                 self._replace(node, values, graph, cx)
@@ -116,32 +150,55 @@ class ConstantPropagation(Pass):
         cx.wrote(action, node, [])
 
 
-@dataclass
-class _Budget:
-    """Bytes that folding may still add."""
+def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None]) -> int:
+    """Bytes of the constants that nothing reads any more once the result of ``node`` is kept instead.
 
-    limit: int
-    growth: int
+    Those are the constants read only by the largest set of constant nodes around ``node`` whose
+    results nobody outside it reads (the node's maximum fanout-free cone).
+    """
+    freed = 0
+    reads: Counter[ir.Value] = Counter()
+    pending = [node]
+    for _ in range(_CONE_LIMIT):
+        if not pending:
+            break
+        for value in pending.pop().inputs:
+            if value is None:
+                continue
+            reads[value] += 1
+            if reads[value] < len(value.uses()) or value.is_graph_output():
+                continue
+            tensor = ir.constant_of(value)
+            producer = value.producer()
+            if tensor is not None:
+                freed += tensor.nbytes
+            elif producer is not None and producer in inside and _only_output_read(producer, value):
+                pending.append(producer)
+    return freed
 
-    def admits(self, node: ir.Node, cx: Context) -> bool:
-        """Whether the results of ``node`` may be kept; takes what they add from the budget."""
-        sizes = [cx.facts.nbytes(output) for output in node.outputs if output.name]
-        if not all(isinstance(size, int) for size in sizes):
-            return False
-        freed = sum(
-            _nbytes(value, cx) for value in node.inputs if value is not None and len(value.uses()) == 1
-        )
-        size = sum(sizes)
-        if size > max(self.limit, freed) or size - freed > self.growth:
-            return False
-        self.growth -= max(0, size - freed)
-        return True
+
+def _only_output_read(node: ir.Node, value: ir.Value) -> bool:
+    return all(output is value or not output.uses() for output in node.outputs)
 
 
-def _nbytes(value: ir.Value, cx: Context) -> int:
-    tensor = ir.constant_of(value)
-    size = tensor.nbytes if tensor is not None else cx.facts.nbytes(value)
-    return size if isinstance(size, int) else 0
+def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Node]:
+    """Those of ``nodes`` that ``wanted`` depends on, in order."""
+    values = dict.fromkeys(wanted)
+    needed = []
+    for node in reversed(nodes):
+        if any(output in values for output in node.outputs):
+            needed.append(node)
+            values.update((value, None) for value in (*node.inputs, *_captures(node)) if value is not None)
+    return needed[::-1]
+
+
+def _named(node: ir.Node) -> list[ir.Value]:
+    return [output for output in node.outputs if output.name]
+
+
+def _nbytes(value: ir.Value, cx: Context) -> int | None:
+    size = cx.facts.nbytes(value)
+    return size if isinstance(size, int) else None
 
 
 def _weight_bytes(model: ir.Model) -> int:
@@ -175,5 +232,5 @@ def _captures(node: ir.Node) -> list[ir.Value]:
     return list(captured)
 
 
-def _too_large(node: ir.Node) -> Callable[[], str]:
-    return lambda: f"{ir.label(node)} is not folded: its result is too large, or of unknown size"
+def _remark(node: ir.Node, reason: str) -> Callable[[], str]:
+    return lambda: f"{ir.label(node)} is not folded: {reason}"
