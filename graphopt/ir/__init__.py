@@ -8,11 +8,19 @@ from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import constant_of, is_overridable, scalar_of
 from graphopt.ir.edit import Editor, make_attributes
 from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto
+from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.order import is_sorted, sort_model
+from graphopt.ir.order import find_cycle, is_sorted, sort_model
 from graphopt.ir.provenance import label, made_by, origins
-from graphopt.ir.scopes import Scopes, bodies, graphs_of, walk_nodes, with_bodies
-from graphopt.ir.weights import hash_of, storage_of
+from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, walk_nodes, with_bodies
+from graphopt.ir.text import (
+    Names,
+    print_graph,
+    print_model,
+    print_node,
+)
+from graphopt.ir.verify import find_fault, verify
+from graphopt.ir.weights import hash_of, slots, storage_of, tag_of
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

@@ -1,10 +1,12 @@
 """Carry through onnx-ir what it refuses or drops.
 
 onnx-ir has no map types, no sparse tensors and no training info, decodes every string
-attribute as UTF-8, and writes a ``value_info`` for each initializer. Before a proto is handed
-to onnx-ir, :func:`stow` packs such parts into forms that onnx-ir passes on untouched (metadata
-properties of values and nodes, byte strings as attributes); :func:`unpack` puts them back into
-the proto that onnx-ir writes, and strips everything else in graphopt's private namespace.
+attribute as UTF-8, forgets the declared types of function inputs and the order of ``value_info``,
+and writes a ``value_info`` for each initializer. Before a proto is handed to onnx-ir,
+:func:`stow` packs such parts into forms that onnx-ir passes on untouched (metadata properties
+of values, nodes and graphs, byte strings as attributes); :func:`attach` keeps beside the model
+what has no such place. :func:`unpack` puts everything back into the proto that onnx-ir writes,
+and strips what is left of graphopt's private namespace.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir.constants import UPDATED_OUTSIDE
+from graphopt.ir import form
+from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.onnxir import onnx_ir
 
-#: Metadata keys with this prefix are graphopt's own and never reach a saved file.
-NAMESPACE = "graphopt."
 _TYPE = NAMESPACE + "type"
 _DECLARED = NAMESPACE + "declared"
 _SPARSE_INITIALIZER = NAMESPACE + "sparse_initializer"
+_SPARSE_DEFAULT = NAMESPACE + "sparse_default"
+_HEADER = NAMESPACE + "header"
 _TRAINING_INFO = NAMESPACE + "training_info"
 
 #: Attributes that onnx-ir can't hold travel as byte strings behind this prefix, which is not valid UTF-8.
@@ -50,38 +53,54 @@ class Carried:
         return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
 
 
-def stow(proto: onnx.ModelProto) -> list[bytes]:
-    """Pack what onnx-ir can't hold, in place; returns the serialized training info."""
-    training = [info.SerializeToString() for info in proto.training_info]
-    del proto.training_info[:]
+def carried_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+    """The type that ``value`` is declared with, if onnx-ir can't hold it, such as a map."""
+    packed = value.metadata_props.get(_TYPE)
+    return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
+
+
+def stow(proto: onnx.ModelProto) -> None:
+    """Pack what onnx-ir can't hold, in place."""
     _stow_graph(proto.graph)
     for function in proto.functions:
+        form.note_order(function)
         _stow_infos(function.value_info, frozenset())
         _stow_nodes(function.node)
         for attribute in function.attribute_proto:
             _stow_attribute(attribute)
-    return training
 
 
-def attach_training_info(model: onnx_ir.Model, training: list[bytes]) -> None:
-    """Keep training info beside ``model``; the initializers that it updates are not constant."""
-    if not training:
-        return
-    model.meta[_TRAINING_INFO] = training
-    updated = []
-    for data in training:
-        info = onnx.TrainingInfoProto.FromString(data)
-        updated += [binding.key for binding in (*info.initialization_binding, *info.update_binding)]
-    model.graph.meta[UPDATED_OUTSIDE] = frozenset(updated)
+def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
+    """Keep what ``model`` lacks of the stowed ``proto`` that it was made of.
+
+    It is kept with the main graph, so that it follows a clone of the model. Initializers that
+    training info updates are not constant.
+    """
+    meta = model.graph.meta
+    meta[_HEADER] = form.header_of(proto)
+    if proto.training_info:
+        meta[_TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
+        meta[UPDATED_OUTSIDE] = frozenset(
+            binding.key
+            for info in proto.training_info
+            for binding in (*info.initialization_binding, *info.update_binding)
+        )
+    for function, held in zip(proto.functions, model.functions.values(), strict=True):
+        infos = {info.name: info for info in function.value_info}
+        for value in held.inputs if infos else ():
+            if value.name in infos:
+                onnx_ir.serde.deserialize_value_info_proto(infos[value.name], value)
 
 
 def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     """Undo :func:`stow` in the proto that onnx-ir wrote, in place."""
-    for data in model.meta.get(_TRAINING_INFO, ()):
+    for data in model.graph.meta.get(_TRAINING_INFO, ()):
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
+    form.restore_header(proto, model.graph.meta.get(_HEADER))
     _unpack_graph(proto.graph)
     for function in proto.functions:
+        form.restore_order(function)
         _strip(function.metadata_props)
         _unpack_infos(function.value_info)
         _unpack_nodes(function.node)
@@ -91,6 +110,8 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
 
 def _stow_graph(graph: onnx.GraphProto) -> None:
     names = frozenset(tensor.name for tensor in graph.initializer)
+    form.note_order(graph)
+    form.note_outputs(graph)
     _stow_infos(graph.input, frozenset())
     _stow_infos(graph.output, frozenset())
     _stow_infos(graph.value_info, names)
@@ -100,9 +121,14 @@ def _stow_graph(graph: onnx.GraphProto) -> None:
 
 
 def _stow_sparse_initializers(graph: onnx.GraphProto) -> None:
-    """A sparse initializer travels as a Constant node at the head of its graph."""
+    """A sparse initializer travels as a Constant node at the head of its graph; a default, with its input."""
     constants = []
+    inputs = {info.name: info for info in graph.input}
     for sparse in graph.sparse_initializer:
+        if sparse.values.name in inputs:
+            packed = base64.b64encode(sparse.SerializeToString()).decode()
+            inputs[sparse.values.name].metadata_props.add(key=_SPARSE_DEFAULT, value=packed)
+            continue
         node = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
         node.attribute.add(name="sparse_value", type=_Attribute.SPARSE_TENSOR).sparse_tensor.CopyFrom(sparse)
         node.metadata_props.add(key=_SPARSE_INITIALIZER, value="1")
@@ -184,11 +210,20 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _unpack_graph(graph: onnx.GraphProto) -> None:
-    _strip(graph.metadata_props)
+    for info in graph.input:
+        default = form.entry(info.metadata_props, _SPARSE_DEFAULT)
+        if default is not None:
+            graph.sparse_initializer.add().ParseFromString(base64.b64decode(default))
+            graph.sparse_initializer[-1].values.name = info.name
     _unpack_infos(graph.input)
     _unpack_infos(graph.output)
+    form.restore_outputs(graph)
     _drop_infos_of_initializers(graph)
+    form.restore_order(graph)
     _unpack_infos(graph.value_info)
+    _strip(graph.metadata_props)
+    for tensor in graph.initializer:
+        _unpack_tensor(tensor)
     for node in _unpack_nodes(graph.node):
         graph.sparse_initializer.add().CopyFrom(node.attribute[0].sparse_tensor)
         graph.sparse_initializer[-1].values.name = node.output[0]
@@ -240,10 +275,21 @@ def _unpack_attribute(attribute: onnx.AttributeProto) -> None:
     elif attribute.type == _Attribute.GRAPHS:
         for graph in attribute.graphs:
             _unpack_graph(graph)
+    elif attribute.type == _Attribute.TENSOR:
+        _unpack_tensor(attribute.t)
     elif attribute.type == _Attribute.STRING and attribute.s.startswith(_PACKED):
         packed = attribute.s[len(_PACKED) :]
         attribute.Clear()
         attribute.ParseFromString(packed)
+
+
+def _unpack_tensor(tensor: onnx.TensorProto) -> None:
+    """onnx-ir copies the metadata of a tensor twice."""
+    if len(tensor.metadata_props) > 1:
+        entries = {entry.key: entry.value for entry in tensor.metadata_props}
+        del tensor.metadata_props[:]
+        for key, value in entries.items():
+            tensor.metadata_props.add(key=key, value=value)
 
 
 def _strip(entries: Any) -> None:

@@ -6,8 +6,14 @@ import numpy as np
 
 from graphopt.ir.onnxir import onnx_ir
 
+#: Metadata keys with this prefix are graphopt's own and never reach a saved file.
+NAMESPACE = "graphopt."
 #: Key in ``graph.meta`` of the main graph: the model's IR version (set by the Editor and the loader).
 IR_VERSION = "graphopt.ir_version"
+#: Key in ``graph.meta`` of the main graph: identifiers of the functions that the model came with.
+FUNCTIONS = "graphopt.functions"
+#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes, though no function is around them.
+LOOSE_REFERENCES = "graphopt.loose_references"
 #: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
 

@@ -13,13 +13,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from graphopt.errors import InvalidModel, UsageError
+from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError
 from graphopt.ir import carrier
-from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.admit import admit, declare_references, unshadow
+from graphopt.ir.constants import FUNCTIONS, IR_VERSION
+from graphopt.ir.external import (
+    Folders,
+    changed,
+    external_protos,
+    map_external_data,
+    read_external_data,
+    write_external_data,
+)
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
+from graphopt.ir.verify import check_model
+from graphopt.ir.weights import slots
 
 #: protobuf can't hold more in one message; leave room for the rest of the model.
 INLINE_LIMIT = 2**31 - 2**20
@@ -35,37 +46,50 @@ def load(
     """Load a model from ``.onnx`` or, by suffix ``.onnxtxt`` or ``.txt``, from ONNX text.
 
     Unsorted graphs are sorted. External data is checked (inside the model's folder or a folder
-    of ``allow_external``, present, long enough) and memory-mapped when first read.
+    of ``allow_external``, present, long enough) and memory-mapped.
 
     Raises:
-        UsageError: the path does not exist or is a folder.
-        InvalidModel: the file is not a model, is cut short, has a cycle, or its data is missing.
+        UsageError: the path does not exist, is a folder or can't be read.
+        InvalidModel: the file is not a model, is cut short, breaks the rules of ONNX (see
+            :func:`graphopt.ir.verify.verify`), or its data is missing.
     """
     path = Path(path)
-    proto = _parse(path)
-    _resolve_external_data(proto, path, [Path(folder) for folder in allow_external])
-    return from_proto(proto)
+    return _from_proto(_parse(path), Folders(path.parent, [Path(folder) for folder in allow_external]))
 
 
 def from_proto(proto: onnx.ModelProto) -> onnx_ir.Model:
     """Turn ``proto`` into a model, sorted. Takes ``proto`` over: it is not to be used afterwards.
 
     Raises:
-        InvalidModel: onnx-ir can't make sense of it, or a graph has a cycle.
+        InvalidModel: the model breaks the rules of ONNX, or has external data.
     """
-    training = carrier.stow(proto)
+    return _from_proto(proto, Folders(None))
+
+
+def _from_proto(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     try:
+        has_external_data = any(True for _ in external_protos(proto))
+        carrier.stow(proto)
+        admit(proto)
         model = onnx_ir.from_proto(proto)
-    except Exception as error:
+        carrier.attach(proto, model)
+    except GraphoptError:
+        raise
+    except Exception as error:  # onnx-ir and protobuf raise whatever a malformed part makes them raise
         raise InvalidModel(f"the model can't be read: {_root_cause(error)}") from error
     model.graph.meta[IR_VERSION] = model.ir_version
-    carrier.attach_training_info(model, training)
+    model.graph.meta[FUNCTIONS] = frozenset(model.functions)
+    declare_references(model)
+    if has_external_data:
+        map_external_data(model, folders)
     sort_model(model)
+    unshadow(model)
+    check_model(model)
     return model
 
 
 def to_proto(model: onnx_ir.Model) -> onnx.ModelProto:
-    """The proto of ``model``, without graphopt's private metadata."""
+    """The proto of ``model``, without graphopt's private metadata. External tensors stay external."""
     proto = onnx_ir.to_proto(model)
     carrier.unpack(proto, model)
     return proto
@@ -75,13 +99,14 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
     """``model`` in one piece, external tensors included.
 
     Raises:
-        InvalidModel: it does not fit into 2 GB.
+        ResourceLimit: it does not fit into 2 GB.
     """
-    with _tensors_in_memory(model):
-        proto = to_proto(model)
-    if proto.ByteSize() > INLINE_LIMIT:
-        raise InvalidModel("the model is larger than 2 GB and can't be held in one piece")
-    return proto.SerializeToString()
+    if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
+        raise ResourceLimit(
+            "the model is larger than 2 GB and can't be held in one piece", hint="use external data"
+        )
+    with changed(read_external_data(model)):
+        return to_proto(model).SerializeToString()
 
 
 def save(
@@ -93,6 +118,8 @@ def save(
 ) -> list[Path]:
     """Write ``model`` to ``path``; returns the files written, the model first.
 
+    It may be saved over the files that it was loaded from.
+
     Args:
         model: the model; it is not changed.
         path: target; suffix ``.onnxtxt`` or ``.txt`` writes ONNX text.
@@ -102,21 +129,22 @@ def save(
 
     Raises:
         UsageError: ``path`` can't be written. Nothing is left behind.
+        ResourceLimit: the model exceeds 2 GB, and ``external_data`` is false.
     """
     path = Path(path)
     if path.is_dir():
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
     if external_data is None:
-        external_data = _comes_with_external_data(model) or _tensor_bytes(model) > INLINE_LIMIT
+        tensors = [slot.tensor for slot in slots(model)]
+        external_data = any(isinstance(tensor, onnx_ir.ExternalTensor) for tensor in tensors)
+        external_data = external_data or sum(tensor.nbytes for tensor in tensors) > INLINE_LIMIT
     try:
         if path.suffix in _TEXT_SUFFIXES:
-            with _tensors_in_memory(model):
-                text = onnx.printer.to_text(to_proto(model))
-            _write_atomically(path, text.encode())
+            text = onnx.printer.to_text(onnx.ModelProto.FromString(to_bytes(model)))
+            _write(path, text.encode())
             return [path]
         if not external_data:
-            with _tensors_in_memory(model):
-                _write_atomically(path, to_proto(model).SerializeToString())
+            _write(path, to_bytes(model))
             return [path]
         return _save_with_external_data(model, path, threshold)
     except OSError as error:
@@ -124,89 +152,21 @@ def save(
 
 
 def _save_with_external_data(model: onnx_ir.Model, path: Path, threshold: int) -> list[Path]:
-    """Stream the large tensors to ``<name>.data``; tensors with the same storage are written once."""
     data_path = path.with_name(path.name + ".data")
-    places: dict[int, onnx_ir.ExternalTensor] = {}
-    with _temporary(data_path) as temporary:
-        end = 0
-        with open(temporary, "wb") as file:
-            for value in _initializers(model):
-                tensor = value.const_value
-                if tensor is None or not _goes_outside(tensor, threshold) or id(tensor) in places:
-                    continue
-                end += -end % 64
-                file.seek(end)
-                tensor.tofile(file)
-                places[id(tensor)] = onnx_ir.ExternalTensor(
-                    data_path.name,
-                    end,
-                    tensor.nbytes,
-                    tensor.dtype,
-                    shape=tensor.shape,
-                    name=tensor.name or "",
-                )
-                end += tensor.nbytes
-        with _replaced_tensors(model, places):
-            data = to_proto(model).SerializeToString()
-        with _temporary(path) as temporary_model:
-            temporary_model.write_bytes(data)
-            os.replace(temporary, data_path)
-            os.replace(temporary_model, path)
+    with _temporary(data_path) as temporary_data, _temporary(path) as temporary:
+        with open(temporary_data, "wb") as file:
+            changes = write_external_data(model, file, data_path.name, threshold)
+        with changed(changes):
+            temporary.write_bytes(to_proto(model).SerializeToString())
+        os.replace(temporary_data, data_path)
+        os.replace(temporary, path)
     return [path, data_path]
-
-
-def _goes_outside(tensor: onnx_ir.TensorProtocol, threshold: int) -> bool:
-    return tensor.dtype != onnx_ir.DataType.STRING and tensor.nbytes >= max(threshold, 1)
-
-
-def _initializers(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    for graph in model.graphs():
-        yield from graph.initializers.values()
-
-
-def _tensor_bytes(model: onnx_ir.Model) -> int:
-    return sum(value.const_value.nbytes for value in _initializers(model) if value.const_value is not None)
-
-
-def _comes_with_external_data(model: onnx_ir.Model) -> bool:
-    return any(isinstance(value.const_value, onnx_ir.ExternalTensor) for value in _initializers(model))
-
-
-@contextlib.contextmanager
-def _replaced_tensors(model: onnx_ir.Model, places: dict[int, onnx_ir.ExternalTensor]) -> Iterator[None]:
-    """Let the initializers in ``places`` (by identity of their tensor) stand for others for a while."""
-    originals = [(value, value.const_value) for value in _initializers(model)]
-    try:
-        for value, tensor in originals:
-            if id(tensor) in places:
-                value.const_value = places[id(tensor)]
-        yield
-    finally:
-        for value, tensor in originals:
-            value.const_value = tensor
-
-
-@contextlib.contextmanager
-def _tensors_in_memory(model: onnx_ir.Model) -> Iterator[None]:
-    """Let external tensors stand in memory for a while."""
-    external = [
-        (value, value.const_value)
-        for value in _initializers(model)
-        if isinstance(value.const_value, onnx_ir.ExternalTensor)
-    ]
-    try:
-        for value, tensor in external:
-            value.const_value = onnx_ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
-        yield
-    finally:
-        for value, tensor in external:
-            value.const_value = tensor
 
 
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file beside ``target``, removed unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent or ".")
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
     os.close(handle)
     umask = os.umask(0)
     os.umask(umask)
@@ -218,21 +178,17 @@ def _temporary(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> None:
+    if path.exists() and not path.is_file():  # /dev/stdout is not to be replaced by a file
+        path.write_bytes(data)
+        return
     with _temporary(path) as temporary:
         temporary.write_bytes(data)
         os.replace(temporary, path)
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    if not path.exists():
-        raise UsageError(f"no such file: {path}")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a model", hint="name the .onnx file in it")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+    data = _read(path)
     if not data:
         raise InvalidModel(f"{path} is empty")
     if path.suffix in _TEXT_SUFFIXES:
@@ -244,6 +200,24 @@ def _parse(path: Path) -> onnx.ModelProto:
     if not proto.HasField("graph") or not proto.ir_version:
         raise InvalidModel(f"{path} is not an ONNX model")
     return proto
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            raise UsageError(f"no such file: {path}")
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, not a model", hint="name the .onnx file in it")
+        if path.is_char_device() or path.is_block_device():
+            raise UsageError(f"{path} is a device, not a model")
+        if path.stat().st_size >= 2**31:
+            raise InvalidModel(
+                f"{path} is larger than 2 GB, which no ONNX file can be",
+                hint="models of that size keep their weights in external data",
+            )
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
@@ -261,55 +235,3 @@ def _root_cause(error: BaseException) -> str:
         error = error.__cause__
     text = str(error).strip().splitlines()
     return text[0][:200] if text else type(error).__name__
-
-
-def _resolve_external_data(proto: onnx.ModelProto, path: Path, allowed: list[Path]) -> None:
-    """Check each external tensor's file and make its location absolute."""
-    folders = [path.parent.resolve(), *(folder.resolve() for folder in allowed)]
-    sizes: dict[str, tuple[Path, int]] = {}
-    for tensor in _external_protos(proto):
-        info = {entry.key: entry.value for entry in tensor.external_data}
-        location = info.get("location", "")
-        if location not in sizes:
-            sizes[location] = _find_external_file(location, path, folders, tensor.name)
-        file, size = sizes[location]
-        offset, length = int(info.get("offset") or 0), int(info.get("length") or 0)
-        if offset < 0 or length < 0 or offset + length > size:
-            raise InvalidModel(
-                f"the external data of {tensor.name!r} ends at byte {offset + length}, but {file} has {size} bytes"
-            )
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = str(file)
-
-
-def _find_external_file(location: str, path: Path, folders: list[Path], tensor: str) -> tuple[Path, int]:
-    if not location:
-        raise InvalidModel(f"the external tensor {tensor!r} names no file")
-    file = (path.parent / location).resolve()
-    if not any(file.is_relative_to(folder) for folder in folders):
-        raise InvalidModel(
-            f"the external data of {tensor!r} lies outside the model's folder: {location}",
-            hint=f"if you trust the model: --allow-external {file.parent}",
-        )
-    if not file.is_file():
-        raise InvalidModel(f"the external data of {tensor!r} is missing: {file}")
-    return file, file.stat().st_size
-
-
-def _external_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every external tensor of ``proto``, in attributes and bodies too."""
-    graphs = [proto.graph]
-    nodes = [function.node for function in proto.functions]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            yield from (t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL)
-            nodes.append(graph.node)
-        for node in nodes.pop():
-            for attribute in node.attribute:
-                tensors = [attribute.t] if attribute.HasField("t") else attribute.tensors
-                yield from (t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL)
-                if attribute.HasField("g"):
-                    graphs.append(attribute.g)
-                graphs.extend(attribute.graphs)

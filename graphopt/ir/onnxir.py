@@ -8,6 +8,7 @@ two modules that would pull it in run on their first use only.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -51,5 +52,8 @@ for _name in ("sympy", "onnx_ir._symbolic_shapes"):
     _put_off_import(_name)
 
 import onnx_ir  # noqa: E402
+
+# It warns of faults that graphopt mends or reports itself.
+logging.getLogger("onnx_ir").setLevel(logging.ERROR)
 
 __all__ = ["onnx_ir"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from graphopt.ir.onnxir import onnx_ir
 
@@ -38,6 +39,33 @@ def graphs_of(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
     yield from with_bodies(model.graph)
     for function in model.functions.values():
         yield from with_bodies(function.graph)
+
+
+#: What happens, in which graph, to which node; for ``enter`` and ``leave``, the node that holds the graph.
+Step = tuple[Literal["enter", "leave", "read", "define"], onnx_ir.Graph, onnx_ir.Node | None]
+
+
+def in_order(root: onnx_ir.Graph) -> Iterator[Step]:
+    """Walk ``root`` as it runs: a node reads, its bodies are entered and left, and it defines its outputs."""
+    # what is still to do, last first
+    pending: list[Iterator[Step]] = [_steps(root, None)]
+    while pending:
+        step = next(pending[-1], None)
+        if step is None:
+            pending.pop()
+            continue
+        yield step
+        kind, _, node = step
+        if kind == "read" and node is not None and node.attributes:
+            pending += [_steps(body, node) for body in reversed(bodies(node))]
+
+
+def _steps(graph: onnx_ir.Graph, holder: onnx_ir.Node | None) -> Iterator[Step]:
+    yield "enter", graph, holder
+    for node in graph:
+        yield "read", graph, node
+        yield "define", graph, node
+    yield "leave", graph, holder
 
 
 def walk_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:

@@ -1,18 +1,138 @@
-"""Weights without reading them twice: contents by hash, ties by storage."""
+"""Weights without reading them twice: files mapped once, contents by hash, ties by storage."""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
 
 from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import graphs_of
 
 _HASH = "graphopt.hash"
+_TAG = "graphopt.tag"
+_FAULT = "graphopt.size_fault"
+
+#: Up to this many bytes a tag is made of the whole contents.
+_TAGGED_WHOLE = 1 << 20
+#: Of larger tensors, a tag is made of this many blocks, evenly spread.
+_TAG_BLOCKS, _TAG_BLOCK = 16, 4096
+#: Bytes copied at a time from file to file.
+_COPIED = 1 << 24
+
+
+class MappedFile:
+    """A file that is mapped into memory once, however many tensors lie in it.
+
+    It stays readable as it was when its name is replaced, so that a model can be saved over the
+    files that it was loaded from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        weakref.finalize(self, os.close, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+        # an empty file can't be mapped
+        self.buffer: Any = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) if self.size else b""
+
+    def copy_to(self, target: Any, offset: int, length: int) -> None:
+        """Append bytes of this file to the binary file ``target`` without mapping them in."""
+        while length:
+            data = os.pread(self._descriptor, min(_COPIED, length), offset) if hasattr(os, "pread") else b""
+            data = data or self.buffer[offset : offset + min(_COPIED, length)]
+            target.write(data)
+            offset, length = offset + len(data), length - len(data)
+
+
+class MappedTensor(onnx_ir.ExternalTensor):
+    """A tensor in a :class:`MappedFile`.
+
+    onnx-ir's own external tensors map the file anew for each tensor, which runs out of file
+    descriptors at a thousand weights, and open it by name when first read.
+    """
+
+    def __init__(self, file: MappedFile, offset: int, tensor: onnx_ir.ExternalTensor) -> None:
+        super().__init__(
+            str(file.path),
+            offset,
+            tensor.nbytes,
+            tensor.dtype,
+            shape=tensor.shape,
+            name=tensor.name or "",
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+        self.file = file
+        self._offset: int = offset
+
+    def _load(self) -> None:
+        data = np.frombuffer(
+            self.file.buffer, np.uint8, count=self.nbytes, offset=self._offset if self.nbytes else 0
+        )
+        if self.dtype.bitwidth < 8:
+            self._array = onnx_ir.PackedTensor(data, self.dtype, shape=self.shape).numpy()
+        else:
+            dtype = np.dtype(self.dtype.numpy()).newbyteorder("<")
+            self._array = data.view(dtype).reshape(self.shape.numpy())
+
+    def tobytes(self) -> bytes:
+        """The contents, read into memory."""
+        return bytes(self.file.buffer[self._offset : self._offset + self.nbytes])
+
+    def tofile(self, file: Any) -> None:
+        """Append the contents to a binary file, in blocks."""
+        self.file.copy_to(file, self._offset, self.nbytes)
+
+
+class Slot(NamedTuple):
+    """A place in a model that holds a tensor: an initializer, or else an attribute."""
+
+    tensor: onnx_ir.TensorProtocol
+    put: Callable[[onnx_ir.TensorProtocol], None]
+    is_initializer: bool
+
+
+def slots(model: onnx_ir.Model) -> Iterator[Slot]:
+    """Every initializer and every tensor attribute of ``model``, bodies and functions included."""
+    for graph in graphs_of(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield Slot(value.const_value, partial(setattr, value, "const_value"), True)
+        for node in graph:
+            for attribute in list(node.attributes.values()) if node.attributes else ():
+                if attribute.is_ref():
+                    continue
+                if attribute.type == onnx_ir.AttributeType.TENSOR:
+                    yield Slot(attribute.value, partial(_put_attribute, node, attribute, None), False)
+                elif attribute.type == onnx_ir.AttributeType.TENSORS:
+                    for index, tensor in enumerate(attribute.value):
+                        yield Slot(tensor, partial(_put_attribute, node, attribute, index), False)
+
+
+def _put_attribute(
+    node: onnx_ir.Node, attribute: onnx_ir.Attr, index: int | None, tensor: onnx_ir.TensorProtocol
+) -> None:
+    value: Any = tensor
+    if index is not None:
+        value = list(node.attributes[attribute.name].value)
+        value[index] = tensor
+    node.attributes.add(onnx_ir.Attr(attribute.name, attribute.type, value, doc_string=attribute.doc_string))
 
 
 def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     """A content hash over dtype, shape and bytes; equal for equal tensors only.
 
-    It is computed once a tensor and kept with it.
+    It is computed once a tensor; tensors in the same place of the same file are not even read
+    for each other's sake, since :func:`storage_of` already tells that they are tied.
     """
     known = tensor.meta.get(_HASH)
     if known is not None:
@@ -24,6 +144,8 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
             data = bytes(text)
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
+    elif isinstance(tensor, MappedTensor):
+        digest.update(_bytes_view(tensor))
     else:
         digest.update(tensor.tobytes())
     result = digest.hexdigest()
@@ -31,8 +153,45 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     return result
 
 
+def tag_of(tensor: onnx_ir.TensorProtocol) -> str:
+    """Four hex digits for display, the same for the same contents.
+
+    Of tensors above 1 MiB only a few blocks are read, so a small change in one may go unnoticed.
+    """
+    known = tensor.meta.get(_TAG)
+    if known is not None:
+        return str(known)
+    if tensor.dtype == onnx_ir.DataType.STRING or tensor.nbytes <= _TAGGED_WHOLE:
+        result = hash_of(tensor)[:4]
+    else:
+        digest = hashlib.blake2b(f"{tensor.dtype}:{tuple(tensor.shape.numpy())}:".encode(), digest_size=2)
+        data, nbytes = _bytes_view(tensor), tensor.nbytes
+        for block in range(_TAG_BLOCKS):
+            start = (nbytes - _TAG_BLOCK) * block // (_TAG_BLOCKS - 1)
+            digest.update(data[start : start + _TAG_BLOCK])
+        result = digest.hexdigest()
+    tensor.meta[_TAG] = result
+    return result
+
+
+def _bytes_view(tensor: onnx_ir.TensorProtocol) -> memoryview:
+    if isinstance(tensor, MappedTensor):
+        offset = tensor.offset or 0
+        return memoryview(tensor.file.buffer)[offset : offset + tensor.nbytes]
+    return memoryview(tensor.tobytes())
+
+
 def storage_of(tensor: onnx_ir.TensorProtocol) -> tuple[object, ...]:
     """Where the bytes of ``tensor`` live; equal for tensors that share them."""
+    if isinstance(tensor, MappedTensor):
+        return (
+            "file",
+            id(tensor.file),
+            tensor.offset or 0,
+            tensor.nbytes,
+            tensor.dtype,
+            tuple(tensor.shape.numpy()),
+        )
     if isinstance(tensor, onnx_ir.ExternalTensor):
         return (
             "file",
@@ -43,3 +202,58 @@ def storage_of(tensor: onnx_ir.TensorProtocol) -> tuple[object, ...]:
             tuple(tensor.shape.numpy()),
         )
     return "memory", id(tensor)
+
+
+def size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
+    """What is wrong with the amount of data in ``tensor``; ``None`` if it fits shape and dtype."""
+    known = tensor.meta.get(_FAULT)
+    if known is None:
+        known = _size_fault(tensor) or ""
+        tensor.meta[_FAULT] = known
+    return known or None
+
+
+#: Where a dtype is stored if not in ``raw_data``, and how many numbers an element takes (onnx.proto).
+_FIELDS: dict[str, tuple[str, int]] = {
+    "FLOAT": ("float_data", 1),
+    "COMPLEX64": ("float_data", 2),
+    "INT64": ("int64_data", 1),
+    "DOUBLE": ("double_data", 1),
+    "COMPLEX128": ("double_data", 2),
+    "UINT32": ("uint64_data", 1),
+    "UINT64": ("uint64_data", 1),
+}
+
+
+def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
+    shape = tensor.shape.numpy()
+    if any(dim < 0 for dim in shape):
+        return f"has a negative dim in its shape {list(shape)}"
+    if tensor.dtype == onnx_ir.DataType.UNDEFINED:
+        return "has no element type"
+    size = tensor.size
+    if isinstance(tensor, onnx_ir.StringTensor):
+        found = len(tensor.string_data())
+        return None if found == size else f"has {found} strings, but its shape {list(shape)} asks for {size}"
+    proto = tensor.raw
+    if not isinstance(proto, onnx.TensorProto):
+        return None
+    if proto.HasField("raw_data"):
+        if _raw_fits(proto, tensor.nbytes):
+            return None
+        return (
+            f"has {len(proto.raw_data)} bytes, but its shape {list(shape)} and type ask for {tensor.nbytes}"
+        )
+    field, numbers = _FIELDS.get(tensor.dtype.name, ("int32_data", 1))
+    per_number = 8 // tensor.dtype.bitwidth if tensor.dtype.bitwidth in (2, 4) else 1
+    found, wanted = len(getattr(proto, field)), -(-size * numbers // per_number)
+    return None if found == wanted else f"has {found} numbers, but its shape {list(shape)} asks for {wanted}"
+
+
+def _raw_fits(proto: onnx.TensorProto, nbytes: int) -> bool:
+    """Whether ``proto`` has ``nbytes`` bytes of raw data, found without copying them where possible."""
+    rest = onnx.TensorProto(name=proto.name, data_type=proto.data_type, dims=proto.dims)
+    tag_and_length = 1 + max(1, -(-nbytes.bit_length() // 7))
+    if proto.ByteSize() == rest.ByteSize() + tag_and_length + nbytes:
+        return True
+    return len(proto.raw_data) == nbytes

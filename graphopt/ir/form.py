@@ -1,0 +1,91 @@
+"""Keep the form of a file where it means nothing, so that an unchanged model is saved as it was.
+
+onnx-ir sorts entries, drops fields that are set to nothing, and holds one declaration for each value.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import onnx
+
+from graphopt.ir.constants import NAMESPACE
+
+_ORDER = NAMESPACE + "value_info_order"
+_OUTPUTS = NAMESPACE + "outputs"
+_FIELDS = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
+
+
+def header_of(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """What ``proto`` says beside its graph and functions."""
+    header = onnx.ModelProto()
+    for name in _FIELDS:
+        if proto.HasField(name):
+            setattr(header, name, getattr(proto, name))
+    header.opset_import.extend(proto.opset_import)
+    header.metadata_props.extend(proto.metadata_props)
+    return header
+
+
+def restore_header(proto: onnx.ModelProto, header: onnx.ModelProto | None) -> None:
+    """Write what did not change the way the file had it: the order of entries, fields set to nothing."""
+    if header is None:
+        return
+    for name in _FIELDS:
+        if header.HasField(name) and getattr(proto, name) == getattr(header, name):
+            setattr(proto, name, getattr(header, name))
+    _restore_entries(proto.opset_import, header.opset_import, lambda item: (item.domain, item.version))
+    _restore_entries(proto.metadata_props, header.metadata_props, lambda item: (item.key, item.value))
+
+
+def _restore_entries(entries: Any, before: Any, key: Callable[[Any], object]) -> None:
+    """Put those of ``entries`` that were there ``before`` first, in their old order and form."""
+    now = {key(item): item for item in entries}
+    kept = {key(item): item for item in before if key(item) in now}
+    ordered = [*kept.values(), *(item for name, item in now.items() if name not in kept)]
+    del entries[:]
+    entries.extend(ordered)
+
+
+def note_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Keep the order of ``value_info``."""
+    if holder.value_info:
+        holder.metadata_props.add(key=_ORDER, value="\n".join(info.name for info in holder.value_info))
+
+
+def restore_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Sort ``value_info`` as the file had it, new ones last."""
+    before = entry(holder.metadata_props, _ORDER)
+    if before is None or not holder.value_info:
+        return
+    place = {name: index for index, name in enumerate(before.split("\n"))}
+    infos = list(holder.value_info)
+    ordered = sorted(infos, key=lambda info: place.get(info.name, len(place)))
+    if ordered != infos:
+        del holder.value_info[:]
+        holder.value_info.extend(ordered)
+
+
+def entry(entries: Iterable[onnx.StringStringEntryProto], key: str) -> str | None:
+    """The value of metadata property ``key``."""
+    return next((entry.value for entry in entries if entry.key == key), None)
+
+
+def note_outputs(graph: onnx.GraphProto) -> None:
+    """A value that is returned twice may be declared differently each time."""
+    if len({info.name for info in graph.output}) != len(graph.output):
+        packed = [base64.b64encode(info.SerializeToString()).decode() for info in graph.output]
+        graph.metadata_props.add(key=_OUTPUTS, value="\n".join(packed))
+
+
+def restore_outputs(graph: onnx.GraphProto) -> None:
+    """Declare the outputs as the file did, if they are still the same."""
+    packed = entry(graph.metadata_props, _OUTPUTS)
+    if packed is None:
+        return
+    infos = [onnx.ValueInfoProto.FromString(base64.b64decode(line)) for line in packed.split("\n")]
+    if [info.name for info in infos] == [info.name for info in graph.output]:
+        del graph.output[:]
+        graph.output.extend(infos)
