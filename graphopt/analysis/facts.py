@@ -1,0 +1,183 @@
+"""What is known about one value, where it came from, and what the user vouches for."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from graphopt import ir
+from graphopt.analysis.dims import Bound, Dim, bounds, symbols
+
+ShapeTuple: TypeAlias = tuple[Dim, ...]
+Contents: TypeAlias = tuple[Dim, ...]
+
+CONTENTS_LIMIT = 256
+"""Contents are tracked for integer tensors of at most this many elements."""
+
+
+class Origin(enum.Enum):
+    """Where the facts about a value come from."""
+
+    INPUT = "input"
+    CONSTANT = "constant"
+    INFERRED = "inferred"
+    ASSUMED = "assumed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the user vouches for beyond the model. Facts that rest on it have origin ``ASSUMED``.
+
+    Attributes:
+        dims: sizes of named dims, ``{"batch": 4}``.
+        ranges: first and last size of named dims, ``{"seq": (1, 512)}``; ``math.inf`` for no end.
+        shapes: shapes by value name; a dim is a size, the name of a symbol, or None.
+    """
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[Bound, Bound]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.dims or self.ranges or self.shapes)
+
+
+class Fact:
+    """What is known about one value. Never changed once made, but for :attr:`contents`.
+
+    Attributes:
+        dtype: element type of a tensor; None if unknown or not a tensor.
+        shape: dims of a tensor; None if the rank is unknown.
+        contents: the elements of a small integer or boolean tensor (booleans as 0 and 1), in
+            row-major order; only where every dim is an int. Symbols may be given to elements
+            later on, which names what is unknown and so changes nothing.
+        container: ``ir.SequenceType`` or ``ir.OptionalType`` if it is one, with the facts that
+            hold for each of its elements in ``element``.
+        assumed: whether it rests on an assumption of the user.
+        vacant: whether it is about the elements of a sequence that has none.
+        known_equal: how many of the equalities learned in its World it already reflects.
+    """
+
+    __slots__ = ("assumed", "container", "contents", "dtype", "element", "known_equal", "shape", "vacant")
+
+    def __init__(
+        self,
+        dtype: ir.DataType | None = None,
+        shape: ShapeTuple | None = None,
+        contents: Contents | None = None,
+        *,
+        container: type[ir.SequenceType] | type[ir.OptionalType] | None = None,
+        element: Fact | None = None,
+        assumed: bool = False,
+        vacant: bool = False,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.contents = contents
+        self.container = container
+        self.element = element
+        self.assumed = assumed
+        self.vacant = vacant
+        self.known_equal = 0
+
+    def __repr__(self) -> str:
+        if self.container is not None:
+            return f"{self.container.__name__}({self.element})"
+        dims = "?" if self.shape is None else "x".join(map(str, self.shape))
+        inside = "" if self.contents is None else " = " + ",".join(map(str, self.contents))
+        return f"{self.dtype}[{dims}]{inside}"
+
+    def same_as(self, other: Fact) -> bool:
+        """Whether both facts say the same."""
+        if self.element is not None and other.element is not None:
+            return self.container is other.container and self.element.same_as(other.element)
+        return (
+            self.dtype == other.dtype
+            and self.shape == other.shape
+            and self.contents == other.contents
+            and self.container is other.container
+            and self.element is other.element
+            and self.vacant == other.vacant
+        )
+
+    @property
+    def type(self) -> ir.TypeProtocol | None:
+        """The type, if known as far as its element type."""
+        if self.container is not None:
+            element = self.element.type if self.element is not None else None
+            return self.container(element) if element is not None else None
+        return ir.TensorType(self.dtype) if self.dtype is not None else None
+
+
+UNKNOWN = Fact()
+"""Nothing is known."""
+
+ABSENT = Fact()
+"""The fact of a function's input that its call leaves out."""
+
+INTEGER_RANGES = {
+    ir.DataType.BOOL: (0, 1),
+    ir.DataType.INT8: (-(1 << 7), (1 << 7) - 1),
+    ir.DataType.INT16: (-(1 << 15), (1 << 15) - 1),
+    ir.DataType.INT32: (-(1 << 31), (1 << 31) - 1),
+    ir.DataType.INT64: (-(1 << 63), (1 << 63) - 1),
+    ir.DataType.UINT8: (0, (1 << 8) - 1),
+    ir.DataType.UINT16: (0, (1 << 16) - 1),
+    ir.DataType.UINT32: (0, (1 << 32) - 1),
+    ir.DataType.UINT64: (0, (1 << 64) - 1),
+}
+"""The dtypes whose contents are tracked, and the numbers they hold."""
+
+
+def all_ints(dims: Sequence[Dim] | None) -> tuple[int, ...] | None:
+    """``dims`` if every one is a number."""
+    if dims is None:
+        return None
+    numbers = tuple(dim for dim in dims if isinstance(dim, int))
+    return numbers if len(numbers) == len(dims) else None
+
+
+def element_count(shape: ShapeTuple | None) -> int | None:
+    """The number of elements, if every dim is an int."""
+    if shape is None:
+        return None
+    count = 1
+    for dim in shape:
+        if not isinstance(dim, int):
+            return None
+        count *= dim
+    return count
+
+
+def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool:
+    """Whether contents are worth tracking: a small integer or boolean tensor of static shape."""
+    if dtype not in INTEGER_RANGES:
+        return False
+    count = element_count(shape)
+    return count is not None and count <= CONTENTS_LIMIT
+
+
+def representable(dim: Dim, dtype: ir.DataType) -> bool:
+    """Whether computing ``dim`` in ``dtype`` can't overflow.
+
+    An expression over sizes of tensors fits 32 bits: a model for which it does not would not
+    run. Nothing is presumed of expressions over contents of unknown sign, nor of narrow dtypes.
+    """
+    least, most = INTEGER_RANGES[dtype]
+    lo, hi = bounds(dim)
+    if least <= lo and hi <= most:
+        return True
+    if isinstance(dim, int) or dtype.bitwidth < 32 or lo < least == 0:
+        return False
+    return all(symbol.lo >= 0 for symbol in symbols(dim).values())
+
+
+def constant_fact(tensor: ir.TensorProtocol) -> Fact:
+    """All about a constant."""
+    shape = tuple(int(dim) for dim in tensor.shape)  # type: ignore[arg-type]
+    dtype = tensor.dtype
+    contents = tuple(map(int, tensor.numpy().reshape(-1).tolist())) if tracks_contents(dtype, shape) else None
+    return Fact(dtype, shape, contents)

@@ -1,0 +1,456 @@
+"""Facts computed by need, node by node, over one scope.
+
+A scope is a set of graphs whose facts are asked for together: the whole model, or the body of a
+function for one particular call. What scopes share (symbols, assumptions, counters) is in
+:class:`World`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from graphopt import ir
+from graphopt.analysis import onnx_inference
+from graphopt.analysis.dims import (
+    Atom,
+    Bound,
+    Dim,
+    SymDim,
+    fresh_symbol,
+    lone_atom,
+    replace_atoms,
+    symbol,
+    within,
+)
+from graphopt.analysis.facts import ABSENT, UNKNOWN, Assumptions, Fact, ShapeTuple, constant_fact
+from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
+from graphopt.analysis.shape_rules import shape_rules
+
+# What a rule may raise on a node that breaks the operator's specification.
+_MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
+
+_HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
+_ANONYMOUS = frozenset({"", "?", "*", "-1", "None"})  # dim_params that exporters write for "unknown"
+_CALL_DEPTH = 24
+_CALL_BUDGET = 50_000  # nodes inferred within calls, over the life of a World
+
+
+class World:
+    """What all scopes of one model share.
+
+    Attributes:
+        failures: nodes on which a rule raised, with the exception; their outputs are unknown.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        constant: Callable[[ir.Value], ir.TensorProtocol | None],
+        version: Callable[[ir.Node], int],
+        assumptions: Assumptions,
+    ) -> None:
+        self.model = model
+        self.constant = constant
+        self.version = version
+        self.assumptions = assumptions
+        self.rules = shape_rules()
+        self.failures: list[tuple[ir.Node, Exception]] = []
+        self.calls_left = _CALL_BUDGET
+        self._names: dict[str, Dim] = {}
+        self._born = 0
+        self._scopes: ir.Scopes | None = None
+        self._learned: dict[Atom, Dim] = {}
+        self._resolved: dict[SymDim, Dim] = {}
+        self._reserve_names()
+
+    def _reserve_names(self) -> None:
+        """Make the model's own dim names, before any name is made up."""
+        for value in self.model.graph.inputs:
+            for dim in value.shape or ():
+                if isinstance(dim, ir.SymbolicDim) and dim.value not in _ANONYMOUS and dim.value:
+                    self.named(dim.value)
+        for given in self.assumptions.shapes.values():
+            for name in given:
+                if isinstance(name, str):
+                    self.named(name)
+
+    def named(self, name: str) -> Dim:
+        """The dim called ``name`` in the model: a symbol, or its size where that is assumed."""
+        dim = self._names.get(name)
+        if dim is None:
+            size = self.assumptions.dims.get(name)
+            lo, hi = self.assumptions.ranges.get(name, (0, math.inf))
+            if size is None and isinstance(lo, int) and lo == hi:
+                size = lo
+            dim = self._names[name] = symbol(name, lo, hi) if size is None else size
+        return dim
+
+    def assumed(self, name: str) -> bool:
+        """Whether something is assumed of the dim called ``name``."""
+        return name in self.assumptions.dims or name in self.assumptions.ranges
+
+    def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
+        """A new symbol, numbered in the order of asking."""
+        while True:
+            self._born += 1
+            if f"{hint}?{self._born}" not in self._names:
+                return fresh_symbol(hint, self._born, lo, hi)
+
+    @property
+    def born(self) -> int:
+        """The number of the newest fresh symbol."""
+        return self._born
+
+    # equalities that hold in every run which completes
+
+    def equate(self, vague: Dim, dim: Dim) -> None:
+        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on."""
+        atom, dim = lone_atom(vague), self.resolved(dim)
+        if atom is not None and not within(atom, dim):
+            self._learned[atom] = dim
+            self._resolved.clear()
+
+    def resolved(self, dim: Dim) -> Dim:
+        """``dim`` with the equalities learned so far put in."""
+        if not self._learned or isinstance(dim, int):
+            return dim
+        result = self._resolved.get(dim)
+        if result is None:
+            result = dim
+            for _ in range(4):  # what is put in may hold something that was learned about later
+                before, result = result, replace_atoms(result, self._learned)
+                if result == before:
+                    break
+            self._resolved[dim] = result
+        return result
+
+    def refreshed(self, fact: Fact) -> Fact:
+        """``fact`` with the equalities learned so far put in."""
+        if fact.known_equal == len(self._learned):
+            return fact
+        fact.known_equal = len(self._learned)
+        shape, contents = fact.shape, fact.contents
+        if shape is not None:
+            shape = tuple(map(self.resolved, shape))
+        if contents is not None:
+            contents = tuple(map(self.resolved, contents))
+        if shape == fact.shape and contents == fact.contents:
+            return fact
+        result = Fact(fact.dtype, shape, contents, assumed=fact.assumed)
+        result.known_equal = fact.known_equal
+        return result
+
+    # scopes
+
+    def holder(self, graph: ir.Graph) -> ir.Node | None:
+        """The node whose body ``graph`` is."""
+        for _ in range(2):  # an edit may have given the body to another node
+            if self._scopes is None:
+                self._scopes = ir.Scopes(self.model)
+            try:
+                node = self._scopes.holder(graph)
+            except KeyError:
+                return None
+            if node is None or (node.graph is not None and graph in ir.bodies(node)):
+                return node
+            self._scopes = None
+        return None
+
+
+class Inference:
+    """The facts of one scope.
+
+    Attributes:
+        facts: what has been computed so far.
+        attributes: in the body of a called function, the attributes of the call; else None.
+    """
+
+    def __init__(self, world: World, attributes: Mapping[str, ir.Attr] | None = None, depth: int = 0) -> None:
+        self.world = world
+        self.attributes = attributes
+        self.depth = depth
+        self.facts: dict[ir.Value, Fact] = {}
+        self.tensors: dict[ir.Value, ir.TensorProtocol] = {}
+        self.version = world.version
+        self.fresh = world.fresh
+        self._trail: list[ir.Value] | None = None
+
+    # what rules ask for
+
+    def constant(self, value: ir.Value) -> ir.TensorProtocol | None:
+        return self.tensors.get(value) or self.world.constant(value)
+
+    def resolve(self, attribute: ir.Attr) -> ir.Attr | None:
+        """What a reference to an attribute of the enclosing function means in this call."""
+        if self.attributes is None:
+            raise UnknownAttribute(attribute.name)
+        return self.attributes.get(attribute.ref_attr_name or "")
+
+    def need(self, value: ir.Value) -> Fact:
+        """The facts of ``value``, computed now if they are not known yet."""
+        fact = self.facts.get(value)
+        return self._compute(value) if fact is None else self.known(value)
+
+    def known(self, value: ir.Value) -> Fact:
+        """The facts of a value for which they have been computed."""
+        fact = self.facts[value]
+        fresh = self.world.refreshed(fact)
+        if fresh is not fact:
+            self.facts[value] = fresh
+        return fresh
+
+    def equate(self, node: ir.Node, vague: Dim, dim: Dim) -> None:
+        """Learn an equality without which ``node`` fails, if ``node`` is part of every run."""
+        if self.depth == 0 and self._trail is None and node.graph is self.world.model.graph:
+            self.world.equate(vague, dim)
+
+    def settle(self, value: ir.Value, fact: Fact) -> None:
+        """Record the facts of ``value``."""
+        if self._trail is not None:
+            self._trail.append(value)
+        self.facts[value] = fact
+
+    def attempt(self, premises: Mapping[ir.Value, Fact], wanted: Iterable[ir.Value]) -> Attempt:
+        """Infer ``wanted`` from ``premises`` in a way that can be taken back."""
+        outer, self._trail = self._trail, []
+        try:
+            for value, fact in premises.items():
+                self.settle(value, fact)
+            results = [self.need(value) for value in wanted]
+            return Attempt(self, results, self._trail)
+        finally:
+            if outer is not None:
+                outer.extend(self._trail)
+            self._trail = outer
+
+    # the walk
+
+    def infer_graph(self, graph: ir.Graph) -> None:
+        """Compute the facts of every value that a node of ``graph`` produces."""
+        facts = self.facts
+        for value in (*graph.inputs, *graph.initializers.values()):
+            if value not in facts:
+                self._compute(value)
+        for node in graph:
+            outputs = node.outputs
+            if outputs and outputs[0] in facts:
+                continue
+            if node.op_type not in _HAVE_BODIES:
+                for operand in node.inputs:
+                    if operand is not None and operand not in facts:
+                        self._compute(operand)
+                self._infer(node)
+            elif outputs:
+                self._compute(outputs[0])
+
+    def _compute(self, wanted: ir.Value) -> Fact:
+        """Work back from ``wanted`` to what is known, and forward again. No recursion over nodes."""
+        facts = self.facts
+        stack = [wanted]
+        entered: set[ir.Node] = set()
+        while stack:
+            value = stack[-1]
+            if value in facts:
+                stack.pop()
+                continue
+            node = self._definer(value)
+            if node is None:
+                self.settle(value, self._source(value))
+                continue
+            missing = [need for need in self._operands(node) if need not in facts]
+            if not missing:
+                self._infer(node)
+                if value not in facts:  # a body's input that its node says nothing about
+                    self.settle(value, UNKNOWN)
+            elif node in entered:  # the graph is cyclic
+                for output in (value, *node.outputs):
+                    self.settle(output, UNKNOWN)
+            else:
+                entered.add(node)
+                stack.extend(reversed(missing))
+        return self.known(wanted)
+
+    def _definer(self, value: ir.Value) -> ir.Node | None:
+        """The node that tells the facts of ``value``: its producer, or the node whose body it enters."""
+        producer = value.producer()
+        if producer is not None or not value.is_graph_input():
+            return producer
+        graph = value.graph
+        if graph is None or graph is self.world.model.graph:
+            return None
+        return self.world.holder(graph)
+
+    def _operands(self, node: ir.Node) -> list[ir.Value]:
+        """The values that must be known before ``node``: its inputs, and what its bodies capture."""
+        operands = [value for value in node.inputs if value is not None]
+        if node.op_type in _HAVE_BODIES:
+            operands += captured(node)
+        return operands
+
+    def _source(self, value: ir.Value) -> Fact:
+        """The facts of a value that no node produces."""
+        try:
+            tensor = self.constant(value)
+            if tensor is not None:
+                return constant_fact(tensor)
+        except _MALFORMED:
+            return UNKNOWN
+        if value.is_graph_input() and value.graph is self.world.model.graph:
+            return self._declared_input(value)
+        return UNKNOWN
+
+    def _declared_input(self, value: ir.Value) -> Fact:
+        """The facts of an input of the model, whose declaration the runtime enforces."""
+        declared = value.type
+        if isinstance(declared, ir.SequenceType | ir.OptionalType):
+            return _container_fact(declared)
+        if not isinstance(declared, ir.TensorType):
+            return UNKNOWN
+        world = self.world
+        if value.shape is None:
+            return self._assume(value, Fact(declared.dtype))
+        dims: list[Dim] = []
+        assumed = False
+        for index, dim in enumerate(value.shape):
+            if isinstance(dim, int) and dim > 0:
+                dims.append(dim)
+                continue
+            name = None if isinstance(dim, int) else dim.value
+            if name is None or name in _ANONYMOUS:
+                name = f"{value.name}.{index}"
+            assumed = assumed or world.assumed(name)
+            dims.append(world.named(name))
+        return self._assume(value, Fact(declared.dtype, tuple(dims), assumed=assumed))
+
+    def _assume(self, value: ir.Value, fact: Fact) -> Fact:
+        """``fact``, refined by what is assumed of ``value``."""
+        given = self.world.assumptions.shapes.get(value.name or "")
+        if given is None or (fact.shape is not None and len(fact.shape) != len(given)):
+            return fact
+        shape = fact.shape or tuple(self.fresh(value.name or "dim") for _ in given)
+        dims: list[Dim] = []
+        for dim, new in zip(shape, given, strict=True):
+            if new is None or isinstance(dim, int):
+                dims.append(dim)
+            else:
+                dims.append(new if isinstance(new, int) else self.world.named(new))
+        return Fact(fact.dtype, tuple(dims), fact.contents, assumed=True)
+
+    # one node
+
+    def _infer(self, node: ir.Node) -> None:
+        given = NodeFacts(self, node)
+        try:
+            result = self._apply(given)
+        except UnknownAttribute:
+            result = ()
+        except _MALFORMED as error:
+            self.world.failures.append((node, error))
+            result = ()
+        facts = (result,) if isinstance(result, Fact) else tuple(result or ())
+        world = self.world
+        if world.assumptions:
+            facts = self._mark_assumed(given, facts)
+        for index, output in enumerate(node.outputs):
+            fact = facts[index] if index < len(facts) else UNKNOWN
+            shape = fact.shape
+            if shape is not None:
+                for dim in shape:
+                    if dim.__class__ is int and dim < 0:  # the node is bound to fail
+                        fact = Fact(fact.dtype, self._without_negatives(shape))
+                        break
+            if world.assumptions.shapes:
+                fact = self._assume(output, fact)
+            self.settle(output, fact)
+
+    def _apply(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
+        node = given.node
+        world = self.world
+        functions = world.model.functions
+        if functions:
+            function = functions.get((node.domain, node.op_type, node.overload))
+            if function is not None:
+                return self._call(given, function)
+        rule = world.rules.get((node.domain, node.op_type))
+        if rule is not None:
+            result = rule(given)
+            if result is not None:
+                return result
+        return onnx_inference.infer(given)
+
+    def _call(self, given: NodeFacts, function: ir.Function) -> list[Fact]:
+        """The facts of a call, inferred through the body of the function."""
+        world = self.world
+        world.calls_left -= len(function)
+        if self.depth >= _CALL_DEPTH or world.calls_left < 0:
+            return []
+        attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
+        for name, attribute in given.node.attributes.items():
+            resolved = self.resolve(attribute) if attribute.is_ref() else attribute
+            if resolved is not None:
+                attributes[name] = resolved
+        scope = Inference(world, attributes, self.depth + 1)
+        for index, value in enumerate(function.inputs):
+            scope.facts[value] = given.fact(index) if given.has(index) else ABSENT
+            tensor = given.constant(index)
+            if tensor is not None:
+                scope.tensors[value] = tensor
+        return [scope.need(value) for value in function.outputs]
+
+    def _mark_assumed(self, given: NodeFacts, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+        if any(fact.assumed for fact in given.facts):
+            for fact in facts:
+                if fact is not UNKNOWN:
+                    fact.assumed = True
+        return facts
+
+    def _without_negatives(self, shape: ShapeTuple) -> ShapeTuple:
+        return tuple(self.fresh("dim") if isinstance(dim, int) and dim < 0 else dim for dim in shape)
+
+
+class Attempt:
+    """Facts that were inferred from premises which may turn out too strong."""
+
+    def __init__(self, scope: Inference, results: list[Fact], trail: list[ir.Value]) -> None:
+        self.results = results
+        self._scope = scope
+        self._trail = trail
+
+    def withdraw(self) -> None:
+        """Forget the premises and all that was inferred from them."""
+        for value in self._trail:
+            self._scope.facts.pop(value, None)
+
+
+def captured(node: ir.Node) -> list[ir.Value]:
+    """The outer values that the bodies of ``node`` use, in the order of their first use."""
+    inside: set[ir.Graph] = set()
+    graphs: list[ir.Graph] = []
+    for body in ir.bodies(node):
+        for graph in ir.with_bodies(body):
+            inside.add(graph)
+            graphs.append(graph)
+    found: dict[ir.Value, None] = {}
+    for graph in graphs:
+        for inner in graph:
+            for value in inner.inputs:
+                if value is not None and _home(value) not in inside:
+                    found[value] = None
+        for value in graph.outputs:
+            if _home(value) not in inside:
+                found[value] = None
+    return list(found)
+
+
+def _home(value: ir.Value) -> ir.Graph | None:
+    """The graph that defines ``value``; being listed as another graph's output does not count."""
+    producer = value.producer()
+    return producer.graph if producer is not None else value.graph
+
+
+def _container_fact(declared: ir.TypeProtocol) -> Fact:
+    """The fact of a sequence or optional input. The shapes of elements are not enforced."""
+    if isinstance(declared, ir.SequenceType | ir.OptionalType):
+        return Fact(container=type(declared), element=_container_fact(declared.elem_type))
+    return Fact(declared.dtype) if isinstance(declared, ir.TensorType) else UNKNOWN

@@ -1,0 +1,150 @@
+"""Operators of onnxruntime (com.microsoft) that exported and optimized models use most."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from graphopt import ir
+from graphopt.analysis.dims import Dim, floordiv
+from graphopt.analysis.facts import Fact
+from graphopt.analysis.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_rules.convolution import global_pool, pool
+from graphopt.analysis.shape_rules.matmul import matmul_shape
+from graphopt.analysis.shape_rules.slicing import concatenated
+
+contrib_rule = partial(shape_rule, domain="com.microsoft")
+
+
+@contrib_rule(
+    *("BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding", "Trilu"),
+    *("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "BiasAdd", "BiasDropout", "BitmaskDropout"),
+)
+def like_first(given: NodeFacts) -> Fact:
+    return given.like(0)
+
+
+@contrib_rule("QLinearAdd", "QLinearMul")
+def qlinear_binary(given: NodeFacts) -> Fact:
+    """A, its scale and zero point, B, its own, and those of the result."""
+    return Fact(given.dtype(0), given.broadcast([given.shape(0), given.shape(3)]))
+
+
+@contrib_rule("QLinearConcat")
+def qlinear_concat(given: NodeFacts) -> Fact:
+    """Scale and zero point of the result, then a tensor, scale and zero point for each input."""
+    shapes = [given.shape(index) for index in range(2, len(given.facts), 3)]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or not known:
+        return Fact(given.dtype(2))
+    return Fact(given.dtype(2), concatenated(given, known, given.axis(len(known[0]), 0)))
+
+
+@contrib_rule("QLinearAveragePool", "NhwcMaxPool")
+def qlinear_pool(given: NodeFacts) -> Fact:
+    if given.node.op_type == "NhwcMaxPool" or given.attr_int("channels_last", 0):
+        rank = given.rank(0)
+        return Fact(given.dtype(0), None if rank is None else given.fresh_shape(rank))
+    return pool(given)
+
+
+@contrib_rule("QLinearGlobalAveragePool")
+def qlinear_global_pool(given: NodeFacts) -> Fact:
+    shape = given.shape(0)
+    if shape is not None and given.attr_int("channels_last", 0):
+        return Fact(given.dtype(0), (shape[0], *(1 for _ in shape[2:]), shape[-1]))
+    return global_pool(given)
+
+
+@contrib_rule("MatMulNBits", "MatMulBnb4")
+def matmul_n_bits(given: NodeFacts) -> Fact:
+    """A times a weight of K by N that is stored packed."""
+    shape = given.shape(0)
+    if shape is None:
+        return Fact(given.dtype(0))
+    return Fact(given.dtype(0), (*shape[:-1], given.attr_int("N", 0)))
+
+
+@contrib_rule("FusedMatMul", "TransposeMatMul")
+def fused_matmul(given: NodeFacts) -> Fact | None:
+    """MatMul with either input transposed in its last two dims."""
+    if given.attr_int("transBatchA", 0) or given.attr_int("transBatchB", 0):
+        return None
+    shapes = []
+    for index, name in enumerate(("transA", "transB")):
+        shape = given.shape(index)
+        if shape is not None and len(shape) > 1 and given.attr_int(name, 0):
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        shapes.append(shape)
+    return Fact(given.dtype(0), matmul_shape(given, *shapes))
+
+
+@contrib_rule("FusedGemm", "GemmFastGelu")
+def fused_gemm(given: NodeFacts) -> Fact:
+    a, b = given.shape(0), given.shape(1)
+    if a is None or b is None:
+        return Fact(given.dtype(0))
+    if given.node.op_type == "GemmFastGelu":
+        return Fact(given.dtype(0), (*a[:-1], b[-1]))
+    rows = a[1 if given.attr_int("transA", 0) else 0]
+    return Fact(given.dtype(0), (rows, b[0 if given.attr_int("transB", 0) else 1]))
+
+
+@contrib_rule("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+def matmul_to_float(given: NodeFacts) -> Fact:
+    """The dtype is that of the scale."""
+    scale = given.dtype(2)
+    return Fact(scale, matmul_shape(given, given.shape(0), given.shape(1)))
+
+
+@contrib_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def skip_layer_normalization(given: NodeFacts) -> list[Fact]:
+    """The result, two statistics that no kernel gives, and the sum of input, skip and bias."""
+    statistics = Fact(ir.DataType.FLOAT)
+    return [given.like(0), statistics, statistics, given.like(0)]
+
+
+@shape_rule("SimplifiedLayerNormalization")
+def simplified_layer_normalization(given: NodeFacts) -> list[Fact]:
+    """onnxruntime's own operator in the standard domain; the dtype is that of the scale."""
+    return [Fact(given.dtype(1), given.shape(0))]
+
+
+@contrib_rule("EmbedLayerNormalization")
+def embed_layer_normalization(given: NodeFacts) -> list[Fact]:
+    """Batch, sequence, hidden; then a mask index."""
+    ids, table = given.shape(0), given.shape(2)
+    shape = (*ids, table[1]) if ids is not None and table is not None else None
+    return [Fact(given.dtype(2), shape), Fact(ir.DataType.INT32), Fact(given.dtype(2), shape)]
+
+
+@contrib_rule("Attention")
+def attention(given: NodeFacts) -> list[Fact]:
+    """Batch, sequence and the width of V: a third of the bias, unless ``qkv_hidden_sizes`` tells."""
+    shape, bias = given.shape(0), given.shape(2)
+    if shape is None:
+        return [Fact(given.dtype(0))]
+    sizes = given.attr_ints("qkv_hidden_sizes")
+    width: Dim
+    if sizes:
+        width = sizes[2]
+    else:
+        width = given.fresh("hidden") if bias is None else floordiv(bias[0], 3)
+    return [Fact(given.dtype(0), (shape[0], shape[1], width))]
+
+
+@contrib_rule("MultiHeadAttention")
+def multi_head_attention(given: NodeFacts) -> list[Fact]:
+    """Batch, sequence and the width of V, where query and value come apart and unpacked."""
+    query, value = given.shape(0), given.shape(2)
+    if query is None or value is None or len(query) != 3 or len(value) != 3:
+        return [Fact(given.dtype(0))]
+    return [Fact(given.dtype(0), (query[0], query[1], value[2]))]
+
+
+@contrib_rule("GroupQueryAttention")
+def group_query_attention(given: NodeFacts) -> list[Fact]:
+    """The shape of the query, where keys are not packed into it."""
+    query = given.shape(0)
+    if query is None or len(query) != 3 or not given.has(1):
+        return [Fact(given.dtype(0))]
+    return [given.like(0)]

@@ -1,0 +1,195 @@
+"""Shape facts: what is known of a model's values without running it.
+
+Facts are a table beside the model. They are computed by need from a value's producer and kept;
+the model itself is never written to, and what it declares about values other than its inputs is
+compared, never believed. Sources, in this order: the rules of
+:mod:`graphopt.analysis.shape_rules`, then onnx's own inference, node by node. A node that neither
+can tell about is unknown, which is not an error.
+
+A fact holds for every run that onnxruntime completes, whatever the sizes that the symbols stand
+for, 0 included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.analysis.dims import Dim, SymDim, ceildiv, equal, product
+from graphopt.analysis.facts import UNKNOWN, Assumptions, Contents, Fact, Origin, ShapeTuple
+from graphopt.analysis.inference import Inference, World
+
+__all__ = ["Assumptions", "Contradiction", "Origin", "ShapeFacts"]
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A declaration in the model that inference proves wrong."""
+
+    value: ir.Value
+    declared: str
+    inferred: str
+
+
+class ShapeFacts:
+    """Facts about the values of one model.
+
+    Args:
+        model: never changed here. It may be edited meanwhile: facts of values that are still there
+            stay valid, since an edit never changes what a value holds.
+        constant: the tensor that a value always holds, or None.
+        version: the opset version of a node's domain where it stands.
+        assumptions: what the user vouches for.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        *,
+        constant: Callable[[ir.Value], ir.TensorProtocol | None],
+        version: Callable[[ir.Node], int],
+        assumptions: Assumptions | None = None,
+    ) -> None:
+        self._world = World(model, constant, version, assumptions or Assumptions())
+        self._scope = Inference(self._world)
+
+    # queries
+
+    def shape(self, value: ir.Value) -> ShapeTuple | None:
+        """The dims of a tensor: ints, or expressions over symbols; None if the rank is unknown.
+
+        An unknown dim is a symbol of its own, so that it is equal to itself alone.
+        """
+        return self._scope.need(value).shape
+
+    def rank(self, value: ir.Value) -> int | None:
+        """The number of dims."""
+        shape = self._scope.need(value).shape
+        return None if shape is None else len(shape)
+
+    def dtype(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of a tensor; None if it is unknown or no tensor."""
+        return self._scope.need(value).dtype
+
+    def type(self, value: ir.Value) -> ir.TypeProtocol | None:
+        """The tensor, sequence or optional type, where it is known down to the element type."""
+        return self._scope.need(value).type
+
+    def known_ints(self, value: ir.Value) -> Contents | None:
+        """The elements of a small integer or boolean tensor (0 and 1) of rank 0 or 1.
+
+        Entries may be expressions over symbols. None if they are not known, or more than 256.
+        """
+        fact = self._scope.need(value)
+        return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
+
+    def nbytes(self, value: ir.Value) -> Dim | None:
+        """The size of the elements in bytes, perhaps symbolic; None where it is not known."""
+        fact = self._scope.need(value)
+        if fact.shape is None or fact.dtype is None or fact.dtype == ir.DataType.STRING:
+            return None
+        return ceildiv(product(fact.shape) * fact.dtype.bitwidth, 8)
+
+    def origin(self, value: ir.Value) -> Origin:
+        """Where the facts about ``value`` come from."""
+        fact = self._scope.need(value)
+        if fact.assumed:
+            return Origin.ASSUMED
+        if self._world.constant(value) is not None:
+            return Origin.CONSTANT
+        if fact.type is None and fact.shape is None:
+            return Origin.UNKNOWN
+        if value.is_graph_input() and value.graph is self._world.model.graph:
+            return Origin.INPUT
+        return Origin.INFERRED
+
+    def dim_equal(self, a: Dim, b: Dim) -> bool:
+        """Whether two dims are provably equal."""
+        return a == b or equal(self._world.resolved(a), self._world.resolved(b))
+
+    def shape_equal(self, x: ir.Value, y: ir.Value) -> bool:
+        """Whether two tensors provably have the same shape."""
+        a, b = self.shape(x), self.shape(y)
+        if a is None or b is None or len(a) != len(b):
+            return False
+        return all(map(self.dim_equal, a, b))
+
+    # the model and its edits
+
+    def infer_all(self) -> None:
+        """Compute the facts of every value of the model, its bodies and its functions."""
+        for graph in ir.graphs_of(self._world.model):
+            self._scope.infer_graph(graph)
+
+    def replaced(self, old: ir.Value, new: ir.Value) -> None:
+        """Take over what is known of ``old``, which ``new`` now stands for and is equal to.
+
+        Where both are known as well, the names of ``old`` stay.
+        """
+        facts = self._scope.facts
+        before = facts.get(old)
+        if before is None or old is new:
+            return
+        after = self._scope.need(new)
+        facts[new] = self._merged(before, after)
+
+    def _merged(self, before: Fact, after: Fact) -> Fact:
+        if before.container is not None or after.container is not None:
+            return after if before.type is None else before
+        shape = after.shape
+        if before.shape is not None and (after.shape is None or len(before.shape) == len(after.shape)):
+            shape = tuple(map(self._better, before.shape, after.shape or before.shape))
+        contents = after.contents
+        if before.contents is not None and (contents is None or len(contents) == len(before.contents)):
+            contents = tuple(map(self._better, before.contents, contents or before.contents))
+        return Fact(after.dtype or before.dtype, shape, contents, assumed=before.assumed or after.assumed)
+
+    def _better(self, old: Dim, new: Dim) -> Dim:
+        """The better known of two equal dims, the old one in doubt, which stands for both from now on."""
+        best, other = (new, old) if _vagueness(new) < _vagueness(old) else (old, new)
+        if isinstance(other, SymDim) and other.birth:
+            self._world.equate(other, best)
+        return best
+
+    # reports
+
+    @property
+    def failures(self) -> list[tuple[ir.Node, Exception]]:
+        """Nodes that break their operator's specification, with what went wrong; they are unknown."""
+        return self._world.failures
+
+    @property
+    def contradictions(self) -> list[Contradiction]:
+        """Declarations that the facts computed so far prove wrong."""
+        model_inputs = set(self._world.model.graph.inputs)
+        found: list[Contradiction] = []
+        for value, fact in self._scope.facts.items():
+            if value not in model_inputs and (value.shape is not None or value.type is not None):
+                found += self._compared(value, fact)
+        return found
+
+    def _compared(self, value: ir.Value, fact: Fact) -> Iterable[Contradiction]:
+        if fact.container is not None or fact is UNKNOWN or not isinstance(value.type, ir.TensorType | None):
+            return
+        if value.type is not None and fact.dtype is not None and value.type.dtype != fact.dtype:
+            yield Contradiction(value, str(value.type.dtype), str(fact.dtype))
+        declared, inferred = value.shape, fact.shape
+        if declared is None or inferred is None:
+            return
+        if len(declared) != len(inferred) or any(
+            isinstance(a, int) and isinstance(b, int) and a >= 0 and a != b
+            for a, b in zip(declared, inferred, strict=True)
+        ):
+            yield Contradiction(value, _shown(declared), _shown(inferred))
+
+
+def _vagueness(dim: Dim) -> int:
+    """0 for a number, 1 for an expression over the model's own names, 2 for anything else."""
+    if isinstance(dim, int):
+        return 0
+    return 2 if dim.birth else 1
+
+
+def _shown(dims: Iterable[object]) -> str:
+    return f"[{', '.join(map(str, dims))}]"
