@@ -1,4 +1,4 @@
-"""fold-if: an If whose condition is known becomes the branch that it takes."""
+"""fold-if: an If whose condition is known becomes the branch that it takes; Not before an If goes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class FoldIf(Pass):
-    """Replace each If whose condition is known by the nodes of the branch that it takes."""
+    """Replace each If whose condition is known by the branch that it takes.
+
+    An If on a negated condition swaps its branches instead.
+    """
 
     name: ClassVar[str] = "fold-if"
 
@@ -20,27 +23,43 @@ class FoldIf(Pass):
         """Fold outer Ifs first: those in a branch that is never taken vanish with it."""
         for graph in list(ir.graphs_of(model)):
             for node in list(graph):
-                if node.op_type == "If" and node.domain == "":
-                    self._fold(node, cx)
+                if node.op_type == "If" and node.domain == "" and not self._fold(node, cx):
+                    self._swap_negated(node, cx)
 
-    def _fold(self, node: ir.Node, cx: Context) -> None:
+    def _fold(self, node: ir.Node, cx: Context) -> bool:
         condition = cx.static_ints(node.inputs[0])
-        if condition is None or len(condition) != 1:
-            return
-        taken = node.attributes.get("then_branch" if condition[0] else "else_branch")
-        if taken is None or taken.is_ref():
-            return
-        branch = taken.as_graph()
-        if branch.inputs or len(branch.outputs) != len(node.outputs):
-            return
+        branches = _branches(node)
+        if condition is None or len(condition) != 1 or branches is None:
+            return False
+        taken, other = branches if condition[0] else branches[::-1]
+        if taken.inputs or len(taken.outputs) != len(node.outputs):
+            return False
         action = cx.permit(self.name, node)
         if action is None:
-            return
-        moved = list(branch)
-        for old, new in zip(node.outputs, cx.edit.hoist(branch, node), strict=True):
+            return False
+        moved = list(taken)
+        for old, new in zip(node.outputs, cx.edit.hoist(taken, node), strict=True):
             cx.edit.replace(old, new)
-        other = node.attributes.get("else_branch" if condition[0] else "then_branch")
-        if other is not None and not other.is_ref():
-            cx.edit.clear_body(other.as_graph())
+        cx.edit.clear_body(other)
         cx.edit.remove(node)
         cx.wrote(action, node, moved)
+        return True
+
+    def _swap_negated(self, node: ir.Node, cx: Context) -> None:
+        condition = node.inputs[0]
+        negation = condition.producer() if condition is not None else None
+        branches = _branches(node)
+        if negation is None or negation.op_type != "Not" or negation.domain != "" or branches is None:
+            return
+        if action := cx.permit(self.name, node):
+            cx.edit.set_input(node, 0, negation.inputs[0])
+            cx.edit.set_attribute(node, "then_branch", branches[1])
+            cx.edit.set_attribute(node, "else_branch", branches[0])
+            cx.wrote(action, node, [node])
+
+
+def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph] | None:
+    then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
+    if then is None or other is None or then.is_ref() or other.is_ref():
+        return None
+    return then.as_graph(), other.as_graph()

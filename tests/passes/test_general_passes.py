@@ -143,6 +143,24 @@ def test_fold_if_takes_the_branch_and_keeps_names_unique(condition: int, left: s
     onnx.checker.check_model(ir.to_proto(model), full_check=True)
 
 
+def test_an_if_on_a_negation_swaps_its_branches() -> None:
+    model = parse(
+        """g (float[N] x, bool c) => (float[N] y) {
+            d = Not(c)
+            y = If (d) <
+                then_branch = t () => (float[N] r) { r = Neg(x) },
+                else_branch = e () => (float[N] r2) { r2 = Abs(x) }
+            >
+        }"""
+    )
+    run_pipeline(model, "fold-if,dce")
+    assert ops(model) == ["If"]
+    (branch,) = model.graph
+    assert branch.inputs[0].name == "c"
+    assert [node.op_type for node in branch.attributes["then_branch"].as_graph()] == ["Abs"]
+    assert [node.op_type for node in branch.attributes["else_branch"].as_graph()] == ["Neg"]
+
+
 def _chain(length: int) -> ir.Model:
     nodes = [helper.make_node("Relu" if i % 3 else "Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(length)]
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("v0", f"v{length}")]
