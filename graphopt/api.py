@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from graphopt.instrument.summary import Interface, Summary, external_bytes
 from graphopt.instrument.verify_each import VerifyEach
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.pipelines import registry
 
 if TYPE_CHECKING:
@@ -376,7 +377,7 @@ def make_pipeline(
     }
     known.planned = {**known.planned, **missing}
     middle = Pipeline.parse(pipeline, known) if isinstance(pipeline, str) else Pipeline(tuple(pipeline))
-    first, last = ([_pass(item) for item in items] for items in (pre_passes, post_passes))
+    first, last = ([step for item in items for step in _steps(item)] for items in (pre_passes, post_passes))
     return Pipeline((*first, *middle.steps, *last))
 
 
@@ -474,8 +475,15 @@ def _check_names(skip: Iterable[str], only: Iterable[str]) -> None:
             raise unknown("pass or rule", name, known, "graphopt passes lists all")
 
 
-def _pass(item: str | Pass) -> Pass:
-    return item if isinstance(item, Pass) else Pipeline.parse(item, registry()).steps[0]
+def _steps(item: str | Pass) -> Sequence[Step]:
+    """The pass, or what a name, pipeline text or ``module:Class`` stands for."""
+    if isinstance(item, Pass):
+        return [item]
+    if re.fullmatch(r"[\w.]+:\w+", item):
+        from graphopt.passes.onnx_ir import load_pass
+
+        return [load_pass(item)]
+    return Pipeline.parse(item, registry()).steps
 
 
 def _check_interface(before: Interface, after: Interface) -> None:

@@ -130,7 +130,7 @@ def group(title: str, *options: Function) -> Function:
 path = click.Path(path_type=Path)
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """Bytes, such as 65536, 64KiB or 1MB."""
 
     name = "size"

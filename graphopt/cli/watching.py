@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from graphopt import ir
 from graphopt.cli.console import Advance
 from graphopt.cli.options import Run
 from graphopt.context import Context
+from graphopt.errors import UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
 
@@ -16,7 +19,33 @@ def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
     """What ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
     found: list[Watcher] = []
     folder = arguments.pop("dump_dir")
+    if folder is not None:
+        from graphopt.instrument.dump import Dump, What
+
+        found.append(Dump(What("onnx", changed=True), folder=make_folder(folder)))
+    if run.settings.log:
+        found.append(make_log(run.settings.log))
     return found
+
+
+def make_log(spec: str) -> Watcher:
+    """The instrument that ``--log`` asks for; it prints to stderr."""
+    from graphopt.instrument.log import Log
+    from graphopt.pipelines import registry
+    from graphopt.rules import all_rules
+
+    return Log(spec, sys.stderr, registry().passes, all_rules())
+
+
+def make_folder(path: Path) -> Path:
+    """Make the folder ``path`` unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{path} is a file, not a folder") from None
+    except OSError as error:
+        raise UsageError(f"can't make the folder {path}: {error.strerror or error}") from error
+    return path
 
 
 class Progress(Watcher):

@@ -31,7 +31,7 @@ class Report:
         passes: every run of a pass, in order.
         planned: steps of the pipeline that are not built yet and were left out.
         skipped: passes that the user left out.
-        rewrites: for each operator, how many of its nodes each rule or pass rewrote.
+        rewrites: for each operator, how many of its nodes each rule or pass removed.
         refusals: places that rules matched but left alone, with the reasons.
         verdict: the comparison with the original, if it was made.
         next_action: the first change that ``stop_after`` did not allow.
@@ -119,7 +119,7 @@ class Report:
             yield what, sum(row[1] for row in rest), sum(row[2] for row in rest), ""
 
     def _credit(self, op_type: str) -> str:
-        """Who rewrote the nodes of an operator."""
+        """Who removed the nodes of an operator."""
         return ", ".join(
             f"{owner} ×{count}" if count > 1 else owner
             for owner, count in self.rewrites.get(op_type, Counter()).most_common(2)

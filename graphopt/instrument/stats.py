@@ -39,7 +39,7 @@ class Stats(Watcher):
         by_pass: also add up the weights after each pass, which costs a walk over the model.
 
     Attributes:
-        rewrites: for each operator, how many of its nodes each rule or pass rewrote.
+        rewrites: for each operator, how many of its nodes each rule or pass removed.
         weight_bytes: by index of the pass, bytes of all weights after it.
         running: the pass that runs, or ran last.
     """
@@ -52,7 +52,9 @@ class Stats(Watcher):
         self._refusals: dict[tuple[str, str], dict[str, None]] = {}
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Count the rewrite for its rule and operator."""
+        """Count the rewrite for its rule and operator, if the node is gone."""
+        if root.graph is not None:
+            return
         self.rewrites.setdefault(root.op_type, Counter())[action.owner] += 1
 
     def refused(self, refusal: Refusal) -> None:

@@ -58,6 +58,18 @@ class Editor:
         self.epoch += 1
         self.counts[kind] += 1
 
+    def resync(self, kind: str) -> None:
+        """Look at the model afresh after something else than this editor changed it.
+
+        Args:
+            kind: what the change counts as.
+        """
+        self.scopes = Scopes(self.model)
+        self._value_names.clear()
+        self._node_names.clear()
+        self._take_names()
+        self._changed(kind)
+
     # Names -------------------------------------------------------------------------------
 
     def fresh_name(self, hint: str) -> str:

@@ -64,6 +64,8 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
 
 def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
     """Where each result goes."""
+    from graphopt.cli.watching import make_folder
+
     path = Path(output)
     if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
         if not path.parent.is_dir():
@@ -73,12 +75,7 @@ def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
     twice = next((target for target in targets if targets.count(target) > 1), None)
     if twice is not None:
         raise UsageError(f"two of the models would be written to {twice}")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is a file; several models need a folder") from None
-    except OSError as error:
-        raise UsageError(f"can't make the folder {path}: {error.strerror}") from error
+    make_folder(path)
     return targets
 
 

@@ -73,7 +73,7 @@ def _describe(value: Any) -> dict[str, Any]:
     import numpy as np
 
     if not isinstance(value, np.ndarray):
-        kind = {list: "sequence", dict: "map"}.get(type(value), type(value).__name__)
+        kind = "sequence" if isinstance(value, list) else "map" if isinstance(value, dict) else "none"
         return {"type": kind, "shape": [len(value)] if isinstance(value, list | dict) else None}
     facts: dict[str, Any] = {"type": "string" if value.dtype.kind == "O" else str(value.dtype)}
     facts["shape"] = list(value.shape)
@@ -89,14 +89,22 @@ def _number(number: float | None) -> str:
 
 
 def _write(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Write tensors as ``numpy.savez`` does, which can't take every name that an output may have."""
+    import zipfile
+
     import numpy as np
 
-    arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
-    left_out = [name for name in outputs if name not in arrays]
-    if left_out:
-        raise UsageError(f"output {left_out[0]!r} is no tensor, and can't be written to {path}")
+    other = next((name for name, value in outputs.items() if not isinstance(value, np.ndarray)), None)
+    if other is not None:
+        raise UsageError(f"output {other!r} is no tensor, and can't be written to {path}")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with open(path, "wb") as file:
-            np.savez(file, **arrays)
+        with zipfile.ZipFile(temporary, "w") as archive:
+            for name, array in outputs.items():
+                plain = array.astype(np.str_) if array.dtype.kind == "O" else array
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, plain, allow_pickle=False)
+        temporary.replace(path)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error

@@ -1,0 +1,107 @@
+"""graphopt dump: print a model, and what each pass makes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import UsageError
+
+EXAMPLE = """
+graphopt dump model.onnx
+graphopt dump model.onnx --pass-by-pass --changed --diff
+graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages/
+"""
+
+_FORMATS = ("text", "onnx", "dot")
+
+
+@options.command("dump", example=EXAMPLE)
+@click.argument("model", type=options.path, metavar="MODEL")
+@options.group(
+    "Dump",
+    click.option(
+        "--pass-by-pass", is_flag=True, help="Run the pipeline, and dump the model after each pass."
+    ),
+    click.option(
+        "--changed", is_flag=True, help="Only passes that changed something, and only what changed."
+    ),
+    click.option("--diff", is_flag=True, help="Lines that went (-) and came (+)."),
+    click.option("--format", "format_", type=click.Choice(_FORMATS), default="text", help="[default: text]"),
+    click.option(
+        "--filter", "filter_", metavar="REGEX", help="Only lines that match, or whose node's name does."
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=options.path,
+        metavar="FOLDER",
+        help="Write NNN-after-PASS files there instead.",
+    ),
+)
+@options.pipeline_options
+@options.group(
+    "Passes",
+    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
+    click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
+)
+@options.model_options
+def command(
+    run: Run,
+    model: Path,
+    pass_by_pass: bool,
+    changed: bool,
+    diff: bool,
+    format_: Any,
+    filter_: str | None,
+    output: Path | None,
+    **values: Any,
+) -> None:
+    """Print a model, or what each pass of a pipeline makes of it.
+
+    Types are inferred ones. Without --pass-by-pass the model is printed as it is.
+    """
+    from graphopt import api
+    from graphopt.cli.watching import make_folder, make_log
+    from graphopt.instrument.dump import Dump, What
+
+    what = What(format_, changed, diff, _compiled(filter_))
+    if format_ == "onnx" and output is None:
+        raise UsageError("--format onnx needs -o FOLDER")
+    if (diff or changed) and not pass_by_pass:
+        raise UsageError(f"{'--diff' if diff else '--changed'} needs --pass-by-pass")
+    if diff and format_ != "text":
+        raise UsageError("--diff is of text; leave out --format")
+    folder = None if output is None else make_folder(output)
+    shown: list[str] = []
+    show = shown.append if run.console.as_json else lambda line: _show(run, line)
+    dump = Dump(what, show, folder)
+    loaded = api.load(model)
+    if not pass_by_pass:
+        dump.model(loaded, api.context_for(loaded))
+        run.console.json({"model": str(model), "text": "\n".join(shown)})
+        return
+    watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
+    pipeline = options.chosen_pipeline(values)
+    _, report = api.optimize(model, pipeline=pipeline, verify=False, instruments=watchers, **values)
+    run.console.json({"text": "\n".join(shown), **report.to_dict()})
+
+
+def _show(run: Run, line: str) -> None:
+    colour = {"+": "green", "-": "red", "─": "cyan"}.get(line[:1])
+    if colour is None:
+        run.console.print(line)
+    else:
+        run.console.print(line, fg=colour)
+
+
+def _compiled(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--filter {text!r} is no regular expression: {error}") from error

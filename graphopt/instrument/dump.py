@@ -1,0 +1,223 @@
+"""dump: the model between passes, or what each pass changed of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from graphopt import ir
+from graphopt.context import Action, Context
+from graphopt.errors import UsageError
+from graphopt.instrument.base import Watcher
+from graphopt.instrument.dot import to_dot
+from graphopt.instrument.snapshot import Change, Line, Snapshot, difference, known_types
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Record
+from graphopt.tables import counted, text_width
+
+Format = Literal["text", "onnx", "dot"]
+
+_SUFFIXES = {"text": "txt", "onnx": "onnx", "dot": "dot"}
+#: Nodes that only read another value are context: so many are shown in a row.
+_CONTEXT = 3
+_NOTE_COLUMN = 66
+
+
+@dataclass(frozen=True)
+class What:
+    """What is dumped.
+
+    Attributes:
+        format: text, ONNX models, or graphs for Graphviz.
+        changed: only passes that changed something, and of text only the lines that they changed.
+        diff: text with the lines that went and those that came.
+        filter: of text only lines that this matches, in the line or in the node's name.
+    """
+
+    format: Format = "text"
+    changed: bool = False
+    diff: bool = False
+    filter: re.Pattern[str] | None = None
+
+    def admits(self, line: Line) -> bool:
+        """Whether the filter lets ``line`` pass."""
+        if self.filter is None:
+            return True
+        name = line.node.name if line.node is not None else None
+        return bool(self.filter.search(line.text) or (name and self.filter.search(name)))
+
+
+@dataclass
+class Dump(Watcher):
+    """Dumps after each pass.
+
+    Args:
+        what: what is dumped.
+        show: called with each line, where nothing is written to files.
+        folder: if given, one file a pass goes there, called ``NNN-after-PASS.*``; ``.onnx`` files
+            load again. ``000-input.*`` is the model before the first pass.
+    """
+
+    what: What = field(default_factory=What)
+    show: Callable[[str], None] = print
+    folder: Path | None = None
+    _before: Snapshot | None = None
+    _replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _by: dict[str, str] = field(default_factory=dict)
+    _listens: bool = False
+
+    def model(self, model: ir.Model, cx: Context) -> None:
+        """Dump ``model`` as it is, under the name ``model``."""
+        self._put("model", "", model, self._snapshot(model, cx), cx)
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Keep what the model looks like."""
+        if not self._listens:
+            cx.edit.listeners.append(self)
+            self._listens = True
+            if not self.what.changed:
+                self._put("000-input", heading_of("000 input"), model, self._snapshot(model, cx), cx)
+        self._before = self._snapshot(model, cx)
+        self._replaced.clear()
+        self._by.clear()
+
+    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+        """Dump the model, or what changed."""
+        if self.what.changed and not record.changes:
+            return
+        after = self._snapshot(model, cx)
+        self._put(f"{record.index:03}-after-{record.name}", heading(record), model, after, cx)
+
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Remember who rewrote the node."""
+        self._by[action.node] = action.owner
+
+    def replaced(self, old: ir.Value, new: ir.Value) -> None:
+        """Told by the editor: what read ``old`` now reads ``new``."""
+        self._replaced[old] = new
+
+    # Writing ------------------------------------------------------------------------------
+
+    def _snapshot(self, model: ir.Model, cx: Context) -> Snapshot | None:
+        return Snapshot(model, cx) if self.what.format == "text" else None
+
+    def _put(self, name: str, title: str, model: ir.Model, after: Snapshot | None, cx: Context) -> None:
+        if self.what.format == "onnx":
+            assert self.folder is not None, "ONNX models go to files"
+            ir.save(model, self.folder / f"{name}.onnx")
+            return
+        text = to_dot(model, known_types(cx)) if after is None else "\n".join(self._text(after)) + "\n"
+        if self.folder is None:
+            if title:
+                self.show(title)
+            for line in text.splitlines():
+                self.show(line)
+            return
+        suffix = "diff" if self.what.diff else _SUFFIXES[self.what.format]
+        path = self.folder / f"{name}.{suffix}"
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+
+    def _text(self, after: Snapshot) -> Iterator[str]:
+        if self._before is None or not (self.what.changed or self.what.diff):
+            yield from (line.text for line in after.lines.values() if self.what.admits(line))
+            return
+        changes = [change for change in self._changes(self._before, after) if self.what.admits(change.line)]
+        if self.what.diff:
+            yield from self._diff(changes, self._before, after)
+        else:
+            yield from _by_scope(
+                (change.line.scope, change.line.text) for change in changes if change.kind == "+"
+            )
+
+    def _changes(self, before: Snapshot, after: Snapshot) -> Iterator[Change]:
+        return difference(before, after, self._renamed(before, after))
+
+    def _renamed(self, before: Snapshot, after: Snapshot) -> dict[str, str]:
+        """Shown names of values that were replaced, and of what is read instead of them."""
+        renamed = {}
+        for old in self._replaced:
+            new = old
+            for _ in range(len(self._replaced)):  # what stands for it may have been replaced too
+                if new not in self._replaced:
+                    break
+                new = self._replaced[new]
+            if old in before.names and new in after.names and before.names[old] != after.names[new]:
+                renamed[before.names[old]] = after.names[new]
+        return renamed
+
+    def _diff(self, changes: list[Change], before: Snapshot, after: Snapshot) -> Iterator[str]:
+        renamed = self._renamed(before, after)
+        yield from _by_scope(self._diff_lines(changes, renamed))
+
+    def _diff_lines(self, changes: list[Change], renamed: dict[str, str]) -> Iterator[tuple[str, str]]:
+        told: dict[str, None] = {}
+        context = 0
+        for change in changes:
+            line = change.line
+            context = context + 1 if change.kind == " " else 0
+            if context > _CONTEXT:
+                continue
+            yield line.scope, f"{change.kind} {line.text}" + self._note(change)
+            if change.kind == "-":
+                for name in _defined(line):
+                    if name in renamed and name not in told:
+                        told[name] = None
+                        yield line.scope, f"+   (uses of {name} now read {renamed[name]})"
+
+    def _note(self, change: Change) -> str:
+        """Who made the change, in a column of its own."""
+        node = change.line.node
+        if node is None:
+            return ""
+        by = (
+            ir.made_by(node)
+            if change.kind == "+"
+            else self._by.get(ir.label(node))
+            if change.kind == "-"
+            else None
+        )
+        if by is None:
+            return ""
+        return " " * max(2, _NOTE_COLUMN - text_width(change.line.text)) + f"by {by}"
+
+
+def heading(record: Record) -> str:
+    """``── 003 peephole ─ 38 rewrites ─ compose-transposes ×12, … ──────``."""
+    parts = [f"{record.index:03} {record.text}"]
+    rewrites = sum(record.rewrites.values())
+    if rewrites:
+        parts.append(counted(rewrites, "rewrite"))
+        parts.append(", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common()))
+    elif record.changes:
+        parts.append(counted(sum(record.changes.values()), "change"))
+    else:
+        parts.append("nothing changed")
+    return heading_of(*parts)
+
+
+def heading_of(*parts: str, width: int = 100) -> str:
+    """A line of ``width`` columns, or as long as it takes."""
+    text = f"── {' ─ '.join(parts)} "
+    return text + "─" * max(2, width - text_width(text))
+
+
+def _by_scope(lines: Iterator[tuple[str, str]]) -> Iterator[str]:
+    """Lines under the names of their modules."""
+    current = ""
+    for scope, text in lines:
+        if scope != current:
+            current = scope
+            yield f"  @ {scope.replace('/', '.') or '(top level)'}"
+        yield text
+
+
+def _defined(line: Line) -> list[str]:
+    """The names that a line defines, with their ``%``."""
+    left = line.bare.partition(" = ")[0]
+    return [part.strip() for part in left.split(",")]

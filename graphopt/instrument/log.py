@@ -1,0 +1,147 @@
+"""log: the PyTorch JIT's logging, for graphs.
+
+A specification names passes, rules or files of either, joined by ``:``. A plain name prints the
+whole graph before and after each pass so named, or that applies such rules (``DUMP``); ``>name``
+adds each rewrite (``UPDATE``), and ``>>name`` whatever the passes and rules have to say, refusals
+included (``DEBUG``). Every line begins with ``[LEVEL file:line]``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from pathlib import Path
+from types import CodeType
+from typing import TextIO
+
+from graphopt import ir
+from graphopt.context import Action, Context, Refusal
+from graphopt.errors import UsageError, unknown
+from graphopt.instrument.base import Watcher
+from graphopt.instrument.snapshot import known_types
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Record
+from graphopt.rewrite.rule import Rule
+
+
+class Level(IntEnum):
+    """How much is logged."""
+
+    DUMP = 1
+    UPDATE = 2
+    DEBUG = 3
+
+
+def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
+    """The level for each name in ``spec``.
+
+    Args:
+        spec: such as ``dce:>peephole:>>transpose``.
+        names: what may be named.
+
+    Raises:
+        UsageError: a name is unknown (the nearest is named), or there is none.
+    """
+    names = list(names)
+    levels: dict[str, Level] = {}
+    for part in spec.split(":"):
+        name = part.strip().lstrip(">")
+        marks = len(part.strip()) - len(name)
+        if marks > 2 or not name:
+            raise UsageError(
+                f"can't read the log specification {spec!r}", hint="write dce:>peephole:>>transpose"
+            )
+        name = name.removesuffix(".py")
+        if name not in names and name.replace("_", "-") in names:
+            name = name.replace("_", "-")
+        if name not in names:
+            raise unknown("pass, rule or rule file", name, names, "graphopt passes lists all")
+        levels[name] = Level(marks + 1)
+    return levels
+
+
+class Log(Watcher):
+    """Prints what happens, as far as ``spec`` asks for it.
+
+    Args:
+        spec: see the module.
+        stream: where lines go.
+        passes: names of passes.
+        rules: the rewrite rules.
+    """
+
+    def __init__(self, spec: str, stream: TextIO, passes: Iterable[str], rules: Iterable[Rule]) -> None:
+        self._stream = stream
+        self._rules = {rule.name: rule for rule in rules}
+        families = [rule.family for rule in self._rules.values()]
+        self._levels = parse_log(spec, dict.fromkeys([*passes, *families, *self._rules]))
+        self._pass = ""
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Dump the graph that the pass is handed."""
+        self._pass = pass_.name
+        if self._dumps(pass_.name):
+            self._print(
+                Level.DUMP,
+                _place(type(pass_).run.__code__),
+                f"before {index} {pass_}:",
+                ir.print_model(model, types=known_types(cx)),
+            )
+
+    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+        """Dump the graph that the pass leaves."""
+        if self._dumps(pass_.name):
+            text = ir.print_model(model, types=known_types(cx)) if record.changes else "(nothing changed)"
+            self._print(Level.DUMP, _place(type(pass_).run.__code__), f"after {record.index} {pass_}:", text)
+
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Log the rewrite."""
+        if self._level(action.owner) >= Level.UPDATE:
+            new = "".join(f"\n  {ir.print_node(node)}" for node in made) or " nothing new"
+            text = f"{action.index} {action.owner}: {root.op_type} {action.node} →{new}"
+            self._print(Level.UPDATE, self._place_of(action.owner), text)
+
+    def refused(self, refusal: Refusal) -> None:
+        """Log why a rule left a place alone."""
+        if self._level(refusal.rule) >= Level.DEBUG:
+            value = f" ({refusal.value})" if refusal.value else ""
+            text = f"{refusal.rule} leaves {refusal.node} alone: {refusal.reason}{value}"
+            self._print(Level.DEBUG, self._place_of(refusal.rule), text)
+
+    def said(self, owner: str, message: Callable[[], str]) -> None:
+        """Log a remark."""
+        if self._level(owner) >= Level.DEBUG:
+            self._print(Level.DEBUG, self._place_of(owner), f"{owner}: {message()}")
+
+    def _level(self, owner: str) -> int:
+        """The level in force for what ``owner`` does in the pass that runs."""
+        rule = self._rules.get(owner)
+        names = [self._pass, owner, rule.family if rule else ""]
+        return max(self._levels.get(name, 0) for name in names)
+
+    def _dumps(self, name: str) -> bool:
+        if name in self._levels:
+            return True
+        return name == "peephole" and any(
+            rule.name in self._levels or rule.family in self._levels for rule in self._rules.values()
+        )
+
+    def _place_of(self, owner: str) -> str:
+        """Where a rule is defined; for a pass, the line that the call came from."""
+        rule = self._rules.get(owner)
+        if rule is not None:
+            return _place(rule.replace.__code__)
+        frame = sys._getframe(1)
+        while frame.f_back is not None and Path(frame.f_code.co_filename).name in ("log.py", "context.py"):
+            frame = frame.f_back
+        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+    def _print(self, level: Level, place: str, *texts: str) -> None:
+        for text in texts:
+            for line in text.splitlines():
+                print(f"[{level.name} {place}] {line}", file=self._stream)
+
+
+def _place(code: CodeType) -> str:
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"

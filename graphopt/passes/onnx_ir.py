@@ -1,0 +1,91 @@
+"""onnx-ir: passes written for onnx-ir, and passes named by their place."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from graphopt import ir
+from graphopt.analysis.shapes import ShapeFacts
+from graphopt.context import Context
+from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.ir.foreign import PassBase, take_over
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class OnnxIrPass(Pass):
+    """Run a pass written for onnx-ir.
+
+    It changes the model in its own way, so everything that is known of the model is found out
+    anew afterwards.
+
+    Attributes:
+        path: where the pass is: ``package.module:Class``.
+    """
+
+    name: ClassVar[str] = "onnx-ir"
+    path: str = ""
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Run it, and look at the model afresh.
+
+        Raises:
+            RuntimeFailure: the pass fails.
+        """
+        made = _find(self.path)()
+        first = next(iter(model.graph), None)
+        action = cx.permit(self.name, first) if first is not None else None
+        if action is None or first is None:
+            return
+        try:
+            result = made(model)
+        except Exception as error:  # somebody else's code may raise anything
+            raise RuntimeFailure(f"pass {self.path} failed: {error}") from error
+        if result.model is not model:
+            take_over(model, result.model)
+        if result.modified or result.model is not model:
+            cx.edit.resync(self.name)
+            cx.edit.listeners.remove(cx.facts)
+            cx.facts = ShapeFacts(model, constant=ir.constant_of, version=cx.edit.scopes.version)
+            cx.edit.listeners.append(cx.facts)
+            cx.wrote(action, first, [])
+
+
+def load_pass(path: str) -> Pass:
+    """The pass at ``package.module:Class``, one of ours or of onnx-ir's.
+
+    Raises:
+        UsageError: there is no such module or class, or it is no pass.
+    """
+    kind = _find(path)
+    if isinstance(kind, type) and issubclass(kind, Pass):
+        return kind()
+    if isinstance(kind, type) and issubclass(kind, PassBase):
+        return OnnxIrPass(path)
+    raise UsageError(
+        f"{path} is no pass",
+        hint="it should be a class derived from graphopt.passes.base.Pass or onnx_ir.passes.PassBase",
+    )
+
+
+def _find(path: str) -> Callable[[], Any]:
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"pass {path}: {error}", hint="name it as package.module:Class") from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise UsageError(f"pass {path}: module {module_name} has no {name or 'class named'}")
+    required = [
+        parameter.name
+        for parameter in inspect.signature(found).parameters.values()
+        if parameter.default is parameter.empty and parameter.kind in (0, 1, 3)
+    ]
+    if required:
+        raise UsageError(f"pass {path} can't be made without arguments: {', '.join(required)}")
+    return found
