@@ -2,10 +2,10 @@
 
 from graphopt.numerics import Numerics
 from graphopt.rewrite.match import Match
-from graphopt.rewrite.rule import Rule, rule
+from graphopt.rewrite.rule import Outcome, Rule, rule
 
 Exact = Numerics.EXACT
 Reassociates = Numerics.REASSOCIATES
 Approximates = Numerics.APPROXIMATES
 
-__all__ = ["Approximates", "Exact", "Match", "Reassociates", "Rule", "rule"]
+__all__ = ["Approximates", "Exact", "Match", "Outcome", "Reassociates", "Rule", "rule"]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from graphopt import ir
+from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.rewrite.pattern import OpPattern, build
+
+#: What a rule's function returns: what stands for the root's output (or outputs), or why not.
+Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal
 
 
 @dataclass(frozen=True, eq=False)

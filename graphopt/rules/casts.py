@@ -1,0 +1,114 @@
+"""Cast and CastLike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+
+_T = ir.DataType
+#: Bits of the integers, and of the significands of the floats: the integers up to 2**bits are exact.
+_SIGNED = {_T.INT8: 8, _T.INT16: 16, _T.INT32: 32, _T.INT64: 64}
+_UNSIGNED = {_T.UINT8: 8, _T.UINT16: 16, _T.UINT32: 32, _T.UINT64: 64}
+_FLOATS = {_T.BFLOAT16: 8, _T.FLOAT16: 11, _T.FLOAT: 24, _T.DOUBLE: 53}
+_INTEGERS = {**_SIGNED, **_UNSIGNED}
+_WIDER_FLOATS = {
+    _T.FLOAT16: (_T.FLOAT, _T.DOUBLE), _T.BFLOAT16: (_T.FLOAT, _T.DOUBLE), _T.FLOAT: (_T.DOUBLE,)
+}  # fmt: skip
+
+
+def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
+    """Whether ``wide`` holds every value of ``narrow``."""
+    if wide == narrow or narrow == _T.BOOL:
+        return True
+    if narrow in _FLOATS:
+        return wide in _WIDER_FLOATS.get(narrow, ())
+    bits = _INTEGERS[narrow]
+    if wide in _FLOATS:
+        # the largest of the floats that hold 8 bits exceeds 2**8, and so on for 16 and 32
+        return bits - (narrow in _SIGNED) <= _FLOATS[wide]
+    if wide in _SIGNED:
+        return _SIGNED[wide] >= bits + (narrow in _UNSIGNED)
+    return narrow in _UNSIGNED and _UNSIGNED.get(wide, 0) >= bits
+
+
+def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> bool:
+    """Whether casting ``first`` to ``last`` at once gives the same bits as by way of ``middle``."""
+    known = (*_INTEGERS, *_FLOATS, _T.BOOL)
+    if any(dtype not in known for dtype in (first, middle, last)):
+        return False
+    if (
+        first in _INTEGERS
+        and middle in _INTEGERS
+        and last in _INTEGERS
+        and _INTEGERS[middle] >= _INTEGERS[last]
+    ):
+        return True  # all that counts is the low bits
+    if not _holds(middle, first):
+        return False
+    if last in _INTEGERS and middle in _FLOATS and first != _T.BOOL:
+        # out of range, a float becomes whatever the machine makes of it
+        return _holds(last, first) if first in _INTEGERS else last in (_T.INT32, _T.INT64)
+    return True
+
+
+@rule(
+    lambda op, x, to: op.Cast(x, to=to),
+    numerics=Exact,
+    tags=("onnxslim:cast-noop", "onnxoptimizer:eliminate_nop_cast", "onnxscript:no-op-cast"),
+)
+def drop_cast(op: Builder, m: Match, x: ir.Value, to: int) -> Outcome:
+    """A Cast to the type that x already has is x."""
+    return x if m.dtype(x) == to else m.no("the type changes, or is unknown", x)
+
+
+@rule(
+    lambda op, x, to, middle: op.Cast(op.Cast(x, to=middle), to=to),
+    numerics=Exact,
+    tags=("onnxscript:cast-cast",),
+)
+def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> Outcome:
+    """Cast to b of Cast to a is Cast to b, where a holds every value of x, or only low bits count."""
+    first = m.dtype(x)
+    if first is None:
+        return m.no("the type is unknown", x)
+    if not _composes(first, ir.DataType(middle), ir.DataType(to)):
+        return m.no("the first Cast may lose something", x)
+    return x if first == to else op.Cast(x, to=to)
+
+
+@rule(
+    lambda op, x, target: op.CastLike(x, target),
+    numerics=Exact,
+    tags=("onnxscript:cast-like",),
+)
+def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> Outcome:
+    """CastLike of a known type is Cast."""
+    to = m.dtype(target)
+    if to is None:
+        return m.no("the type is unknown", target)
+    return x if m.dtype(x) == to else op.node("Cast", [x], {**m.root.attributes, "to": to})
+
+
+@rule(
+    lambda op, shape, to: op.Cast(op.ConstantOfShape(shape, tag="fill"), to=to),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxscript:cast-constant-of-shape",),
+)
+def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -> Outcome:
+    """Cast of a ConstantOfShape is a ConstantOfShape of the cast number."""
+    dtype = ir.DataType(to)
+    if dtype not in (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL):
+        return m.no("ConstantOfShape does not make this type")
+    value = m.attribute(m.node("fill"), "value")
+    if isinstance(value, ir.Attr):
+        return m.no("the number is an attribute of the function")
+    number = np.zeros(1, np.float32) if value is None else value.numpy().reshape(1)
+    if dtype in _INTEGERS and number.dtype.kind not in "biu":
+        limits, whole = np.iinfo(dtype.numpy()), np.trunc(float(number[0]))
+        if not limits.min <= whole <= limits.max:
+            return m.no("the number does not fit into the type")
+    return op.ConstantOfShape(shape, value=number.astype(dtype.numpy()))

@@ -1,0 +1,140 @@
+"""Concat and Split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules._forms import Range
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+    tags=("onnxoptimizer:fuse_consecutive_concats",),
+)
+def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """A Concat of Concats along the same axis is one Concat."""
+    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    if axis is None:
+        return m.no("rank unknown", m.root.outputs[0])
+    flat: list[ir.Value] = []
+    for x in xs:
+        inner = _producer(x, "Concat", m)
+        if inner is None or not m.only_use(x) or forms.axis_of(m, inner, m.rank(x)) != axis:
+            flat.append(x)
+        else:
+            flat.extend(value for value in inner.inputs if value is not None)
+    return m.no("no operand is such a Concat of its own") if len(flat) == len(xs) else op.like(m.root, flat)
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+)
+def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """A Concat of all parts of a Split, in order and along its axis, is what was split."""
+    split = _producer(xs[0], "Split", m)
+    if split is None:
+        return m.no("the first operand is no part of a Split", xs[0])
+    whole, parts = split.inputs[0], split.outputs
+    assert whole is not None
+    if len(parts) > len(xs) or any(part is not x for part, x in zip(parts, xs, strict=False)):
+        return m.no("the operands are not all its parts in order", xs[0])
+    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    if axis is None or forms.axis_of(m, split, m.rank(whole)) != axis:
+        return m.no("it splits along another axis", xs[0])
+    rest = xs[len(parts) :]
+    return op.like(m.root, [whole, *rest]) if rest else whole
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+)
+def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Neighbours in a Concat that are adjacent Slices of one tensor are one Slice of it, or all of it."""
+    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    if axis is None:
+        return m.no("rank unknown", m.root.outputs[0])
+    joined: list[ir.Value] = []
+    last: tuple[ir.Value, Range] | None = None
+    for x in xs:
+        taken = _slice_along(m, x, axis)
+        if last is not None and taken is not None and last[0] is taken[0] and _adjacent(last[1], taken[1]):
+            whole = Range(axis, last[1].start, taken[1].end)
+            joined[-1], last = _take(op, m, taken[0], whole), (taken[0], whole)
+        else:
+            joined.append(x)
+            last = taken
+    if len(joined) == len(xs):
+        return m.no("no two neighbours are adjacent Slices")
+    return joined[0] if len(joined) == 1 else op.like(m.root, joined)
+
+
+def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
+    """What ``x`` is a Slice of along ``axis`` alone, and the range with bounds from 0 on."""
+    node = _producer(x, "Slice", m)
+    if node is None or not m.only_use(x):
+        return None
+    data, ranges = node.inputs[0], forms.slice_ranges(m, node)
+    shape = None if data is None else m.shape(data)
+    if data is None or ranges is None or shape is None or len(ranges) != 1:
+        return None
+    taken = ranges[0]
+    if taken.axis != axis or taken.step != 1:
+        return None
+    size = shape[axis]
+    if isinstance(size, int):
+        exact = taken.of(size)
+        return data, Range(axis, exact.start, max(exact.start, exact.stop))
+    return data, taken
+
+
+def _adjacent(a: Range, b: Range) -> bool:
+    """Whether ``b`` begins where ``a`` ends, whatever the size of the axis that clamps them."""
+    reaches_end = a.start == 0 and b.end >= forms.INT32_MAX
+    return a.end == b.start and (reaches_end or 0 <= a.start <= a.end <= b.end)
+
+
+def _take(op: Builder, m: Match, x: ir.Value, taken: Range) -> ir.Value:
+    shape = m.shape(x)
+    assert shape is not None
+    if taken.start == 0 and (taken.end >= forms.INT32_MAX or shape[taken.axis] == taken.end):
+        return x
+    piece = forms.slice_(op, m, x, [taken])
+    assert piece is not None  # only steps other than 1 can fail
+    return piece
+
+
+def _producer(x: ir.Value, op_type: str, m: Match) -> ir.Node | None:
+    """The node of the same graph that makes ``x``, if it is an ``op_type`` of ONNX."""
+    node = x.producer()
+    if node is None or node.op_type != op_type or node.domain != "" or node.graph is not m.root.graph:
+        return None
+    return node
+
+
+@rule(
+    lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()),
+    numerics=Exact,
+)
+def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
+    """A Split that cuts where a Concat joined gives the operands of the Concat."""
+    concat = m.node("concat").outputs[0]
+    axis, rank = forms.axis_of(m, m.root, m.rank(concat)), m.rank(concat)
+    if axis is None or forms.axis_of(m, m.node("concat"), rank) != axis or len(xs) != len(m.root.outputs):
+        return m.no("it cuts along another axis, or into other parts", concat)
+    if not all(_same_size(m, x, part, axis) for x, part in zip(xs, m.root.outputs, strict=True)):
+        return m.no("it cuts at other places", concat)
+    return tuple(xs)
+
+
+def _same_size(m: Match, x: ir.Value, part: ir.Value, axis: int) -> bool:
+    shapes: Sequence[tuple[dims.Dim, ...] | None] = m.shape(x), m.shape(part)
+    a, b = shapes
+    return a is not None and b is not None and dims.equal(a[axis], b[axis])

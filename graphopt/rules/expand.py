@@ -1,0 +1,95 @@
+"""Expand, and other operands that only repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.analysis.dims import Dim
+from graphopt.ops import facts
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+
+_BROADCASTING = (*sorted(facts.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
+
+
+@rule(
+    lambda op, xs: op.one_of(*_BROADCASTING)(xs.rest()),
+    numerics=Exact,
+    tags=("onnxscript:remove-expand-before-binary",),
+)
+def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """An operand of an elementwise operator need not be expanded if the operator broadcasts it as far."""
+    result = m.shape(m.root.outputs[0])
+    if result is None:
+        return m.no("the rank of the result is unknown", m.root.outputs[0])
+    operands = list(xs)
+    for index, x in enumerate(xs):
+        source = _expanded(m, x)
+        if source is not None:
+            tried = [*operands[:index], source, *operands[index + 1 :]]
+            if _reach(m, tried, result):
+                operands = tried
+    if all(a is b for a, b in zip(operands, xs, strict=True)):
+        return m.no("no operand is expanded in vain")
+    return op.like(m.root, operands)
+
+
+def _expanded(m: Match, x: ir.Value) -> ir.Value | None:
+    """What ``x`` is an Expand of."""
+    node = x.producer()
+    if node is None or node.op_type != "Expand" or node.domain != "" or node.graph is not m.root.graph:
+        return None
+    return node.inputs[0]
+
+
+def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> bool:
+    """Whether ``operands``, known to broadcast to at most ``result``, broadcast to all of it."""
+    shapes = [m.shape(operand) for operand in operands]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return False
+    return all(
+        dim == 1 or any(dims.equal(dim, shape[-place]) for shape in known if place <= len(shape))
+        for place, dim in zip(range(len(result), 0, -1), result, strict=True)
+    )
+
+
+@rule(
+    lambda op, x, shape: op.Expand(x, shape),
+    numerics=Exact,
+)
+def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
+    """An Expand to a computed shape is one to a constant if each dim is a number or stays as it is in x."""
+    if ir.constant_of(shape) is not None:
+        return m.no("the shape is constant already", shape)
+    source, result = m.shape(x), m.shape(m.root.outputs[0])
+    if source is None or result is None:
+        return m.no("rank unknown", x)
+    missing = len(result) - len(source)
+    target = []
+    for axis, dim in enumerate(result):
+        stays = axis >= missing and dims.equal(dim, source[axis - missing])
+        if not stays and not isinstance(dim, int):
+            return m.no(f"dim {axis} is computed", shape)
+        target.append(1 if stays else dim)
+    return op.Expand(x, np.array(target, np.int64))
+
+
+@rule(
+    lambda op, x, a, b: op.Expand(op.Expand(x, a), b),
+    numerics=Exact,
+)
+def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
+    """An Expand of an Expand is one, where the second shape or x tells every dim."""
+    source, told, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])
+    if source is None or told is None or result is None:
+        return m.no("shapes unknown", x)
+    for place, dim in zip(range(len(result), 0, -1), result, strict=True):
+        own = (shape[-place] for shape in (source, told) if place <= len(shape))
+        if dim != 1 and not any(dims.equal(dim, other) for other in own):
+            return m.no(f"only the first shape tells dim {len(result) - place}", a)
+    return op.Expand(x, b)

@@ -1,0 +1,95 @@
+"""Gather."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+
+@rule(
+    lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()),
+    numerics=Exact,
+)
+def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Value) -> Outcome:
+    """A Gather of a Gather along the same axis, both by constants, is one Gather."""
+    inner, rank = m.node("inner"), m.rank(x)
+    first, second = m.constant(i), m.constant(j)
+    if rank is None or first is None or second is None or first.ndim != 1:
+        return m.no("rank unknown, or the first Gather changes it", x)
+    axis = forms.axis_of(m, inner, rank)
+    if axis is None or forms.axis_of(m, m.root, rank) != axis:
+        return m.no("they gather along different axes", x)
+    if np.any(second >= len(first)) or np.any(second < -len(first)):
+        return m.no("an index is out of range", j)
+    return op.like(m.root, [x, np.asarray(first[second], np.int64)])
+
+
+@rule(
+    lambda op, xs, i: op.Gather(op.Concat(xs.rest(), tag="concat"), i.constant()),
+    numerics=Exact,
+    tags=("onnxscript:gather",),
+)
+def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
+    """A Gather of one index from a Concat reads the operand that the index falls into."""
+    concat, index = m.node("concat").outputs[0], m.constant(i)
+    rank = m.rank(concat)
+    axis = forms.axis_of(m, m.root, rank)
+    if index is None or index.size != 1 or index.ndim > 1:
+        return m.no("it gathers more than one index", i)
+    if axis is None or forms.axis_of(m, m.node("concat"), rank) != axis:
+        return m.no("they work along different axes", concat)
+    place = int(index.reshape(()))
+    if place < 0:
+        xs, place = xs[::-1], -1 - place  # count from the end
+    for x in xs:
+        shape = m.shape(x)
+        if shape is None or not isinstance(shape[axis], int):
+            return m.no("the size of an operand is unknown", x)
+        if place < shape[axis]:
+            return _pick(
+                op, m, x, axis, shape[axis], place if index >= 0 else shape[axis] - 1 - place, index.ndim
+            )
+        place -= shape[axis]
+    return m.no("the index is out of range", i)
+
+
+def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, ndim: int) -> ir.Value:
+    """Element ``place`` along ``axis``, which a 1-D index (``ndim`` 1) keeps and a scalar drops."""
+    if size == 1:
+        return x if ndim else forms.squeeze(op, m, x, [axis])
+    result = op.like(m.root, [x, np.full((1,) * ndim, place, np.int64)])
+    assert isinstance(result, ir.Value)
+    return result
+
+
+@rule(
+    lambda op, x, i, a: op.Unsqueeze(op.Gather(x, i.constant(), tag="gather"), a.rest()),
+    numerics=Exact,
+    exclusive=True,
+)
+def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
+    """A Gather of one index whose axis is put back as 1 keeps it in the first place."""
+    return _regathered(op, m, x, i, rank=0)
+
+
+@rule(
+    lambda op, x, i, a: op.Squeeze(op.Gather(x, i.constant(), tag="gather"), a.rest()),
+    numerics=Exact,
+    exclusive=True,
+)
+def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
+    """A Gather of one index whose axis is squeezed away drops it in the first place."""
+    return _regathered(op, m, x, i, rank=1)
+
+
+def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> Outcome:
+    index, axis, view = m.constant(i), forms.axis_of(m, m.node("gather"), m.rank(x)), forms.axes_of(m, m.root)
+    if index is None or index.ndim != rank or index.size != 1:
+        return m.no("it does not gather one index", i)
+    if axis is None or view != (axis,):
+        return m.no("the view has another axis, or axes are unknown", x)
+    return op.like(m.node("gather"), [x, index.reshape((1,) * (1 - rank))])

@@ -1,0 +1,218 @@
+"""Operators that give back what they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.ops import facts
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+
+@rule(
+    lambda op, x: op.Identity(x),
+    numerics=Exact,
+    tags=("onnxslim:identity", "onnxoptimizer:eliminate_identity"),
+)
+def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Identity(x) = x."""
+    return x
+
+
+@rule(
+    lambda op, x, rest: op.Dropout(x, rest.rest()),
+    numerics=Exact,
+    tags=("onnxslim:dropout", "onnxoptimizer:eliminate_nop_dropout", "onnxscript:dropout-inference"),
+)
+def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """Dropout(x) = x in inference."""
+    if facts.is_random(m.root):
+        return m.no("it may run in training mode")
+    if len(m.root.outputs) == 1:
+        return x
+    mask = m.root.outputs[1]
+    if mask.uses() or mask.is_graph_output():
+        return m.no("its mask is read", mask)
+    return x, None
+
+
+@rule(
+    lambda op, x, rest: op.one_of(*forms.VIEWS, "Expand", "Tile")(x, rest.rest()),
+    numerics=Exact,
+    tags=(
+        "onnxslim:reshape-noop",
+        "onnxslim:expand-noop",
+        "onnxoptimizer:eliminate_nop_reshape",
+        "onnxoptimizer:eliminate_nop_flatten",
+        "onnxoptimizer:eliminate_nop_expand",
+        "onnxscript:expand-identity",
+    ),
+)
+def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A Reshape, Flatten, Squeeze, Unsqueeze, Expand or Tile whose result has the shape of x is x."""
+    if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
+        return m.no("the shapes are not provably the same", x)
+    return x
+
+
+@rule(
+    lambda op, x, p: op.Transpose(x, perm=p),
+    numerics=Exact,
+    tags=(
+        "onnxslim:transpose-noop",
+        "onnxoptimizer:eliminate_nop_transpose",
+        "onnxscript:transpose-identity",
+    ),
+)
+def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
+    """A Transpose that leaves every axis in place is its input."""
+    perm = forms.perm_of(m, m.root)
+    if perm is None:
+        return m.no("rank unknown", x)
+    return x if perm == tuple(range(len(perm))) else m.no("it moves axes")
+
+
+@rule(
+    lambda op, x, rest: op.Slice(x, rest.rest()),
+    numerics=Exact,
+    tags=("onnxslim:slice-noop", "onnxscript:collapse-slice"),
+)
+def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A forward Slice whose result has the shape of x takes all of x."""
+    steps = forms.ints_of(m, m.root, 4, "steps", ())
+    if steps is None or any(step < 0 for step in steps):
+        return m.no("it may run backwards")
+    if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
+        return m.no("the shapes are not provably the same", x)
+    return x
+
+
+@rule(
+    lambda op, x, rest: op.Pad(x, rest.rest()),
+    numerics=Exact,
+    tags=("onnxslim:pad-noop", "onnxoptimizer:eliminate_nop_pad"),
+)
+def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A Pad by nothing is its input."""
+    pads = forms.ints_of(m, m.root, 1, "pads")
+    if pads is None:
+        return m.no("the amounts are unknown")
+    return m.no("it pads or crops") if any(pads) else x
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+    tags=("onnxslim:concat-noop", "onnxoptimizer:eliminate_nop_concat", "onnxscript:concat-identity"),
+)
+def drop_empty_operands_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Concat of one tensor is that tensor; operands of size 0 along the axis add nothing."""
+    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    kept = [x for x in xs if not _is_empty(m, x, axis)] or list(xs[:1])
+    if len(kept) == len(xs) and len(xs) > 1:
+        return m.no("no operand is provably empty")
+    return kept[0] if len(kept) == 1 else op.like(m.root, kept)
+
+
+def _is_empty(m: Match, x: ir.Value, axis: int | None) -> bool:
+    shape = m.shape(x)
+    return shape is not None and axis is not None and axis < len(shape) and shape[axis] == 0
+
+
+@rule(
+    lambda op, x, rest: op.Split(x, rest.rest(), outputs=1),
+    numerics=Exact,
+    tags=("onnxslim:split-noop", "onnxoptimizer:eliminate_nop_split"),
+)
+def drop_split_into_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """Split into one part is its input: the sizes must add up to the whole (ONNX, Split)."""
+    return x
+
+
+@rule(
+    lambda op, x: op.one_of("Sum", "Min", "Max", "Mean")(x),
+    numerics=Exact,
+    tags=("onnxoptimizer:eliminate_nop_with_unit",),
+)
+def drop_variadic_of_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Sum, Min, Max or Mean of one tensor is that tensor."""
+    return x
+
+
+@rule(
+    lambda op, x, rest: op.one_of("ReduceMax", "ReduceMin")(x, rest.rest(), keepdims=1),
+    numerics=Exact,
+)
+def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """The largest or smallest of one element is that element."""
+    return _unless_it_reduces(m, x)
+
+
+@rule(
+    lambda op, x, rest: op.one_of("ReduceSum", "ReduceMean", "ReduceProd")(x, rest.rest(), keepdims=1),
+    numerics=Reassociates,
+)
+def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """The sum, mean or product of one element is that element (-0.0 may become 0.0 in the sum)."""
+    return _unless_it_reduces(m, x)
+
+
+def _unless_it_reduces(m: Match, x: ir.Value) -> Outcome:
+    axes, shape = forms.axes_of(m, m.root), m.shape(x)
+    if axes is None or shape is None:
+        return m.no("axes or shape unknown", x)
+    return x if all(shape[axis] == 1 for axis in axes) else m.no("it reduces more than one element", x)
+
+
+@rule(
+    lambda op, x, rest: op.one_of("Resize", "Upsample")(x, rest.rest()),
+    numerics=Exact,
+    tags=("onnxslim:resize-noop",),
+)
+def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A Resize to the same size is its input: onnxruntime copies when nothing is scaled."""
+    if m.attribute(m.root, "coordinate_transformation_mode") == "tf_crop_and_resize":
+        return m.no("it crops")
+    scales = _scales(m)
+    if scales is not None:
+        return x if all(scale == 1.0 for scale in scales) else m.no("it scales")
+    if forms.operand(m.root, 3) is None:
+        return m.no("the scales are unknown")
+    if m.attribute(m.root, "keep_aspect_ratio_policy") not in (None, "stretch"):
+        return m.no("it keeps the aspect ratio")
+    if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
+        return m.no("the shapes are not provably the same", x)
+    return x
+
+
+def _scales(m: Match) -> list[float] | None:
+    """The scales, where they are given as known numbers."""
+    index = 1 if m.root.op_type == "Upsample" or m.version < 11 else 2
+    array = m.constant(forms.operand(m.root, index))
+    if array is not None and array.size:
+        return [float(scale) for scale in array]
+    scales = m.root.attributes.get("scales")
+    return None if scales is None or scales.is_ref() else list(scales.value)
+
+
+@rule(
+    lambda op, data, indices, updates: op.ScatterND(data, indices, updates),
+    numerics=Exact,
+    tags=("onnxscript:no-op-static-scatter-nd",),
+)
+def drop_overwritten_scatter_target(
+    op: Builder, m: Match, data: ir.Value, indices: ir.Value, updates: ir.Value
+) -> Outcome:
+    """ScatterND that writes every row, in order, gives its updates."""
+    if m.attribute(m.root, "reduction") not in (None, "none"):
+        return m.no("it adds to what is there")
+    rows, array = m.shape(data), m.constant(indices)
+    if not rows or not isinstance(rows[0], int) or array is None:
+        return m.no("rows or indices unknown", indices)
+    if array.shape != (rows[0], 1) or not np.array_equal(array[:, 0], np.arange(rows[0])):
+        return m.no("it does not write each row once, in order", indices)
+    if not m.cx.facts.shape_equal(data, updates):
+        return m.no("the updates don't have the shape of the data", updates)
+    return updates

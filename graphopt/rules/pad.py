@@ -1,0 +1,131 @@
+"""Pad."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+
+@rule(
+    lambda op, x, a, b: op.Pad(op.Pad(x, a.rest(), tag="inner"), b.rest()),
+    numerics=Exact,
+)
+def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """Two Pads by the same constant are one."""
+    inner, outer = forms.padding_of(m, m.node("inner")), forms.padding_of(m, m.root)
+    if inner is None or outer is None:
+        return m.no("amounts unknown", x)
+    if inner.mode != "constant" or outer.mode != "constant" or min(inner.amounts + outer.amounts) < 0:
+        return m.no("it does not only add a constant")
+    numbers = forms.pad_number(inner), forms.pad_number(outer)
+    if None in numbers or np.array(numbers[0]).tobytes() != np.array(numbers[1]).tobytes():
+        return m.no("the numbers differ, or are unknown")
+    amounts = [one + other for one, other in zip(inner.amounts, outer.amounts, strict=True)]
+    return forms.pad(op, m, m.root, x, amounts)
+
+
+@rule(
+    lambda op, x, a, w, rest: op.Conv(op.Pad(x, a.rest(), tag="pad"), w, rest.rest()),
+    numerics=Reassociates,
+    tags=(
+        "onnxslim:pad-conv",
+        "onnxoptimizer:fuse_pad_into_conv",
+        "onnxscript:fuse-pad-into-conv",
+        "onnxruntime:Pad_Fusion",
+    ),
+)
+def pad_into_conv(
+    op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, rest: tuple[ir.Value, ...]
+) -> Outcome:
+    """A Pad of the spatial axes by 0 before a Conv becomes part of its own pads."""
+    padding = forms.padding_of(m, m.node("pad"))
+    if padding is None or forms.pad_number(padding) != 0:
+        return m.no("it does not pad by a known amount of zeros", x)
+    return _into_spatial_pads(op, m, padding, [x, w, *rest])
+
+
+@rule(
+    lambda op, x, a, w, z, rest: op.ConvInteger(op.Pad(x, a.rest(), tag="pad"), w, z.optional(), rest.rest()),
+    numerics=Exact,
+    tags=("onnxscript:fuse-pad-into-conv-integer",),
+)
+def pad_into_conv_integer(
+    op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
+) -> Outcome:
+    """A Pad of the spatial axes by the zero point before a ConvInteger becomes part of its own pads."""
+    padding = forms.padding_of(m, m.node("pad"))
+    zero = 0 if z is None else ir.scalar_of(z)
+    if padding is None or zero is None or forms.pad_number(padding) != zero:
+        return m.no("it does not pad by a known amount of the zero point", x)
+    inputs = [x, w, z, *rest]
+    return _into_spatial_pads(op, m, padding, inputs if z is not None or rest else inputs[:2])
+
+
+@rule(
+    lambda op, x, a: op.AveragePool(op.Pad(x, a.rest(), tag="pad")),
+    numerics=Reassociates,
+    tags=("onnxoptimizer:fuse_pad_into_pool",),
+)
+def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+    """A Pad by 0 before an AveragePool becomes pads of its own that count."""
+    padding = forms.padding_of(m, m.node("pad"))
+    if padding is None or forms.pad_number(padding) != 0:
+        return m.no("it does not pad by a known amount of zeros", x)
+    own = m.attribute(m.root, "pads")
+    if own is not None and any(own) and m.attribute(m.root, "count_include_pad") != 1:
+        return m.no("its own pads do not count")
+    return _into_pool(op, m, padding, [x], count_include_pad=1)
+
+
+@rule(
+    lambda op, x, a: op.MaxPool(op.Pad(x, a.rest(), tag="pad"), outputs=1),
+    numerics=Reassociates,
+    tags=("onnxoptimizer:fuse_pad_into_pool",),
+)
+def pad_into_max_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+    """A Pad by minus infinity before a MaxPool becomes pads of its own (another zero may win)."""
+    padding = forms.padding_of(m, m.node("pad"))
+    if padding is None or forms.pad_number(padding) != -np.inf:
+        return m.no("it does not pad by a known amount of minus infinity", x)
+    return _into_pool(op, m, padding, [x])
+
+
+def _into_pool(
+    op: Builder, m: Match, padding: forms.Padding, inputs: list[ir.Value | None], **changed: int
+) -> Outcome:
+    if m.attribute(m.root, "ceil_mode") or any(step != 1 for step in m.attribute(m.root, "dilations") or ()):
+        return m.no("it rounds up, or its window has holes")
+    shape = None if inputs[0] is None else m.shape(inputs[0])
+    if shape is None or not all(map(dims.known_nonzero, shape[2:])):
+        return m.no("a spatial dim may be 0, which pools refuse before they pad", inputs[0])
+    return _into_spatial_pads(op, m, padding, inputs, window=m.attribute(m.root, "kernel_shape"), **changed)
+
+
+def _into_spatial_pads(
+    op: Builder,
+    m: Match,
+    padding: forms.Padding,
+    inputs: list[ir.Value | None],
+    window: tuple[int, ...] | None = None,
+    **changed: int,
+) -> Outcome:
+    """The root on ``inputs``, with pads of its own that grow by ``padding``."""
+    before, after = padding.before[2:], padding.after[2:]
+    if padding.mode != "constant" or min(padding.amounts) < 0 or any(padding.before[:2] + padding.after[:2]):
+        return m.no("it pads batch or channels, crops, or repeats the data", inputs[0])
+    if m.attribute(m.root, "auto_pad") not in ("NOTSET", "VALID"):
+        return m.no("the pads depend on the size of the input")
+    own = m.attribute(m.root, "pads")
+    if isinstance(own, ir.Attr):
+        return m.no("its own pads are an attribute of the function")
+    rank = len(before)
+    own = (0,) * (2 * rank) if own is None or m.attribute(m.root, "auto_pad") == "VALID" else own
+    pads = [one + other for one, other in zip(before + after, own, strict=True)]
+    if window is not None and any(pad >= window[i % rank] for i, pad in enumerate(pads)):
+        return m.no("onnxruntime wants pads smaller than the window")
+    return op.like(m.root, inputs, pads=pads, auto_pad=None, **changed)

@@ -1,0 +1,94 @@
+"""Reductions beside each other and beside views."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+_KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
+
+
+@rule(
+    lambda op, x, a, b: op.Unsqueeze(op.one_of(*_KINDS)(x, a.rest(), keepdims=0, tag="reduce"), b.rest()),
+    numerics=Exact,
+    tags=("onnxslim:reduce-unsqueeze", "onnxoptimizer:fuse_consecutive_reduce_unsqueeze"),
+)
+def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
+    """A reduction whose axes are put back as 1 keeps them in the first place."""
+    return _with_keepdims(op, m, x, a, 1)
+
+
+@rule(
+    lambda op, x, a, b: op.Squeeze(op.one_of(*_KINDS)(x, a.rest(), keepdims=1, tag="reduce"), b.rest()),
+    numerics=Exact,
+)
+def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
+    """A reduction whose axes are squeezed away drops them in the first place."""
+    return _with_keepdims(op, m, x, a, 0)
+
+
+def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], keepdims: int) -> Outcome:
+    node = m.node("reduce")
+    if not m.only_use(node.outputs[0]):
+        return m.no("others read the reduction", node.outputs[0])
+    axes = forms.axes_of(m, node) if node.op_type in forms.REDUCTIONS else _arg_axes(m, node, x)
+    view = forms.axes_of(m, m.root)
+    if axes is None or view is None:
+        return m.no("axes unknown", x)
+    if axes != view or not axes:
+        return m.no("the view has other axes", node.outputs[0])
+    return op.like(node, [x, *a], keepdims=keepdims)
+
+
+def _arg_axes(m: Match, node: ir.Node, x: ir.Value) -> tuple[int, ...] | None:
+    axis = forms.axis_of(m, node, m.rank(x))
+    return None if axis is None else (axis,)
+
+
+def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """One reduction of the root's kind over the axes of both."""
+    inner, outer = m.node("inner"), m.root
+    if inner.op_type != outer.op_type:
+        return m.no("they reduce differently")
+    if not m.only_use(inner.outputs[0]):
+        return m.no("others read the inner reduction", inner.outputs[0])
+    keeps = m.attribute(inner, "keepdims"), m.attribute(outer, "keepdims")
+    first, second, rank = forms.axes_of(m, inner), forms.axes_of(m, outer), m.rank(x)
+    if first is None or second is None or rank is None:
+        return m.no("axes unknown", x)
+    if keeps == (0, 0):
+        kept = [axis for axis in range(rank) if axis not in first]
+        second = tuple(kept[axis] for axis in second)
+    elif keeps[0] == 0:
+        return m.no("only the inner reduction drops its axes")
+    elif keeps[1] == 0 and not set(first) <= set(second):
+        return m.no("only the outer reduction drops its axes")
+    axes = sorted({*first, *second})
+    return forms.reduce(op, m, outer.op_type, x, axes, bool(keeps[1])) if axes else m.no("nothing is reduced")
+
+
+@rule(
+    lambda op, x, a, b: op.one_of("ReduceMax", "ReduceMin")(
+        op.one_of("ReduceMax", "ReduceMin")(x, a.rest(), tag="inner"), b.rest()
+    ),
+    numerics=Reassociates,
+)
+def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """ReduceMax of ReduceMax is ReduceMax over the axes of both; likewise ReduceMin (0.0 may win over -0.0)."""
+    return _merged(op, m, x)
+
+
+@rule(
+    lambda op, x, a, b: op.one_of("ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1")(
+        op.one_of("ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1")(x, a.rest(), tag="inner"), b.rest()
+    ),
+    numerics=Reassociates,
+)
+def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """A sum of sums, product of products or mean of means is one over the axes of both."""
+    dtype = m.dtype(x)
+    if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
+        return m.no("integer means are rounded", x)
+    return _merged(op, m, x)

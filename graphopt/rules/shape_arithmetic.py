@@ -1,0 +1,146 @@
+"""Chains that compute shapes: what an exporter writes for ``x.size(0)``, ``x.shape[1:]`` and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+
+@dataclass(frozen=True)
+class DimsOf:
+    """A 1-D tensor of the sizes of ``source`` along ``axes``."""
+
+    source: ir.Value
+    axes: tuple[int, ...]
+
+
+def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
+    """What ``value`` tells of another tensor's shape: Shape, or a Gather or Slice of one."""
+    node = value.producer()
+    if (
+        node is None
+        or node.domain != ""
+        or node.graph is not m.root.graph
+        or not node.inputs
+        or node.inputs[0] is None
+    ):
+        return None
+    data = node.inputs[0]
+    if node.op_type == "Shape":
+        return _shape(m, node, data)
+    if node.op_type not in ("Gather", "Slice"):
+        return None
+    shape = data.producer()
+    if shape is None or shape.op_type != "Shape" or shape.domain != "" or shape.inputs[0] is None:
+        return None
+    whole = _shape(m, shape, shape.inputs[0])
+    if whole is None:
+        return None
+    if node.op_type == "Slice":
+        ranges = forms.slice_ranges(m, node)
+        return (
+            None
+            if ranges is None
+            else DimsOf(whole.source, tuple(whole.axes[i] for i in ranges[0].of(len(whole.axes))))
+        )
+    index = m.constant(forms.operand(node, 1))
+    if (
+        index is None
+        or index.ndim != 1
+        or np.any(index >= len(whole.axes))
+        or np.any(index < -len(whole.axes))
+    ):
+        return None
+    return DimsOf(whole.source, tuple(whole.axes[i] for i in index))
+
+
+def _shape(m: Match, node: ir.Node, source: ir.Value) -> DimsOf | None:
+    rank = m.rank(source)
+    start, end = forms.int_of(m, node, "start", 0), forms.int_of(m, node, "end", forms.INT64_MAX)
+    if rank is None or start is None or end is None:
+        return None
+    return DimsOf(source, tuple(range(rank))[start:end])
+
+
+def write_dims(op: Builder, m: Match, wanted: DimsOf) -> ir.Value | None:
+    """One node that computes ``wanted``, on top of a Shape where there is one; ``None`` if it takes two."""
+    axes, rank = wanted.axes, m.rank(wanted.source)
+    contiguous = axes == tuple(range(axes[0], axes[0] + len(axes))) if axes else False
+    if contiguous and len(axes) == rank:
+        result = op.Shape(wanted.source)
+    elif contiguous and m.version >= 15:
+        result = op.Shape(wanted.source, **_bounds(axes, rank))
+    else:
+        return None
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
+    bounds = {} if axes[0] == 0 else {"start": axes[0]}
+    return bounds if axes[-1] + 1 == rank else {**bounds, "end": axes[-1] + 1}
+
+
+@rule(
+    lambda op, x, a: op.one_of("Gather", "Slice")(op.Shape(x), a.rest()),
+    numerics=Exact,
+    tags=("onnxoptimizer:eliminate_shape_gather", "onnxoptimizer:eliminate_slice_after_shape"),
+)
+def part_of_shape(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+    """Adjacent dims of a shape are a Shape with bounds (opset 15)."""
+    wanted = dims_of(m, m.root.outputs[0])
+    if wanted is None:
+        return m.no("rank or indices unknown", x)
+    if not wanted.axes:
+        return m.no("it takes nothing", x)
+    written = write_dims(op, m, wanted)
+    return m.no("the dims are not adjacent, or the opset is below 15", x) if written is None else written
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+    tags=("onnxslim:concat-shape",),
+)
+def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Neighbouring operands of a Concat that are dims of one tensor are one piece of its shape."""
+    pieces = [dims_of(m, x) for x in xs]
+    joined: list[ir.Value] = []
+    at = 0
+    while at < len(xs):
+        end, piece = at + 1, pieces[at]
+        while piece is not None and end < len(xs) and (other := pieces[end]) is not None:
+            if other.source is not piece.source:
+                break
+            piece, end = DimsOf(piece.source, piece.axes + other.axes), end + 1
+        written = None
+        if piece is not None and end > at + 1 and any(m.only_use(x) for x in xs[at:end]):
+            written = _write(op, m, piece, xs[at])
+        joined.extend(xs[at:end] if written is None else [written])
+        at = end
+    if len(joined) == len(xs):
+        return m.no("no neighbours are dims of one tensor")
+    return joined[0] if len(joined) == 1 else op.like(m.root, joined)
+
+
+def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value | None:
+    """``wanted`` in one node, perhaps on top of the Shape that ``first`` is computed from."""
+    written = write_dims(op, m, wanted)
+    if written is not None:
+        return written
+    node = first.producer()
+    assert node is not None
+    shape = node.inputs[0] if node.op_type in ("Gather", "Slice") else first
+    whole = None if shape is None else dims_of(m, shape)
+    if whole is None or not set(wanted.axes) <= set(whole.axes):
+        return None
+    result = op.Gather(shape, np.array([whole.axes.index(axis) for axis in wanted.axes], np.int64))
+    assert isinstance(result, ir.Value)
+    return result

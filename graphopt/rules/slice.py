@@ -1,0 +1,84 @@
+"""Slice."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules._forms import INT64_MAX, Range
+
+
+@rule(
+    lambda op, x, a, b: op.Slice(op.Slice(x, a.rest(), tag="inner"), b.rest()),
+    numerics=Exact,
+    tags=("onnxslim:slice-chain", "onnxoptimizer:fuse_consecutive_slices", "onnxscript:collapse-slice"),
+)
+def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """A Slice of a Slice of x is one Slice of x."""
+    inner, outer = forms.slice_ranges(m, m.node("inner")), forms.slice_ranges(m, m.root)
+    if inner is None or outer is None:
+        return m.no("the bounds are not constant")
+    shape = m.shape(x)
+    assert shape is not None
+    ranges = {taken.axis: taken for taken in inner}
+    for taken in outer:
+        first = ranges.get(taken.axis)
+        both = taken if first is None else _compose(first, taken, shape[taken.axis])
+        if both is None:
+            return m.no(f"the two ranges along axis {taken.axis} can't be told as one", x)
+        ranges[taken.axis] = both
+    result = forms.slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
+    return m.no("steps need opset 10") if result is None else result
+
+
+def _compose(first: Range, second: Range, size: dims.Dim) -> Range | None:
+    """The range that takes ``second`` of ``first`` of an axis of ``size``."""
+    if isinstance(size, int):
+        taken = first.of(size)
+        within = second.of(len(taken))
+        if not within:
+            return Range(first.axis, 0, 0)
+        step = taken.step * within.step
+        last = taken[within[-1]]
+        return forms.range_from(first.axis, range(taken[within[0]], last + (1 if step > 0 else -1), step))
+    if first.step != 1 or second.step < 1 or min(first.start, first.end, second.start, second.end) < 0:
+        return None
+    end = min(first.end, first.start + second.end, INT64_MAX)
+    return Range(first.axis, min(first.start + second.start, INT64_MAX), end, second.step)
+
+
+@rule(
+    lambda op, xs, rest: op.Slice(op.Concat(xs.rest()), rest.rest()),
+    numerics=Exact,
+)
+def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
+    """A Slice that takes exactly one operand of a Concat is that operand."""
+    concat = m.root.inputs[0]
+    assert concat is not None
+    producer = concat.producer()
+    assert producer is not None
+    axis, ranges = forms.axis_of(m, producer, m.rank(concat)), forms.slice_ranges(m, m.root)
+    shape = m.shape(concat)
+    if axis is None or ranges is None or shape is None:
+        return m.no("axis or bounds unknown", concat)
+    if len(ranges) != 1 or ranges[0].axis != axis or ranges[0].step != 1:
+        return m.no("it takes something else than a range of the concatenated axis")
+    start, end = _end(ranges[0].start, shape[axis]), _end(ranges[0].end, shape[axis])
+    at: dims.Dim = 0
+    for x in xs:
+        part = m.shape(x)
+        if part is None:
+            return m.no("the rank of an operand is unknown", x)
+        if dims.equal(at, start) and dims.equal(at + part[axis], end):
+            return x
+        at = at + part[axis]
+    return m.no("it does not take exactly one operand", concat)
+
+
+def _end(bound: int, size: dims.Dim) -> dims.Dim:
+    """Where ``bound`` stands on an axis of ``size``: clamped at the end, counted from there if negative."""
+    if bound < 0:
+        return size + bound
+    return dims.dim_min(bound, size)

@@ -1,0 +1,156 @@
+"""Transpose: compose, cancel, and move out of the way where that leaves fewer of them."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules._permute import Region
+
+Perm = tuple[int, ...]
+
+
+@rule(
+    lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p, tag="inner"), perm=q),
+    numerics=Exact,
+    tags=(
+        "onnxslim:transpose-chain",
+        "onnxscript:transpose-transpose",
+        "onnxoptimizer:fuse_consecutive_transposes",
+    ),
+)
+def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object) -> Outcome:
+    """T_q ∘ T_p = T_{p[q]}."""
+    inner, outer = forms.perm_of(m, m.node("inner")), forms.perm_of(m, m.root)
+    if inner is None or outer is None:
+        return m.no("rank unknown", x)
+    perm = [inner[axis] for axis in outer]
+    return x if perm == sorted(perm) else op.Transpose(x, perm=perm)
+
+
+@rule(
+    lambda op, y, q: op.Transpose(y, perm=q),
+    numerics=Exact,
+    tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
+)
+def hoist_transpose(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
+    """A Transpose moves up through elementwise operators, Concat and Pad, if fewer Transposes are left."""
+    perm = forms.perm_of(m, m.root)
+    if perm is None:
+        return m.no("rank unknown", y)
+    region = Region.above(m, y, perm)
+    if not region.nodes:
+        return m.no("nothing above lets it pass", y)
+    if region.transposes_saved() <= 0:
+        return m.no("no fewer Transposes would be left", y)
+    return region.rebuild(op)
+
+
+@rule(
+    lambda op, a, b, c, p: op.Gemm(op.Transpose(a, perm=p, tag="T"), b, c.optional()),
+    lambda op, a, b, c, p: op.Gemm(a, op.Transpose(b, perm=p, tag="T"), c.optional()),
+    numerics=Reassociates,
+    tags=("onnxoptimizer:fuse_transpose_into_gemm", "onnxruntime:GemmTransposeFusion"),
+)
+def transpose_into_gemm(
+    op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
+) -> Outcome:
+    """Gemm reads a transposed matrix as it is, with transA or transB flipped."""
+    perm = forms.perm_of(m, m.node("T"))
+    if perm != (1, 0):
+        return m.no("rank unknown, or it transposes nothing")
+    flag = "transA" if m.root.inputs[0] is m.node("T").outputs[0] else "transB"
+    return op.like(m.root, [a, b] if c is None else [a, b, c], **{flag: 1 - m.attribute(m.root, flag)})
+
+
+@rule(
+    lambda op, a, b, p: op.MatMul(op.Transpose(a, perm=p, tag="T"), b),
+    lambda op, a, b, p: op.MatMul(a, op.Transpose(b, perm=p, tag="T")),
+    numerics=Reassociates,
+    tags=("onnxscript:transpose-matmul-to-gemm",),
+)
+def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, p: object) -> Outcome:
+    """MatMul of two matrices of which one is transposed is a Gemm."""
+    transposed = m.node("T").outputs[0]
+    if m.version < 11:
+        return m.no("Gemm needs a bias below opset 11")
+    if m.rank(a) != 2 or m.rank(b) != 2 or forms.perm_of(m, m.node("T")) != (1, 0):
+        return m.no("they are not both matrices", a)
+    if not m.only_use(transposed):
+        return m.no("others read the transposed matrix", transposed)
+    if m.dtype(a) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+        return m.no("no float or double", a)
+    return op.Gemm(a, b, **{"transA" if m.root.inputs[0] is transposed else "transB": 1})
+
+
+@rule(
+    lambda op, x, p, a: op.one_of(*forms.REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
+    numerics=Reassociates,
+)
+def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+    """A reduction that leaves the other axes in their order can read what was transposed."""
+    perm, axes = forms.perm_of(m, m.node("T")), forms.axes_of(m, m.root)
+    if perm is None or not axes:
+        return m.no("axes unknown", x)
+    if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
+        return m.no("the axes that are left change their order", x)
+    return forms.reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
+
+
+@rule(
+    lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()),
+    numerics=Exact,
+)
+def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+    """A Squeeze that leaves the other axes in their order can read what was transposed."""
+    perm, axes = forms.perm_of(m, m.node("T")), forms.axes_of(m, m.root)
+    if perm is None or axes is None:
+        return m.no("axes unknown", x)
+    if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
+        return m.no("the axes that are left change their order", x)
+    return forms.squeeze(op, m, x, sorted(perm[axis] for axis in axes))
+
+
+@rule(
+    lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q),
+    numerics=Exact,
+)
+def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: object) -> Outcome:
+    """A Transpose that moves only new axes of size 1 is an Unsqueeze at other places."""
+    perm, axes = forms.perm_of(m, m.root), forms.axes_of(m, m.node("view"))
+    if perm is None or axes is None:
+        return m.no("axes unknown", x)
+    if not _in_order([source for source in perm if source not in axes]):
+        return m.no("it moves axes of x", x)
+    return forms.unsqueeze(op, m, x, [axis for axis, source in enumerate(perm) if source in axes])
+
+
+@rule(
+    lambda op, x, p, a: op.one_of(*forms.VIEWS)(op.Transpose(x, perm=p, tag="T"), a.rest()),
+    lambda op, x, p, a: op.Transpose(op.one_of(*forms.VIEWS)(x, a.rest()), perm=p, tag="T"),
+    numerics=Exact,
+    tags=("onnxslim:transpose-as-reshape",),
+)
+def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+    """A Transpose that moves only axes of size 1 is a Reshape, and one with the view beside it."""
+    node = m.node("T")
+    perm, before = forms.perm_of(m, node), None if node.inputs[0] is None else m.shape(node.inputs[0])
+    if perm is None or before is None:
+        return m.no("rank unknown", x)
+    if not _in_order([axis for axis in perm if before[axis] != 1]):
+        return m.no("it moves axes that are not provably 1", x)
+    source, result = m.shape(x), m.shape(m.root.outputs[0])
+    if forms.same_shape(source, result):
+        return x
+    view = node.inputs[0].producer() if node is m.root and node.inputs[0] is not None else m.root
+    target = forms.reshape_target(source, result, () if view is None else forms.nonzero_dims(m, view))
+    return (
+        m.no("the shape can't be told as a constant", x)
+        if target is None
+        else forms.reshape(op, m, x, target)
+    )
+
+
+def _in_order(axes: list[int]) -> bool:
+    return axes == sorted(axes)

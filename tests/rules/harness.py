@@ -1,0 +1,402 @@
+"""Cases for rewrite rules: read them, run one rule, compare graphs, and judge the result by running it.
+
+A case is a text file::
+
+    # rule: compose-transposes
+    # opset: 13                      (default 18; or a whole <…> header in front of the graphs)
+    # feed: i = np.array([0, 2])     (an input that random numbers won't do for; may be repeated)
+    # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
+    g (float[N, 4] x) => (float[N, 4] y) {
+        a = Transpose <perm = [1, 0]> (x)
+        y = Transpose <perm = [1, 0]> (a)
+    }
+    =>
+    g (float[N, 4] x) => (float[N, 4] y) {
+        y = Identity (x)
+    }
+
+or ``=> unchanged``, where the rule must leave the model alone. Without the signature, which must
+not change anyway, the second graph may be given as ``{ … }`` or ``<weights> { … }``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+from onnx import AttributeProto, TensorProto
+
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.context import Options, Refusal
+from graphopt.numerics import Numerics
+from graphopt.passes.peephole import Peephole
+from graphopt.rewrite import Rule
+from graphopt.rules import all_rules
+from graphopt.runtime import session
+from graphopt.runtime.child import Child
+
+CASES = Path(__file__).parent / "cases"
+Feeds = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case file; ``after`` is None where the rule must not apply."""
+
+    rule: str
+    before: onnx.ModelProto
+    after: onnx.ModelProto | None
+    feeds: Feeds
+    bindings: tuple[dict[str, int], ...]
+
+
+# Reading -------------------------------------------------------------------------------------
+
+
+def case_files() -> list[Path]:
+    return sorted(CASES.glob("*/*.txt"))
+
+
+def rule_of(path: Path) -> str:
+    """The rule that a case is about: its first line."""
+    match = re.match(r"# rule: (\S+)\n", path.read_text())
+    assert match, f"{path}: the first line must be '# rule: NAME'"
+    return match[1]
+
+
+def is_near_miss(path: Path) -> bool:
+    return re.search(r"^=> unchanged$", path.read_text(), re.M) is not None
+
+
+def read_case(path: Path) -> Case:
+    text = path.read_text()
+    notes = re.findall(r"^# (\w+): (.*)$", text, re.M)
+    opset = next((value for key, value in notes if key == "opset"), "18")
+    header = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    body = re.sub(r"^#.*\n", "", text, flags=re.M)
+    before, after = re.split(r"^=>", body, maxsplit=1, flags=re.M)
+    if before.lstrip().startswith("<"):
+        header, before = re.match(r"\s*(<[^>]*>)(.*)", before, re.S).groups()  # type: ignore[union-attr]
+    signature = re.match(r"\s*(\w+\s*\(.*?\)\s*=>\s*\(.*?\))", before, re.S)
+    assert signature, f"{path}: no graph"
+    feeds, bindings = {}, []
+    for key, value in notes:
+        if key == "feed":
+            name, expression = value.split("=", 1)
+            feeds[name.strip()] = np.asarray(eval(expression, {"np": np, "ml": ml_dtypes}))
+        elif key == "bind":
+            bindings.append(
+                {name.strip(): int(size) for name, size in re.findall(r"(\w+)\s*=\s*(\d+)", value)}
+            )
+    if after.strip() == "unchanged":
+        expected = None
+    else:
+        bare = after.lstrip().startswith(("<", "{"))
+        expected = onnx.parser.parse_model(header + (signature[1] if bare else "") + after)
+    model = onnx.parser.parse_model(header + before)
+    return Case(next(value for key, value in notes if key == "rule"), model, expected, feeds, tuple(bindings))
+
+
+def rules_by_name() -> dict[str, Rule]:
+    return {rule.name: rule for rule in all_rules()}
+
+
+# Running a rule ------------------------------------------------------------------------------
+
+
+class Refusals:
+    """An observer that keeps what rules refused."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def rewrote(self, action: Any, root: Any, made: Any) -> None:
+        """Not kept."""
+
+    def refused(self, refusal: Refusal) -> None:
+        self.reasons.append(f"{refusal.node}: {refusal.reason} ({refusal.value})")
+
+    def said(self, owner: str, message: Any) -> None:
+        raise AssertionError(message())  # rules that undo each other
+
+
+def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int, list[str]]:
+    """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
+    model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    options = Options(numerics=Numerics.APPROXIMATES, vendor_ops=True, only=frozenset({rule}))
+    refusals = Refusals()
+    cx = context_for(model, options, observers=[refusals])
+    Peephole().run(model, cx)
+    return ir.to_proto(model), cx.actions, refusals.reasons
+
+
+# Comparing graphs ----------------------------------------------------------------------------
+
+
+def canonical(model: onnx.ModelProto) -> dict[str, Any]:
+    """What the model says, whatever its nodes and inner values are called and how they are sorted.
+
+    Constants count by their contents, wherever they stand; those that nothing reads don't count.
+    """
+    functions = {f"{f.domain}::{f.name}": _Canonical({}).function(f) for f in model.functions}
+    return {"graph": _Canonical({}).graph(model.graph), **functions}
+
+
+class _Canonical:
+    """Gives each value of a graph, and of the graphs around it, a key that tells how it is computed."""
+
+    def __init__(self, outer: Mapping[str, str]) -> None:
+        self.keys = dict(outer)
+        self.nodes: list[str] = []
+
+    def graph(self, graph: onnx.GraphProto) -> dict[str, Any]:
+        defaults = {tensor.name: _tensor(tensor) for tensor in graph.initializer}
+        self.keys.update(defaults)
+        inputs = [f"{value.name}:{_type(value)}={defaults.get(value.name)}" for value in graph.input]
+        self.keys.update({value.name: f"input {i}" for i, value in enumerate(graph.input)})
+        self._walk(graph.node)
+        outputs = [f"{value.name}:{_type(value)}={self.keys[value.name]}" for value in graph.output]
+        return {"inputs": inputs, "nodes": sorted(self.nodes), "outputs": outputs}
+
+    def body(self, graph: onnx.GraphProto) -> str:
+        self.keys.update({tensor.name: _tensor(tensor) for tensor in graph.initializer})
+        self.keys.update({value.name: f"body input {i}" for i, value in enumerate(graph.input)})
+        self._walk(graph.node)
+        return f"{len(graph.input)} {sorted(self.nodes)} {[self.keys[value.name] for value in graph.output]}"
+
+    def function(self, function: onnx.FunctionProto) -> str:
+        self.keys.update({name: f"input {i}" for i, name in enumerate(function.input)})
+        self._walk(function.node)
+        return f"{sorted(self.nodes)} {[self.keys[name] for name in function.output]}"
+
+    def _walk(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        for node in nodes:
+            if node.op_type == "Constant":
+                self.keys[node.output[0]] = _constant(node)
+                continue
+            attributes = sorted(f"{a.name}={self._attribute(a)}" for a in node.attribute)
+            inputs = [self.keys[name] if name else "" for name in node.input]
+            while inputs and not inputs[-1]:
+                inputs.pop()
+            used = [index for index, name in enumerate(node.output) if name]
+            text = f"{node.domain}.{node.op_type}({', '.join(inputs)}) {attributes} -> {used}"
+            self.nodes.append(f"{node.op_type} {_digest(text)}")
+            for index, name in enumerate(node.output):
+                self.keys[name] = _digest(f"{text} {index}")
+
+    def _attribute(self, attribute: onnx.AttributeProto) -> str:
+        if attribute.ref_attr_name:
+            return f"@{attribute.ref_attr_name}"
+        if attribute.type == AttributeProto.GRAPH:
+            return _Canonical(self.keys).body(attribute.g)
+        if attribute.type == AttributeProto.TENSOR:
+            return _tensor(attribute.t)
+        return str(onnx.helper.get_attribute_value(attribute))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    return str(value.type)
+
+
+def _tensor(tensor: onnx.TensorProto) -> str:
+    array = onnx.numpy_helper.to_array(tensor)
+    contents = array.tolist() if array.dtype == object else array.tobytes()
+    return f"{TensorProto.DataType.Name(tensor.data_type)}{list(tensor.dims)}{contents!r}"
+
+
+def _constant(node: onnx.NodeProto) -> str:
+    attribute = node.attribute[0]
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, onnx.TensorProto):
+        return _tensor(value)
+    dtype = np.int64 if "int" in attribute.name else np.float32
+    return _tensor(onnx.numpy_helper.from_array(np.array(value, dtype)))
+
+
+def show(model: onnx.ModelProto) -> str:
+    return onnx.printer.to_text(model)
+
+
+# Feeding -------------------------------------------------------------------------------------
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17)
+_FILLS = ("normal", "zero", "negative", "large", "special")
+
+
+def bindings_of(case: Case) -> Iterator[dict[str, int]]:
+    """Sizes for the model's symbols: those that the case names; a prime each, the other way round; 1; 2."""
+    names = list(
+        dict.fromkeys(
+            dim.dim_param for value in case.before.graph.input for dim in _dims(value) if dim.dim_param
+        )
+    )
+    yield from case.bindings
+    if case.bindings:
+        return
+    yield dict(zip(names, _PRIMES, strict=False))
+    if names:
+        yield dict(zip(names, reversed(_PRIMES[: len(names) + 1]), strict=False))
+        yield dict.fromkeys(names, 1)
+        yield dict.fromkeys(names, 2)
+
+
+def empty_bindings(case: Case) -> Iterator[dict[str, int]]:
+    """Each symbol 0 in turn."""
+    for sizes in bindings_of(case):
+        for name in sizes:
+            yield {**sizes, name: 0}
+        return
+
+
+def _dims(value: onnx.ValueInfoProto) -> Sequence[Any]:
+    return value.type.tensor_type.shape.dim
+
+
+def make_feeds(case: Case, sizes: Mapping[str, int], fill: str) -> Feeds:
+    random = np.random.default_rng(7)
+    constants = {tensor.name for tensor in case.before.graph.initializer}
+    feeds = {}
+    for value in case.before.graph.input:
+        if value.name in constants:
+            continue
+        shape = [sizes[dim.dim_param] if dim.dim_param else max(dim.dim_value, 0) for dim in _dims(value)]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        feeds[value.name] = _array(random, fill, shape, np.dtype(dtype))
+    return {**feeds, **{name: array for name, array in case.feeds.items() if name in feeds}}
+
+
+def _array(random: np.random.Generator, fill: str, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
+    if dtype.kind == "O":
+        return random.choice(np.array(["a", "b", ""], object), shape)
+    if dtype.kind == "b":
+        return random.random(shape) < 0.5
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        low, high = {"zero": (0, 1), "negative": (-9, 0), "normal": (-9, 9)}.get(fill, (info.min, info.max))
+        return random.integers(max(low, info.min), min(high, info.max), shape, dtype, endpoint=fill != "zero")
+    normal = random.standard_normal(shape)
+    match fill:
+        case "zero":
+            normal = np.where(normal < 0, -0.0, 0.0)
+        case "negative":
+            normal = -np.abs(normal)
+        case "large":
+            normal *= 1e3
+        case "special":
+            normal = np.where(
+                random.random(shape) < 0.3, random.choice([np.nan, np.inf, -np.inf, -0.0], shape), normal
+            )
+    return np.asarray(normal).astype(dtype)
+
+
+# Judging -------------------------------------------------------------------------------------
+
+#: Largest error relative to the largest element of an output, by numerics class.
+_TOLERANCE = {np.float64: 1e-12, np.float32: 2e-6, np.float16: 5e-3, ml_dtypes.bfloat16: 5e-2}
+
+
+def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) -> None:
+    """Assert that ``after`` computes what the case's model computes, wherever that runs."""
+    ran = 0
+    for optimizations in ("off", "default"):
+        models = [Runtime(model, optimizations) for model in (case.before, after)]
+        for sizes in bindings_of(case):
+            for fill in _FILLS if optimizations == "off" else _FILLS[:1]:
+                feeds = make_feeds(case, sizes, fill)
+                ran += _compare(
+                    models, feeds, numerics, fill, f"{sizes}, {fill} numbers, optimizations {optimizations}"
+                )
+    assert ran, "the model itself ran with none of the bindings: add '# bind:' or '# feed:'"
+    sizes = next(bindings_of(case))
+    models = [Reference(model) for model in (case.before, after)]
+    _compare(models, make_feeds(case, sizes, "normal"), numerics, "normal", f"{sizes}, reference evaluator")
+    for sizes in empty_bindings(case):
+        feeds = make_feeds(case, sizes, "normal")
+        models = [Isolated(model, child) for model in (case.before, after)]
+        _compare(models, feeds, numerics, "normal", f"{sizes}")
+
+
+def _compare(models: Sequence[Any], feeds: Feeds, numerics: Numerics, fill: str, what: str) -> bool:
+    """Whether the first model runs; then the second must, with equal results."""
+    try:
+        expected = models[0].run(feeds)
+    except Exception:  # whatever this judge refuses is not a legal way to call the model
+        return False
+    got = models[1].run(feeds)
+    assert len(expected) == len(got)
+    for a, b in zip(expected, got, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape, (
+            f"{what}: {a.dtype}{a.shape} became {b.dtype}{b.shape}"
+        )
+        assert _agree(a, b, numerics, fill), f"{what}:\n{a}\nbecame\n{b}"
+    return True
+
+
+def _agree(a: np.ndarray, b: np.ndarray, numerics: Numerics, fill: str) -> bool:
+    if a.dtype.kind in "OUSbiu":
+        return bool(np.array_equal(a, b))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if numerics == Numerics.EXACT:
+        same = np.array_equal(x, y, equal_nan=True)
+        return bool(same and np.array_equal(np.signbit(x[x == 0]), np.signbit(y[y == 0])))
+    if fill == "special":
+        return True  # infinities may meet in another order
+    tolerance = _TOLERANCE[a.dtype.type] * (1 if numerics == Numerics.REASSOCIATES else 100)
+    finite = np.isfinite(x)
+    if not np.array_equal(finite, np.isfinite(y)):
+        return False
+    scale = float(np.max(np.abs(x[finite]), initial=1.0))
+    return bool(np.all(np.abs(x[finite] - y[finite]) <= tolerance * scale))
+
+
+class Runtime:
+    """onnxruntime in this process."""
+
+    def __init__(self, model: onnx.ModelProto, optimizations: Any) -> None:
+        self._session = session.create(model.SerializeToString(), optimizations=optimizations, threads=1)
+
+    def run(self, feeds: Feeds) -> list[np.ndarray]:
+        return [np.asarray(result) for result in session.run(self._session, feeds)]
+
+
+class Reference:
+    """onnx's reference evaluator."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+
+    def run(self, feeds: Feeds) -> list[np.ndarray]:
+        from onnx.reference import ReferenceEvaluator
+
+        return [np.asarray(result) for result in ReferenceEvaluator(self._model).run(None, feeds)]
+
+
+class Isolated:
+    """onnxruntime in another process: empty tensors make some operators crash."""
+
+    def __init__(self, model: onnx.ModelProto, child: Child) -> None:
+        self._model, self._child = model.SerializeToString(), child
+
+    def run(self, feeds: Feeds) -> list[np.ndarray]:
+        return self._child.call(run_bytes, self._model, feeds)
+
+
+def run_bytes(model: bytes, feeds: Feeds) -> list[np.ndarray]:
+    """Run a serialized model once, optimizations off."""
+    return [np.asarray(r) for r in session.run(session.create(model, optimizations="off", threads=1), feeds)]

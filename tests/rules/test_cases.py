@@ -1,0 +1,42 @@
+"""Each rule, alone, does what its case files say, keeps the meaning, and leaves near misses alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphopt.runtime.child import Child
+from tests.rules import harness
+
+
+@pytest.fixture(scope="session")
+def child() -> Iterator[Child]:
+    with Child(preload=["onnxruntime"]) as child:
+        yield child
+
+
+@pytest.mark.parametrize("path", harness.case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_case(path: Path, child: Child) -> None:
+    case = harness.read_case(path)
+    rules = harness.rules_by_name()
+    assert case.rule in rules, f"no rule is called {case.rule}"
+    after, rewrites, refusals = harness.apply_rule(case.before, case.rule)
+    why = "\n".join(refusals)
+    expected = case.before if case.after is None else case.after
+    assert harness.canonical(after) == harness.canonical(expected), f"got:\n{harness.show(after)}\n{why}"
+    assert (rewrites == 0) == (case.after is None), f"{rewrites} rewrites"
+    onnx.checker.check_model(after, full_check=False)
+    if rewrites:
+        _, again, _ = harness.apply_rule(after, case.rule)
+        assert again == 0, "the rule applies to its own result"
+        harness.judge(case, after, rules[case.rule].numerics, child)
+
+
+def test_every_rule_has_a_positive_and_a_near_miss_case() -> None:
+    seen = {(harness.rule_of(path), harness.is_near_miss(path)) for path in harness.case_files()}
+    names = list(harness.rules_by_name())
+    assert [name for name in names if (name, False) not in seen] == [], "rules without a positive case"
+    assert [name for name in names if (name, True) not in seen] == [], "rules without a near miss"
