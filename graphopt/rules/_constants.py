@@ -86,6 +86,21 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
 # Rounding ------------------------------------------------------------------------------------
 
 
+def factor_of(m: Match, node: ir.Node, constant: ir.Value) -> np.ndarray | None:
+    """What Mul or Div ``node`` multiplies its other operand by, in float64.
+
+    ``None`` if ``constant`` is none, if it is what is divided, or if something is divided by 0.
+    """
+    number = m.constant(constant)
+    if number is None or m.dtype(constant) not in FLOATS:
+        return None
+    if node.op_type == "Mul":
+        return exact(number)
+    if node.inputs[1] is not constant or np.any(number == 0):
+        return None
+    return np.asarray(1 / exact(number))
+
+
 @dataclass(frozen=True)
 class Limits:
     """Of a floating-point type: the step from 1 to the next number, the least and the largest finite one."""

@@ -1,0 +1,123 @@
+"""Gemm takes over the sums and factors around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules._constants import affordable, exact, factor_of, keeps_shape, rounded
+from graphopt.rules._forms import operand
+from graphopt.rules._linear import by_channel, folded_name, with_affine
+
+#: Types that runtimes compute Gemm in.
+_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
+
+
+@rule(
+    lambda op, a, b, c: op.Add(op.MatMul(a, b, tag="product"), c),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxslim:gemm", "onnxoptimizer:fuse-matmul-add-bias-into-gemm", "onnxruntime:MatMulAddFusion"),
+)
+def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value) -> Outcome:
+    """a @ b + c is a Gemm where a and b are matrices and c does not widen their product."""
+    product = m.node("product").outputs[0]
+    if m.version < 7 or m.dtype(product) not in _TYPES:
+        return m.no("Gemm has no kernel for this type, or does not broadcast at this opset", product)
+    for factor in (a, b):
+        if m.rank(factor) != 2:
+            return m.no("not a matrix", factor)
+        if _is_dequantized(factor):
+            return m.no("runtimes compute a product of dequantized matrices in integers", factor)
+    if not keeps_shape(m, product, c):
+        return m.no("the sum may be wider than the product", c)
+    return op.Gemm(a, b, c)
+
+
+def _is_dequantized(value: ir.Value) -> bool:
+    producer = value.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
+
+
+@rule(
+    lambda op, x, c: op.one_of("Add", "Sub")(op.Gemm(x.rest(), tag="gemm"), c),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxslim:gemm-add", "onnxruntime:GemmSumFusion"),
+)
+def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+    """Gemm(a, b, d) + c = Gemm(a, b, d + c), for constants c and d, or without d."""
+    gemm = m.node("gemm")
+    result, old = gemm.outputs[0], operand(gemm, 2)
+    if m.version < 7 or m.dtype(result) not in _TYPES or not keeps_shape(m, result, c):
+        return m.no("the sum may be wider than the product", c)
+    added = m.constant(c)
+    if old is None and m.root.op_type == "Add":
+        return op.like(gemm, [*gemm.inputs[:2], c], beta=None)
+    bias, beta = m.constant(old), m.attribute(gemm, "beta")
+    if added is None or (old is not None and (bias is None or not isinstance(beta, float))):
+        return m.no("what is added is not constant", c)
+    total = -exact(added) if m.root.op_type == "Sub" else exact(added)
+    if bias is not None:
+        total = np.asarray(total + beta * exact(bias))
+    folded = rounded(total, added.dtype, tuple(range(total.ndim)))
+    if folded is None:
+        return m.no("the bias becomes too large", c)
+    if not affordable(m, folded.nbytes, old, c):
+        return m.no("the new bias is larger than what it replaces", c)
+    return op.like(gemm, [*gemm.inputs[:2], op.constant(folded, folded_name(old or c))], beta=None)
+
+
+@rule(
+    lambda op, x, c: op.one_of("Mul", "Div")(op.Gemm(x.rest(), tag="gemm"), c.constant()),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxslim:gemm-mul",),
+)
+def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+    """Gemm(…) * c is a Gemm with other alpha and beta, or with another weight and bias."""
+    gemm, factor = m.node("gemm"), factor_of(m, m.root, c)
+    if factor is None:
+        return m.no("the constant is divided, or is 0", c)
+    if factor.size == 1 and keeps_shape(m, gemm.outputs[0], c):
+        factors = {name: _scaled(m, gemm, name, factor.item()) for name in ("alpha", "beta")}
+        if operand(gemm, 2) is None:
+            del factors["beta"]
+        if None not in factors.values():
+            return op.like(gemm, gemm.inputs, **factors)
+    scale = by_channel(m, gemm, factor)
+    if scale is None:
+        return m.no("the constant differs within a column", c)
+    return with_affine(op, m, gemm, scale, None)
+
+
+@rule(
+    lambda op, x, c, rest: op.Gemm(op.one_of("Mul", "Div")(x, c.constant(), tag="scale"), rest.rest()),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value, rest: Any) -> Outcome:
+    """Gemm(a * c, …) for one number c is a Gemm with another alpha."""
+    factor = factor_of(m, m.node("scale"), c)
+    if factor is None or factor.size != 1 or not keeps_shape(m, x, c):
+        return m.no("not one number", c)
+    alpha = _scaled(m, m.root, "alpha", factor.item())
+    if alpha is None:
+        return m.no("the factor does not fit the attribute", c)
+    return op.like(m.root, [x, *rest], alpha=alpha)
+
+
+def _scaled(m: Match, gemm: ir.Node, name: str, factor: float) -> float | None:
+    """Attribute ``name`` times ``factor``, if a float32 holds that as well as the data would."""
+    old = m.attribute(gemm, name)
+    if not isinstance(old, float):
+        return None
+    new = old * factor
+    if m.dtype(gemm.outputs[0]) == ir.DataType.DOUBLE and float(np.float32(new)) != new:
+        return None
+    attribute = rounded(np.array(new), np.dtype(np.float32))
+    return None if attribute is None or abs(new) < np.finfo(np.float32).tiny else float(attribute)

@@ -1,0 +1,129 @@
+"""MatMul: factors and products of constants, and Einsums that are one."""
+
+from __future__ import annotations
+
+import re
+
+from graphopt import ir
+from graphopt.context import Dim
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules._constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
+from graphopt.rules._linear import folded_name
+
+
+@rule(
+    lambda op, x, w, c: op.one_of("Mul", "Div")(op.MatMul(x, w.constant(), tag="product"), c.constant()),
+    lambda op, x, w, c: op.one_of("Mul", "Div")(op.MatMul(w.constant(), x, tag="product"), c.constant()),
+    lambda op, x, w, c: op.MatMul(op.one_of("Mul", "Div")(x, c.constant(), tag="scale"), w.constant()),
+    lambda op, x, w, c: op.MatMul(w.constant(), op.one_of("Mul", "Div")(x, c.constant(), tag="scale")),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxruntime:MatMulScaleFusion",),
+)
+def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value) -> Outcome:
+    """(x @ w) * c = x @ (w * c) for a number c, or one for each column; (x * c) @ w likewise for a number."""
+    at_root = m.root.op_type != "MatMul"
+    scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
+    weight, factor = m.constant(w), factor_of(m, scale, c)
+    if weight is None or factor is None or weight.ndim < 2:
+        return m.no("not a matrix and a factor, of floats", w)
+    if not keeps_shape(m, product.outputs[0] if at_root else x, c):
+        return m.no("the constant may widen the tensor", c)
+    by_column = at_root and product.inputs[1] is w
+    if factor.size != 1 and not (by_column and factor.shape[-1] == factor.size):
+        return m.no("not one number, nor one for each column", c)
+    scaled = rounded(exact(weight) * factor.reshape(-1), weight.dtype, (weight.ndim - 2,))
+    if scaled is None:
+        return m.no("the scaled weight loses digits", w)
+    if not affordable(m, scaled.nbytes, w):
+        return m.no("others read the weight, and a second one is large", w)
+    folded = op.constant(scaled, folded_name(w))
+    return op.MatMul(x, folded) if product.inputs[1] is w else op.MatMul(folded, x)
+
+
+@rule(
+    lambda op, x, a, b: op.MatMul(op.MatMul(x, a.constant()), b.constant()),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def join_matmuls(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
+    """(x @ a) @ b = x @ (a @ b), where a @ b is no larger than a and b."""
+    first, second = m.constant(a), m.constant(b)
+    if first is None or second is None or m.dtype(a) not in FLOATS or first.ndim != 2 or second.ndim != 2:
+        return m.no("not two constant matrices of floats", a)
+    if first.shape[0] * second.shape[1] > first.size + second.size:
+        return m.no("the product of the matrices is larger than both", a)
+    joined = rounded(exact(first) @ exact(second), first.dtype, (0,))
+    if joined is None:
+        return m.no("the product of the matrices loses digits", a)
+    if not affordable(m, joined.nbytes, a, b):
+        return m.no("others read the matrices, and another one is large", a)
+    return op.MatMul(x, op.constant(joined, folded_name(a)))
+
+
+# Einsum --------------------------------------------------------------------------------------
+
+_EQUATION = re.compile(r"([a-zA-Z]+)(?:,([a-zA-Z]+))?->([a-zA-Z]*)")
+
+
+def _labels(equation: str | bytes) -> tuple[str, str | None, str] | None:
+    """The labels of one or two operands and of the result, if none is repeated within one of them."""
+    text = equation.decode() if isinstance(equation, bytes) else equation
+    match = _EQUATION.fullmatch(text.replace(" ", ""))
+    if match is None or any(len(set(labels or "")) != len(labels or "") for labels in match.groups()):
+        return None
+    return match[1], match[2], match[3]
+
+
+@rule(
+    lambda op, x, e: op.Einsum(x, equation=e),
+    numerics=Exact,
+)
+def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
+    """An Einsum of one operand that only reorders its axes is a Transpose."""
+    labels = _labels(e)
+    if labels is None or labels[1] is not None or sorted(labels[0]) != sorted(labels[2]):
+        return m.no("it does more than reorder axes")
+    return op.Transpose(x, perm=[labels[0].index(label) for label in labels[2]])
+
+
+@rule(
+    lambda op, x, y, e: op.Einsum(x, y, equation=e),
+    numerics=Reassociates,
+    tags=("onnxoptimizer:rewrite-einsum-into-matmul",),
+)
+def einsum_to_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, e: str) -> Outcome:
+    """An Einsum such as ``bij,bjk->bik`` or ``bij,jk->bik`` is a MatMul, and ``bij,bij->bij`` a Mul."""
+    labels = _labels(e)
+    if labels is None or labels[1] is None:
+        return m.no("labels are repeated or left out")
+    a, b, result = labels[0], labels[1], labels[2]
+    if a == b == result:
+        return op.Mul(x, y)
+    for left, right, first, second in ((x, y, a, b), (y, x, b, a)):
+        if _is_matmul(first, second, result):
+            if not _same_size(m, (left, first), (right, second), first[-1]):
+                return m.no("an axis of size 1 may be broadcast in the sum", x)
+            return op.MatMul(left, right)
+    return m.no("not the axes that MatMul multiplies")
+
+
+def _is_matmul(a: str, b: str, result: str) -> bool:
+    """Whether (batch, i, j) times (batch, j, k) gives (batch, i, k); a or b may lack the batch axes."""
+    if len(a) < 2 or len(b) < 2 or len(result) < 2:
+        return False
+    batch = result[:-2]
+    if a[-1] != b[-2] or (a[-2], b[-1]) != (result[-2], result[-1]) or a[-1] in result:
+        return False
+    return {a[:-2], b[:-2]} <= {batch, ""} and batch in (a[:-2], b[:-2])
+
+
+def _same_size(m: Match, x: tuple[ir.Value, str], y: tuple[ir.Value, str], label: str) -> bool:
+    sizes: list[Dim] = []
+    for value, labels in (x, y):
+        shape = m.shape(value)
+        if shape is None:
+            return False
+        sizes.append(shape[labels.index(label)])
+    return m.cx.facts.dim_equal(*sizes)
