@@ -110,14 +110,11 @@ class Dimensions:
         yield {**binding, **two}
 
     def empty(self, binding: Binding) -> Iterator[dict[str, int]]:
-        """Bindings with a size of 0: all leading dims, then each other symbol, then each leading one."""
+        """Bindings with a size of 0: all leading dims, then each other symbol."""
         if self._leading:
             yield {**binding, **dict.fromkeys(self._leading, 0)}
         for symbol in self._rest:
             yield {**binding, symbol: 0}
-        if len(self._leading) > 1:
-            for symbol in self._leading:
-                yield {**binding, symbol: 0}
 
     @property
     def _leading(self) -> list[str]:

@@ -112,7 +112,4 @@ def unpack(data: bytes, low: LowType, shape: tuple[int, ...]) -> np.ndarray[Any,
     elements = (np.frombuffer(data, np.uint8)[:, None] >> shifts) & ((1 << low.bits) - 1)
     size = int(np.prod(shape, dtype=np.int64))
     flat = elements.reshape(-1)[:size].astype(np.uint8)
-    if low.name.startswith("int"):  # ml_dtypes keeps these sign-extended
-        sign = np.uint8(1 << (low.bits - 1))
-        flat = (flat ^ sign) - sign
     return flat.view(low.dtype).reshape(shape)

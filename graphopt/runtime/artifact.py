@@ -1,0 +1,62 @@
+"""A model in the forms that different readers want: ours, and onnxruntime's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphopt import ir
+from graphopt.errors import InvalidModel
+from graphopt.runtime.session import Source
+
+#: Larger models are handed to onnxruntime as files, which it maps instead of copying.
+_LARGE = 1 << 28
+
+
+class Artifact:
+    """A model in a form that onnxruntime can load, with what had to be written for it.
+
+    Args:
+        model: a model, or its serialized form, or its path.
+        allow_external: folders outside the model's own that external data may lie in.
+    """
+
+    def __init__(
+        self, model: ir.Model | Source, allow_external: Sequence[str | os.PathLike[str]] = ()
+    ) -> None:
+        self._given = model
+        self._allow_external = allow_external
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.source: Source = self._write(model) if isinstance(model, ir.Model) else model
+
+    def model(self) -> ir.Model:
+        """The model as such; raises InvalidModel or UsageError if it can't be read."""
+        given = self._given
+        if isinstance(given, ir.Model):
+            return given
+        if not isinstance(given, bytes):
+            return ir.load(given, allow_external=self._allow_external)
+        import onnx
+
+        try:
+            proto = onnx.ModelProto.FromString(given)
+        except Exception as error:  # protobuf's DecodeError, which has no types
+            raise InvalidModel("the bytes are not an ONNX model") from error
+        return ir.from_proto(proto)
+
+    def close(self) -> None:
+        """Remove what was written."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _write(self, model: ir.Model) -> Source:
+        values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
+        if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
+            return ir.to_bytes(model)
+        self._folder = tempfile.TemporaryDirectory(prefix="graphopt-")
+        path = Path(self._folder.name) / "model.onnx"
+        ir.save(model, path, external_data=True)
+        return path

@@ -1,0 +1,227 @@
+"""The cases that an oracle judges by: inputs, and what the original makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.runtime.bindings import describe
+from graphopt.runtime.compare import identical, movement
+from graphopt.runtime.inputs import Feeds, Inputs
+from graphopt.runtime.samples import Flavour
+from graphopt.runtime.search import Found, Legal, find_legal
+from graphopt.runtime.trial import Runner
+
+#: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
+FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
+#: Roundings of inputs that stand for the roundings inside a model.
+_JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+@dataclass
+class Case:
+    """One set of inputs with the original's outputs.
+
+    Attributes:
+        binding: sizes of the dynamic dims, in words.
+        flavour: what kind of numbers.
+        feeds: inputs by name.
+        off: outputs with onnxruntime's optimizations off.
+        default: outputs of a default session, ``None`` if the original fails there.
+        noise: per output and tensor, how far ``default`` is from ``off``.
+        random: indices of outputs that change from run to run.
+        random_shapes: those among them that change their shapes too.
+        jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
+            until somebody asks.
+    """
+
+    binding: str
+    flavour: Flavour
+    feeds: Feeds
+    off: list[Any]
+    default: list[Any] | None
+    noise: list[list[float]]
+    random: frozenset[int] = frozenset()
+    random_shapes: frozenset[int] = frozenset()
+    jitter: list[list[float]] | None = None
+
+
+@dataclass
+class Cases:
+    """All cases of one original, and what could not become one.
+
+    Attributes:
+        found: cases with sizes of at least 1.
+        skipped: what the original can't do, or was not tried, each with the reason.
+        refusal: why the original runs on no inputs at all, if so.
+        legal: bindings that the original accepts.
+    """
+
+    found: list[Case] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    refusal: str | None = None
+    legal: list[Legal] = field(default_factory=list)
+
+
+def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) -> Cases:
+    """Find bindings that ``original`` accepts and make cases: at least one a binding.
+
+    Args:
+        inputs: makes the feeds.
+        original: the model to ask.
+        random: the model holds operators that draw random numbers.
+        seconds: after this time only the cases of one flavour are made.
+    """
+    stop = time.monotonic() + seconds
+    outputs: dict[str, list[Any]] = {}
+
+    def attempt(feeds: Feeds) -> str | None:
+        try:
+            outputs["last"] = original.run("off", feeds)
+        except (RuntimeFailure, ResourceLimit) as failure:
+            return str(failure)
+        ran.append((feeds, outputs["last"]))
+        return None
+
+    ran: list[tuple[Feeds, list[Any]]] = []
+    search: Found = find_legal(inputs, attempt)
+    cases = Cases(legal=search.legal)
+    if not search.legal:
+        cases.refusal = search.refusal or "no inputs could be made up"
+        return cases
+    for legal, (feeds, off) in zip(search.legal, ran, strict=True):
+        first = not cases.found
+        cases.found.append(_complete(legal, "normal", feeds, off, original, check_random=random or first))
+    postponed: dict[Flavour, int] = {}
+    for flavour in FLAVOURS[1:]:
+        for legal in reversed(search.legal):
+            if time.monotonic() > stop:
+                postponed[flavour] = postponed.get(flavour, 0) + 1
+                continue
+            _add(cases, inputs, original, legal, flavour, random)
+    for flavour, count in postponed.items():
+        cases.skipped.append(f"{flavour} inputs on {count} shape bindings: the time is up")
+    return cases
+
+
+def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, random: bool) -> Cases:
+    """Cases in which a dynamic dim has size 0, as far as ``original`` (in a child) accepts them."""
+    cases = Cases()
+    if not legal:
+        return cases
+    base = legal[-1]
+    for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
+        if 0 in binding.values():
+            # some kernels leave the results of empty inputs uninitialized: run twice
+            _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
+    return cases
+
+
+def with_jitter(case: Case, original: Runner) -> list[list[float]] | None:
+    """How far ``original``'s outputs move when its float inputs, if any, are rounded differently."""
+    if case.jitter is None:
+        for feeds in _jittered(case.feeds):
+            try:
+                outputs = original.run("off", feeds)
+            except (RuntimeFailure, ResourceLimit):
+                continue
+            moved = [movement(a, b) for a, b in zip(case.off, outputs, strict=True)]
+            case.jitter = (
+                moved
+                if case.jitter is None
+                else [list(map(max, old, new)) for old, new in zip(case.jitter, moved, strict=True)]
+            )
+    return case.jitter
+
+
+def _add(
+    cases: Cases, inputs: Inputs, original: Runner, legal: Legal, flavour: Flavour, random: bool
+) -> None:
+    where = f"{flavour} inputs at {describe(legal.binding)}"
+    try:
+        feeds = inputs.feeds(legal.binding, flavour, legal.caution)
+        if any(_same_feeds(feeds, case.feeds) for case in cases.found):
+            return
+        off = original.run("off", feeds)
+    except (RuntimeFailure, ResourceLimit) as failure:
+        cases.skipped.append(f"{where}: the original fails itself ({failure})")
+        return
+    cases.found.append(_complete(legal, flavour, feeds, off, original, check_random=random))
+
+
+def _complete(
+    legal: Legal, flavour: Flavour, feeds: Feeds, off: list[Any], original: Runner, *, check_random: bool
+) -> Case:
+    """Run a default session too, and once more for what is random."""
+    try:
+        default: list[Any] | None = original.run("default", feeds)
+    except (RuntimeFailure, ResourceLimit):
+        default = None
+    noise = [movement(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
+    case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
+    if check_random:
+        again = original.run("off", feeds)
+        changed = [place for place, (a, b) in enumerate(zip(off, again, strict=True)) if not identical(a, b)]
+        case.random = frozenset(changed)
+        case.random_shapes = frozenset(
+            place for place in changed if float("inf") in movement(off[place], again[place])
+        )
+    return case
+
+
+def _same_feeds(a: Feeds, b: Feeds) -> bool:
+    return list(a) == list(b) and all(identical(a[name], b[name]) for name in a)
+
+
+def _jittered(feeds: Feeds) -> Iterator[Feeds]:
+    """``feeds`` with every float rounded another way, twice; nothing if there are no floats."""
+    for turn in range(2):
+        generator = np.random.default_rng(turn)
+        moved = {}
+        for name, value in feeds.items():
+            size = _JITTERS.get(str(getattr(value, "dtype", "")))
+            if size is None:
+                continue
+            with np.errstate(all="ignore"):
+                exact = value.astype(np.float64)
+                noise = size * generator.uniform(-1, 1, exact.shape)
+                moved[name] = np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
+        if moved:
+            yield {**feeds, **moved}
+
+
+Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
+
+
+def coarsest_float(model: ir.Model) -> Coarsest:
+    """The coarsest float type that ``model`` computes in, as far as it is declared."""
+    ranks: list[Coarsest] = ["float64", "float32", "float16", "bfloat16", "float8"]
+    found = -1
+    for dtype in _dtypes(model):
+        name = dtype.name
+        if name.startswith(("FLOAT8", "FLOAT4", "FLOAT6")):
+            found = 4
+        elif name in ("DOUBLE", "FLOAT", "FLOAT16", "BFLOAT16"):
+            found = max(found, ("DOUBLE", "FLOAT", "FLOAT16", "BFLOAT16").index(name))
+    return ranks[found] if found >= 0 else "float32"
+
+
+def _dtypes(model: ir.Model) -> Iterator[ir.DataType]:
+    for graph in ir.graphs_of(model):
+        for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
+            if value.dtype is not None:
+                yield value.dtype
+        for node in graph:
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.name in ("to", "dtype") and attribute.type == ir.AttributeType.INT:
+                    yield ir.DataType(attribute.value)
+                elif attribute.type == ir.AttributeType.TENSOR:
+                    yield attribute.value.dtype

@@ -1,0 +1,38 @@
+"""Run a model that has no inputs, here or in a child."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphopt.runtime import session
+from graphopt.runtime.values import to_ort_value
+
+
+def run_constant_model(
+    data: bytes, large: Mapping[str, tuple[Any, str]] | None = None
+) -> dict[str, tuple[Any, str]]:
+    """The outputs of a serialized model without inputs, optimizations off, on one thread.
+
+    Args:
+        data: the model.
+        large: contents, with onnxruntime's type, of initializers that ``data`` only declares,
+            as external; they are not copied unless numpy lacks their element type.
+
+    Returns:
+        by output name its value and onnxruntime's name of its type.
+
+    Raises:
+        RuntimeFailure: onnxruntime refuses the model or stops.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if large:
+        # the OrtValues share the arrays' memory: both must outlive the session
+        values = [to_ort_value(array, type_) for array, type_ in large.values()]
+        options.add_external_initializers(list(large), values)
+    made = session.create(data, optimizations="off", threads=1, options=options)
+    outputs = made.get_outputs()
+    results = session.run(made, {})
+    return {output.name: (value, output.type) for output, value in zip(outputs, results, strict=True)}

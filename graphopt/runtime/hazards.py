@@ -1,0 +1,86 @@
+"""What in a model can kill the process that runs it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+
+_INTEGER_RESULTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Unique"})
+_BOOLEAN_RESULTS = frozenset(
+    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
+)
+
+
+def may_crash(model: ir.Model) -> str | None:
+    """Why running ``model`` may kill the process, or ``None``.
+
+    onnxruntime does not guard integer Div and Mod: a divisor of 0 raises SIGFPE, and so does -1
+    under the least integer of a type.
+    """
+    dtypes: dict[ir.Value, ir.DataType | None] = {}
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            if node.domain == "" and node.op_type in ("Div", "Mod") and len(node.inputs) == 2:
+                divisor = node.inputs[1]
+                dtype = dtype_of(divisor, dtypes)
+                if dtype is not None and dtype.is_integer() and not is_safe_divisor(ir.constant_of(divisor)):
+                    return f"{ir.label(node)} divides integers"
+    return None
+
+
+def is_safe_divisor(tensor: ir.TensorProtocol | None, dividend: ir.TensorProtocol | None = None) -> bool:
+    """Whether integers can be divided by ``tensor``, whatever they are, or if they are ``dividend``."""
+    if tensor is None:
+        return False
+    divisors = tensor.numpy()
+    if (divisors == 0).any():
+        return False
+    if not tensor.dtype.is_signed() or not (divisors == -1).any():
+        return True
+    return dividend is not None and not (dividend.numpy() == np.iinfo(divisors.dtype).min).any()
+
+
+def dtype_of(value: ir.Value | None, known: dict[ir.Value, ir.DataType | None]) -> ir.DataType | None:
+    """The element type of ``value``, followed back through the graph where it is not declared."""
+    path: list[ir.Value] = []
+    found: ir.DataType | None = None
+    while value is not None and value not in known:
+        path.append(value)
+        known[value] = None  # ends cycles of malformed graphs
+        found = _declared(value)
+        if found is not None:
+            break
+        value = _origin(value)
+    else:
+        found = known.get(value) if value is not None else None
+    for passed in path:
+        known[passed] = found
+    return found
+
+
+def _declared(value: ir.Value) -> ir.DataType | None:
+    if value.dtype is not None and value.dtype != ir.DataType.UNDEFINED:
+        return value.dtype
+    tensor = ir.constant_of(value)
+    if tensor is not None:
+        return tensor.dtype
+    node = value.producer()
+    if node is None or node.domain != "":
+        return None
+    if node.op_type in _INTEGER_RESULTS or (node.op_type == "TopK" and value.index() == 1):
+        return ir.DataType.INT64
+    if node.op_type in _BOOLEAN_RESULTS:
+        return ir.DataType.BOOL
+    if node.op_type == "Cast" and "to" in node.attributes and not node.attributes["to"].is_ref():
+        return ir.DataType(node.attributes["to"].value)
+    return None
+
+
+def _origin(value: ir.Value) -> ir.Value | None:
+    """The input that ``value`` has its element type from, as far as can be told."""
+    node = value.producer()
+    if node is None or node.domain != "" or ir.bodies(node):
+        return None
+    index = {"Where": 1, "OneHot": 2, "CastLike": 1}.get(node.op_type, 0)
+    return node.inputs[index] if index < len(node.inputs) else None

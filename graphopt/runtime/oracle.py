@@ -1,0 +1,379 @@
+"""The oracle: do two models compute the same? It runs both and compares.
+
+**What is compared.** Sessions without onnxruntime's optimizations with one another, and default
+sessions with one another, because users run the latter, and onnxruntime's own optimizer can
+break a graph that is right. Several bindings of the dynamic dims, and several flavours of
+inputs. A binding or flavour counts where the original itself runs with it.
+
+**What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
+within :class:`~graphopt.runtime.compare.Tolerance`, by the class of the rewrites and the
+coarsest float type in the model. Where numbers are not finite:
+
+========================  ====================  =====================  =====================
+inputs                    EXACT                 REASSOCIATES           APPROXIMATES
+========================  ====================  =====================  =====================
+normal, zero, negative    the same NaN or       the same NaN or        no finite number may
+                          infinity              infinity               be lost
+large                     the same              no finite number may   no finite number may
+                                                be lost                be lost
+NaN and infinities        the same              not finite in the      nothing
+                                                same places
+========================  ====================  =====================  =====================
+
+Another order of evaluation turns an infinity into NaN (inf - inf), and one that overflows
+later gives a number where the original has an infinity; but it makes no number infinite, nor a
+NaN finite. With NaN and infinities fed in, default sessions must run, but their patterns are
+not compared: onnxruntime's fused kernels treat such inputs in ways of their own.
+EXACT also tells 0.0 from -0.0 while optimizations are off.
+
+**What is allowed for.** Where the original's default session strays from its own session
+without optimizations, so may the candidate's. Where a difference is found that is no rounding
+by its size, the original is run once more on inputs that are rounded differently: if that
+moves the output as much (an argmax that flips, a quantization step), the output is
+ill-conditioned there and the difference allowed, except between EXACT sessions without
+optimizations. Outputs that are random in the original must stay random; of them, types and
+shapes are compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from graphopt import ir
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.numerics import Numerics
+from graphopt.ops import facts
+from graphopt.runtime.artifact import Artifact
+from graphopt.runtime.cases import Case, Cases, coarsest_float, empty_cases, gather, with_jitter
+from graphopt.runtime.child import Child
+from graphopt.runtime.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.hazards import may_crash
+from graphopt.runtime.inputs import InputOptions, Inputs
+from graphopt.runtime.meter import Meter
+from graphopt.runtime.samples import Flavour
+from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.signature import Signature, diff
+from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
+from graphopt.runtime.verdict import Row, Verdict
+
+#: Movements are estimates: a difference may be this many times as large.
+_MARGIN = 4.0
+
+
+def verify(
+    original: ir.Model | Source,
+    candidate: ir.Model | Source,
+    *,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    options: InputOptions | None = None,
+    signature: bool = True,
+    **settings: Any,
+) -> Verdict:
+    """Compare ``candidate`` with ``original``; ``settings`` as for :class:`Oracle`."""
+    with Oracle(original, options=options, **settings) as oracle:
+        return oracle.verify(candidate, numerics=numerics, signature=signature)
+
+
+class Oracle:
+    """Judges candidates against one original, which is run only once for all of them.
+
+    Args:
+        original: a model, or its serialized form, or its path.
+        options: inputs that the user gave.
+        device: where to run.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        seconds: after about half this time, only the most telling inputs are tried.
+        empty: also try dynamic dims of size 0, in a child.
+        isolate: run everything in a child; by default models that divide integers.
+        child: a process for risky work that is already there; else one is started if needed.
+        allow_external: folders outside the model's own that external data may lie in.
+
+    Raises:
+        InvalidModel, UsageError: the original can't be read, or the options do not fit it.
+    """
+
+    def __init__(
+        self,
+        original: ir.Model | Source,
+        *,
+        options: InputOptions | None = None,
+        device: Device = CPU,
+        threads: int | None = None,
+        seconds: float = 10.0,
+        empty: bool = True,
+        isolate: bool = False,
+        child: Child | None = None,
+        allow_external: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        self._device, self._threads, self._seconds = device, threads, seconds
+        self._allow_external = allow_external
+        self._own: list[Child] = []
+        self._child = child
+        self._candidates: Child | None = None
+        self._artifact = Artifact(original, allow_external)
+        model = self._artifact.model()
+        self._signature = Signature.of(model)
+        self._coarsest = coarsest_float(model)
+        self._random = any(facts.is_random(node) for graph in ir.graphs_of(model) for node in graph)
+        self._isolated = isolate or may_crash(model) is not None
+        self._unfeedable: str | None = None
+        self._inputs: Inputs | None = None
+        try:
+            self._inputs = Inputs(model, options)
+        except GraphoptError as error:
+            if error.status != 4:  # an input of a type that can't be made up
+                raise
+            self._unfeedable = str(error)
+        self._empty = empty and self._inputs is not None and bool(self._inputs.dimensions.symbols)
+        if self._empty or self._isolated:
+            self._risky()  # its imports take place while we go on
+        self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
+        self._cases: Cases | None = None
+        self._empty_cases: Cases | None = None
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End child processes and remove temporary files."""
+        for child in self._own:
+            child.close()
+        self._own.clear()
+        self._artifact.close()
+
+    def verify(
+        self,
+        candidate: ir.Model | Source,
+        *,
+        numerics: Numerics = Numerics.REASSOCIATES,
+        signature: bool = True,
+    ) -> Verdict:
+        """Compare ``candidate`` with the original.
+
+        Args:
+            candidate: a model, or its serialized form, or its path.
+            numerics: the furthest class of the rewrites made.
+            signature: demand that the interface stands.
+
+        Raises:
+            InvalidModel, UsageError: the candidate can't be read.
+        """
+        with Meter() as meter:
+            artifact = Artifact(candidate, self._allow_external)
+            try:
+                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature)
+            finally:
+                artifact.close()
+        peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
+        return Verdict(
+            tuple(rows),
+            tuple(changes),
+            tuple(skipped),
+            unverifiable,
+            str(self._device),
+            meter.seconds,
+            meter.peak_bytes + max(peaks, default=0),
+        )
+
+    # Where things run ---------------------------------------------------------------------------
+
+    def _risky(self) -> Child:
+        if self._child is None:
+            self._child = self._start()
+        return self._child
+
+    def _second(self) -> Child:
+        if self._candidates is None:
+            self._candidates = self._start()
+        return self._candidates
+
+    def _start(self) -> Child:
+        child = Child(preload=("onnxruntime", "graphopt.runtime.trial"))
+        self._own.append(child)
+        return child
+
+    def _runner(self, source: Source, *, isolated: bool, child: Child | None = None) -> Runner:
+        if not isolated:
+            return Runs(source, self._device, self._threads)
+        host = RemoteHost(child or self._risky(), {"model": source}, self._device, self._threads)
+        return RemoteRuns(host, "model")
+
+    # Judging ----------------------------------------------------------------------------------
+
+    def _judge(
+        self, artifact: Artifact, numerics: Numerics, signature: bool
+    ) -> tuple[list[Row], list[str], list[str], str | None]:
+        cases = self._gathered()
+        model = artifact.model()
+        changes: list[str] = []
+        if signature:
+            changes = diff(self._signature, Signature.of(model), distrusted=self._lies(cases))
+        if any(" is gone" in change or " is new" in change for change in changes):
+            return [], changes, cases.skipped, None
+        isolated = self._isolated or may_crash(model) is not None
+        # the original keeps its child, for when it is asked for its conditioning
+        runner = self._runner(artifact.source, isolated=isolated, child=self._second() if isolated else None)
+        if cases.refusal is not None:
+            return self._loads(runner), changes, cases.skipped, f"the original does not run ({cases.refusal})"
+        outputs = [port.name for port in self._signature.outputs]
+        tolerance = Tolerance.of(numerics, self._coarsest)
+        rows = _Judge(outputs, runner, numerics, tolerance, self._original).rows(cases.found)
+        skipped = [*cases.skipped]
+        if self._empty:
+            empty = self._gathered_empty(cases)
+            skipped += empty.skipped
+            remote = self._runner(artifact.source, isolated=True)
+            rows += _Judge(outputs, remote, numerics, tolerance, None).rows(empty.found)
+        return rows, changes, skipped, None
+
+    def _gathered(self) -> Cases:
+        if self._cases is None:
+            if self._inputs is None:
+                self._cases = Cases(refusal=self._unfeedable)
+            else:
+                self._cases = gather(
+                    self._inputs, self._original, random=self._random, seconds=self._seconds / 2
+                )
+        return self._cases
+
+    def _gathered_empty(self, cases: Cases) -> Cases:
+        if self._empty_cases is None:
+            assert self._inputs is not None
+            remote = self._runner(self._artifact.source, isolated=True)
+            self._empty_cases = empty_cases(self._inputs, remote, cases.legal, random=self._random)
+        return self._empty_cases
+
+    def _lies(self, cases: Cases) -> set[str]:
+        """Outputs whose declared shape a run of the original contradicts."""
+        found = set()
+        for case in cases.found:
+            for port, value in zip(self._signature.outputs, case.off, strict=True):
+                shape = getattr(value, "shape", None)
+                if port.dims is None or shape is None or port.kind != "tensor":
+                    continue
+                pairs = zip(port.dims, shape, strict=False)
+                if len(port.dims) != len(shape) or any(
+                    isinstance(dim, int) and dim != size for dim, size in pairs
+                ):
+                    found.add(port.name)
+        return found
+
+    def _loads(self, candidate: Runner) -> list[Row]:
+        """An original that loads but runs on no inputs: the candidate must load too."""
+        if not isinstance(self._original, Runs) or not isinstance(candidate, Runs):
+            return []
+        rows = []
+        levels: tuple[Optimizations, ...] = ("off", "default")
+        for level in levels:
+            try:
+                self._original.session(level)
+            except RuntimeFailure:
+                continue
+            try:
+                candidate.session(level)
+            except RuntimeFailure as failure:
+                rows.append(Row("no inputs", "normal", level, 0.0, "", False, str(failure)))
+        return rows
+
+
+class _Judge:
+    """Compares one candidate's runs with the cases.
+
+    Args:
+        outputs: names of the outputs.
+        candidate: the model to judge.
+        numerics: sets what is demanded.
+        tolerance: of floats.
+        original: asked for its conditioning when a difference is found; ``None``: never.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        candidate: Runner,
+        numerics: Numerics,
+        tolerance: Tolerance,
+        original: Runner | None,
+    ) -> None:
+        self._outputs = outputs
+        self._candidate = candidate
+        self._numerics = numerics
+        self._tolerance = tolerance
+        self._original = original
+
+    def rows(self, cases: Iterable[Case]) -> list[Row]:
+        """Every case at every level that the original reaches."""
+        found = []
+        for case in cases:
+            found.append(self._row(case, "off", case.off))
+            if case.default is not None:
+                found.append(self._row(case, "default", case.default))
+        return found
+
+    def _row(self, case: Case, level: Optimizations, expected: list[Any]) -> Row:
+        def row(delta: float, output: str, ok: bool, reason: str | None) -> Row:
+            return Row(case.binding, case.flavour, level, delta, output, ok, reason)
+
+        try:
+            actual = self._candidate.run(level, case.feeds)
+            if level == "off" and case.random and self._is_constant(case, actual):
+                return row(0.0, "", False, "what was random is constant now")
+        except (RuntimeFailure, ResourceLimit) as failure:
+            return row(0.0, "", False, str(failure))
+        if len(actual) != len(expected):
+            return row(0.0, "", False, f"{len(expected)} outputs became {len(actual)}")
+        worst, remark = (0.0, ""), None
+        for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
+            outcome, excuse = self._compare(case, level, place, a, b)
+            if outcome.reason is not None:
+                return row(outcome.delta, self._outputs[place], False, outcome.reason)
+            remark = remark or excuse
+            worst = max(worst, (outcome.delta, self._outputs[place]))
+        return row(*worst, True, remark)
+
+    def _is_constant(self, case: Case, actual: list[Any]) -> bool:
+        """Whether no random output changes in a few more runs."""
+        for _ in range(3):
+            again = self._candidate.run("off", case.feeds)
+            if not all(identical(actual[place], again[place]) for place in case.random):
+                return False
+        return True
+
+    def _compare(
+        self, case: Case, level: Optimizations, place: int, a: Any, b: Any
+    ) -> tuple[Outcome, str | None]:
+        """The outcome for one output, and the excuse if a difference is allowed."""
+        if place in case.random:
+            return same_kind(a, b, shapes=place not in case.random_shapes), None
+        demand = _nonfinite(self._numerics, case.flavour, level)
+        strict = self._numerics is Numerics.EXACT and level == "off"
+        slack = [_MARGIN * moved for moved in case.noise[place]] if level == "default" else None
+        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=strict, slack=slack)
+        if outcome.reason is None or strict or self._original is None:
+            return outcome, None
+        moved = with_jitter(case, self._original)
+        known = moved if moved is not None else case.noise
+        slack = [_MARGIN * amount for amount in known[place]]
+        excused = compare(a, b, self._tolerance, nonfinite=demand, slack=slack)
+        if excused.reason is None:
+            return excused, f"{self._outputs[place]!r} is ill-conditioned: rounding moves it as much"
+        return outcome, None
+
+
+def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> NonFinite:
+    """What is demanded of NaN and infinities: the table above."""
+    if flavour == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
+        return "ignore"
+    if numerics is Numerics.EXACT:
+        return "same"
+    if flavour == "special":
+        return "set"
+    if flavour == "large" or numerics is Numerics.APPROXIMATES:
+        return "robust"
+    return "same"
