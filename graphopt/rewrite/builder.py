@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 
-Operand = ir.Value | np.ndarray | ir.TensorProtocol | None
+Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
 
 
 class Builder:
@@ -44,7 +44,7 @@ class Builder:
         overload: str = "",
     ) -> Any:
         """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`."""
-        inputs = [self.constant(x) if isinstance(x, (np.ndarray, ir.TensorProtocol)) else x for x in operands]
+        inputs = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in operands]
         name = self._root.name or self._root.op_type
         if op_type != self._root.op_type:
             name = f"{name}_{op_type}"
@@ -66,10 +66,12 @@ class Builder:
             overload=node.overload,
         )
 
-    def constant(self, data: np.ndarray | ir.TensorProtocol, name: str | None = None) -> ir.Value:
+    def constant(self, data: np.ndarray | np.generic | ir.TensorProtocol, name: str | None = None) -> ir.Value:
         """A constant with these contents."""
         graph = self._root.graph
         assert graph is not None
+        if isinstance(data, np.generic):
+            data = np.asarray(data)
         value = self._edit.constant(graph, data, name or f"{self._root.outputs[0].name}_const")
         self._constants.append(value)
         return value

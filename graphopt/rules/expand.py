@@ -50,7 +50,7 @@ def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> boo
     """Whether ``operands``, known to broadcast to at most ``result``, broadcast to all of it."""
     shapes = [m.shape(operand) for operand in operands]
     known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes):
+    if len(known) < len(shapes) or max(map(len, known)) < len(result):
         return False
     return all(
         dim == 1 or any(dims.equal(dim, shape[-place]) for shape in known if place <= len(shape))
