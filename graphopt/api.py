@@ -37,6 +37,7 @@ from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.pipelines import registry
 
 if TYPE_CHECKING:
+    from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs import InputOptions
     from graphopt.runtime.oracle import Oracle
     from graphopt.runtime.session import Optimizations
@@ -103,7 +104,7 @@ def optimize(
     post_passes: Iterable[str | Pass] = (),
     verify: bool | None = None,
     inputs: InputOptions | None = None,
-    device: str | None = None,
+    device: str | Device | None = None,
     allow_fallback: bool | None = None,
     verify_each: bool = False,
     check_each: bool = False,
@@ -145,7 +146,6 @@ def optimize(
         fold_limit=fold_limit,
         skip=None if skip is None else tuple(skip),
         verify=verify,
-        device=device,
         allow_fallback=allow_fallback,
     )
     steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
@@ -163,12 +163,13 @@ def optimize(
         remark: str | None = None
         if settings.verify or check_each:
             _tell(watchers, "starting onnxruntime")
-            oracle, remark = _oracle(original, inputs, settings)
+            oracle, remark = _oracle(original, inputs, settings, device)
             stack.enter_context(oracle)
         if verify_each or check_each:
             watchers.append(VerifyEach(oracle if check_each else None, options.numerics))
         begin = time.perf_counter()
         cx = context_for(candidate, options, gate=gate, observers=watchers)
+        stack.callback(cx.evaluator.close)
         try:
             done = passes.run(candidate, cx, watchers)
         except Exception as error:
@@ -193,7 +194,8 @@ def optimize(
         if oracle is not None and settings.verify:
             _tell(watchers, "verifying")
             report.verdict = oracle.verify(candidate, numerics=options.numerics)
-            report.remarks += [remark] if remark else []
+            if remark and (device or settings.device) != "auto":
+                report.remarks.append(remark)
             seconds["verify"] = report.verdict.seconds
             if not report.verdict.ok:
                 raise VerificationFailed(
@@ -210,7 +212,7 @@ def verify(
     numerics: Numerics = Numerics.REASSOCIATES,
     inputs: InputOptions | None = None,
     signature: bool = True,
-    device: str | None = None,
+    device: str | Device | None = None,
     allow_fallback: bool | None = None,
 ) -> Verdict:
     """Compare two models by running them: with onnxruntime's optimizations off, and at its defaults.
@@ -230,8 +232,7 @@ def verify(
         UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
         InvalidModel: a file is not a model.
     """
-    settings = _settings(device=device, allow_fallback=allow_fallback)
-    oracle, _ = _oracle(original, inputs, settings)
+    oracle, _ = _oracle(original, inputs, _settings(allow_fallback=allow_fallback), device)
     with oracle:
         other = load(candidate) if isinstance(candidate, str | os.PathLike) else candidate
         return oracle.verify(other, numerics=numerics, signature=signature)
@@ -249,7 +250,7 @@ def run(
     model: ir.Model | PathLike,
     feeds: Mapping[str, Any],
     *,
-    device: str | None = None,
+    device: str | Device | None = None,
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
 ) -> dict[str, Any]:
@@ -278,7 +279,7 @@ def try_out(
     model: ir.Model | PathLike,
     inputs: InputOptions | None = None,
     *,
-    device: str | None = None,
+    device: str | Device | None = None,
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
 ) -> Trial:
@@ -324,15 +325,13 @@ def try_out(
 
 @contextlib.contextmanager
 def _runnable(
-    model: ir.Model | PathLike, device: str | None, allow_fallback: bool | None
+    model: ir.Model | PathLike, device: str | Device | None, allow_fallback: bool | None
 ) -> Iterator[tuple[Runs, Signature]]:
     from graphopt.runtime.artifact import Artifact
-    from graphopt.runtime.devices import choose
     from graphopt.runtime.signature import Signature
     from graphopt.runtime.trial import Runs
 
-    settings = _settings(device=device, allow_fallback=allow_fallback)
-    chosen, _ = choose(settings.device, allow_fallback=settings.allow_fallback)
+    chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
     artifact = Artifact(load(model) if isinstance(model, str | os.PathLike) else model)
     try:
         yield Runs(artifact.source, chosen), Signature.of(artifact.model())
@@ -413,17 +412,14 @@ def context_for(
     >>> cx = context_for(model)                               # doctest: +SKIP
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
     """
+    from graphopt.runtime.evaluate import Evaluator
+    from graphopt.runtime.target import Target
+
     edit = ir.Editor(model)
     facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
     edit.listeners.append(facts)
-    target, evaluator = _runtime(model, edit)
-    return Context(model, edit, facts, target, evaluator, options or Options(), gate, list(observers))
-
-
-def _runtime(model: ir.Model, edit: ir.Editor) -> tuple[Any, Any]:
-    from graphopt.runtime.evaluate import Evaluator
-
-    return None, Evaluator.of(model, edit.scopes)
+    evaluator = Evaluator.of(model, edit.scopes)
+    return Context(model, edit, facts, Target(), evaluator, options or Options(), gate, list(observers))
 
 
 def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
@@ -438,16 +434,35 @@ def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, in
 
 
 def _oracle(
-    original: ir.Model | PathLike, inputs: InputOptions | None, settings: config.Settings
+    original: ir.Model | PathLike,
+    inputs: InputOptions | None,
+    settings: config.Settings,
+    device: str | Device | None,
 ) -> tuple[Oracle, str | None]:
     """The judge of what becomes of ``original``, and a remark about the device."""
-    from graphopt.runtime.devices import choose
     from graphopt.runtime.inputs import InputOptions
     from graphopt.runtime.oracle import Oracle
 
-    device, remark = choose(settings.device, allow_fallback=settings.allow_fallback)
+    chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
-    return Oracle(original, options=options, device=device, allow_external=settings.allow_external), remark
+    return Oracle(original, options=options, device=chosen, allow_external=settings.allow_external), remark
+
+
+def choose_device(
+    device: str | Device | None = None, settings: config.Settings | None = None
+) -> tuple[Device, str | None]:
+    """The device to run on, and a remark if it is not what was hoped for.
+
+    Raises:
+        UsageError: ``device`` names none.
+        RuntimeFailure: it can't be used, and running on the CPU instead is not allowed.
+    """
+    from graphopt.runtime.devices import Device, choose
+
+    if isinstance(device, Device):
+        return device, None
+    settings = settings or config.current()
+    return choose(device or settings.device, allow_fallback=settings.allow_fallback)
 
 
 def _tell(watchers: Iterable[Watcher], stage: str) -> None:

@@ -20,6 +20,7 @@ from graphopt.cli.console import Console
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs import InputOptions
 
 Function = Callable[..., Any]
@@ -268,6 +269,16 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
     if level is not None and passes:
         raise UsageError("-O and --passes exclude each other")
     return f"O{level}" if level is not None else ",".join(passes) or None
+
+
+def chosen_device(run: Run) -> Device:
+    """The device that the settings name; says so in one line where it can't be used."""
+    from graphopt.api import choose_device
+
+    device, remark = choose_device()
+    if remark:
+        run.console.note(f"  {remark}")
+    return device
 
 
 def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions:

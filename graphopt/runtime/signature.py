@@ -65,12 +65,15 @@ class Signature:
 def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> list[str]:
     """Each way in which a caller of ``a`` would find ``b`` changed, as one phrase; empty if none.
 
+    Constant inputs are left out: nobody may feed them.
+
     Args:
         a: the original.
         b: what became of it.
         distrusted: outputs whose shapes ``a`` is known to declare wrongly; ``b`` may correct them.
     """
-    changes = _compare_ports("input", a.inputs, b.inputs, ())
+    inputs, new_inputs = (tuple(p for p in side.inputs if p.role != "constant") for side in (a, b))
+    changes = _compare_ports("input", inputs, new_inputs, ())
     return changes + _compare_ports("output", a.outputs, b.outputs, distrusted)
 
 

@@ -45,8 +45,11 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
 
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
+    device = options.chosen_device(run)
     with run.console.progress("verifying"):
-        verdict = api.verify(original, candidate, numerics=numerics, inputs=inputs, signature=signature)
+        verdict = api.verify(
+            original, candidate, numerics=numerics, inputs=inputs, signature=signature, device=device
+        )
     run.console.json({"equal": verdict.ok, "summary": verdict.summary(), **asdict(verdict)})
     _print(run, verdict)
     return ExitStatus.OK if verdict.ok else ExitStatus.VERIFICATION_FAILED
