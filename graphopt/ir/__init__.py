@@ -6,12 +6,22 @@ onnx-ir's internals, and only :class:`Editor` changes a model.
 
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import constant_of, is_overridable, scalar_of
+from graphopt.ir.copying import captures, clone, clone_function, clone_graph, model_of, reads
 from graphopt.ir.edit import Editor, make_attributes
+from graphopt.ir.fingerprint import attribute_key, fingerprint
+from graphopt.ir.inlining import inline_call, inline_obstacle
 from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto
 from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.order import find_cycle, is_sorted, sort_model
+from graphopt.ir.order import feed_order, find_cycle, is_sorted, sort_model
 from graphopt.ir.provenance import label, made_by, origins
+from graphopt.ir.region import (
+    Split,
+    extract,
+    outline,
+    outline_obstacle,
+    split,
+)
 from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, walk_nodes, with_bodies
 from graphopt.ir.text import (
     Names,

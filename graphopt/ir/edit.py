@@ -7,7 +7,7 @@ and tells listeners, so that analyses can stay up to date.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.ir import provenance
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.scopes import Scopes, graphs_of, with_bodies
+from graphopt.ir.scopes import Scopes, bodies, graphs_of, with_bodies
 
 
 class Listener(Protocol):
@@ -132,12 +132,26 @@ class Editor:
         """Put ``nodes``, in order, right before ``place``."""
         graph = _graph_of(place)
         graph.insert_before(place, nodes)
+        self._adopt(nodes)
         self._changed("insert")
 
     def append(self, graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
         """Put ``node`` at the end of ``graph``."""
         graph.append(node)
+        self._adopt([node])
         self._changed("insert")
+
+    def move_after(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
+        """Move ``nodes`` of the same graph, in order, right behind ``place``."""
+        graph = _graph_of(place)
+        graph.remove(nodes)
+        graph.insert_after(place, nodes)
+        self._changed("move")
+
+    def _adopt(self, nodes: Iterable[onnx_ir.Node]) -> None:
+        for node in nodes:
+            if node.attributes and bodies(node):
+                self.scopes.adopt(node)
 
     def remove(self, node: onnx_ir.Node) -> None:
         """Take ``node`` out of its graph. Nothing may read its outputs any more."""
@@ -187,8 +201,10 @@ class Editor:
             and (producer.graph is own.graph or producer.graph is None)
         )
 
-    def replace(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
-        """Let every reader of ``old``, in bodies too, read ``new``.
+    def replace(
+        self, old: onnx_ir.Value, new: onnx_ir.Value, *, keep: Container[onnx_ir.Node] = frozenset()
+    ) -> None:
+        """Let every reader of ``old``, in bodies too, read ``new``, but for the nodes in ``keep``.
 
         Where ``old`` is an output of its graph, the output keeps its name and declared type:
         ``new`` takes them over, or an Identity bears them when ``new`` can't (it is an input,
@@ -197,7 +213,8 @@ class Editor:
         if old is new:
             return
         for node, index in list(old.uses()):
-            node.replace_input_with(index, new)
+            if node not in keep:
+                node.replace_input_with(index, new)
         if old.is_graph_output():
             self._replace_output(old, new)
         self._changed("replace")
@@ -298,7 +315,7 @@ class Editor:
         outputs = list(body.outputs)
         body.outputs.clear()
         for value in list(body.initializers.values()):
-            del body.initializers[value.name]
+            del body.initializers[value.name or ""]
             self._free([value])
             assert value.const_value is not None
             constant = self.constant(graph, value.const_value, value.name or "constant")
@@ -327,6 +344,26 @@ class Editor:
             self._free(graph.initializers.values())
 
     # Functions ---------------------------------------------------------------------------
+
+    def make_function(
+        self,
+        domain: str,
+        name: str,
+        inputs: Sequence[onnx_ir.Value],
+        outputs: Sequence[onnx_ir.Value],
+        nodes: Sequence[onnx_ir.Node],
+        attributes: Sequence[onnx_ir.Attr],
+        imports: Mapping[str, int],
+    ) -> onnx_ir.Function:
+        """A new function; ``nodes``, which must read ``inputs`` already, leave their graph for it."""
+        if nodes:
+            _graph_of(nodes[0]).remove(nodes)
+        graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=dict(imports), name=name)
+        function = onnx_ir.Function(domain, name, graph=graph, attributes=attributes)
+        self.model.functions[function.identifier()] = function
+        self.scopes = Scopes(self.model)
+        self._changed("function")
+        return function
 
     def remove_function(self, function: onnx_ir.Function) -> None:
         """Drop a function that nothing calls."""

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from graphopt.ir.carrier import Carried, carried_type
+from graphopt.ir.constants import NAMESPACE
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.weights import tag_of
 
@@ -21,6 +22,7 @@ _INLINE_TEXT = 40
 _SHOWN = 16
 _SHOWN_TEXT = 60
 
+_TEXT = NAMESPACE + "text"
 _DTYPES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str", onnx_ir.DataType.UNDEFINED: "?"}
 #: Constants of these types are told by their looks.
 _BARE = frozenset(
@@ -97,7 +99,16 @@ def constant_text(tensor: onnx_ir.TensorProtocol) -> str:
 
 def inline_text(tensor: onnx_ir.TensorProtocol | None) -> str | None:
     """The contents of a small tensor; ``None`` for a large one."""
-    if tensor is None or tensor.size > _INLINE:
+    if tensor is None:
+        return None
+    known = tensor.meta.get(_TEXT)
+    if known is None:
+        known = tensor.meta[_TEXT] = _inline(tensor) or ""
+    return known or None
+
+
+def _inline(tensor: onnx_ir.TensorProtocol) -> str | None:
+    if tensor.size > _INLINE:
         return None
     dims = tensor.shape.numpy()
     if tensor.size == 0 and len(dims) != 1:

@@ -63,26 +63,32 @@ def find_cycle(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
     return []
 
 
-def cycle_of(edges: Mapping[T, Sequence[T]]) -> list[T]:
-    """Items each of which leads to the next, and the last to the first; empty if there are none."""
-    waits = {item: sum(1 for target in targets if target in edges) for item, targets in edges.items()}
-    sources: dict[T, list[T]] = {item: [] for item in edges}
-    for item, targets in edges.items():
-        for target in targets:
-            if target in edges:
-                sources[target].append(item)
-    ready = [item for item, count in waits.items() if not count]
-    while ready:
-        for item in sources[ready.pop()]:
+def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
+    """The items, each after all that it ``needs``; items in or behind a cycle are left out."""
+    waits = {item: sum(1 for need in found if need in needs) for item, found in needs.items()}
+    served: dict[T, list[T]] = {item: [] for item in needs}
+    for item, found in needs.items():
+        for need in found:
+            if need in needs:
+                served[need].append(item)
+    ordered = [item for item, count in waits.items() if not count]
+    for need in ordered:  # grows
+        for item in served[need]:
             waits[item] -= 1
             if not waits[item]:
-                ready.append(item)
+                ordered.append(item)
+    return ordered
+
+
+def cycle_of(edges: Mapping[T, Sequence[T]]) -> list[T]:
+    """Items each of which leads to the next, and the last to the first; empty if there are none."""
+    done = frozenset(feed_order(edges))
     # whatever still waits leads to something that still waits: following it must come back
-    at = next((item for item, count in waits.items() if count), None)
+    at = next((item for item in edges if item not in done), None)
     path: dict[T, None] = {}
     while at is not None and at not in path:
         path[at] = None
-        at = next(target for target in edges[at] if waits.get(target))
+        at = next(target for target in edges[at] if target in edges and target not in done)
     cycle = list(path)
     return cycle[cycle.index(at) :] if at is not None else []
 

@@ -40,6 +40,27 @@ def derive(nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: s
         node.metadata_props[_BY] = by
 
 
+def record_origin(node: onnx_ir.Node, names: Iterable[str]) -> None:
+    """Record that ``node`` stands for the original nodes called ``names``."""
+    node.metadata_props[_ORIGIN] = _SEPARATOR.join(dict.fromkeys(names))
+
+
+def keep_origin(node: onnx_ir.Node) -> None:
+    """Record where ``node`` comes from before it is renamed or moves to another graph."""
+    if _ORIGIN not in node.metadata_props:
+        record_origin(node, (label(node),))
+
+
+def origins_within(node: onnx_ir.Node, call: onnx_ir.Node) -> tuple[str, ...]:
+    """What a node of a function stands for where ``call`` is replaced by the function's body.
+
+    It is what was recorded, or the path to it, such as ``call/node``.
+    """
+    if _ORIGIN in node.metadata_props:
+        return origins(node)
+    return (f"{origins(call)[0]}/{label(node).lstrip('/')}",)
+
+
 def label(node: onnx_ir.Node) -> str:
     """What to call ``node`` in messages: its name, or its op and first output."""
     if node.name:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from graphopt.ir.onnxir import onnx_ir
@@ -74,6 +74,11 @@ def walk_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
         yield from nested
 
 
+def normal_imports(imports: Mapping[str, int]) -> dict[str, int]:
+    """Opset versions by domain, with the standard one called ``""`` however the file spells it."""
+    return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
+
+
 class Scopes:
     """Which node holds a body, and which function (or the main graph) a graph belongs to.
 
@@ -101,6 +106,16 @@ class Scopes:
                     if node.attributes:
                         for body in bodies(node):
                             self._holder[body] = node
+
+    def adopt(self, node: onnx_ir.Node) -> None:
+        """Learn the bodies of ``node``, which has just been put into a graph, without a walk of the model."""
+        root = None if node.graph is None else self._root.get(node.graph)
+        holders = [node] if root is not None else []
+        while holders and root is not None:
+            holder = holders.pop()
+            for body in bodies(holder):
+                self._root[body], self._holder[body] = root, holder
+                holders.extend(inner for inner in body if inner.attributes)
 
     def _known(self, graph: onnx_ir.Graph) -> None:
         if graph not in self._root:

@@ -40,8 +40,11 @@ class Names:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        shortened = Counter(_shorten(name) for name in dict.fromkeys(names) if not _PLAIN.fullmatch(name))
-        self._ambiguous = frozenset(short for short, count in shortened.items() if count > 1)
+        self._shown = {name: _shorten(name) for name in names if not _PLAIN.fullmatch(name)}
+        taken = Counter(self._shown.values())
+        for name, short in self._shown.items():
+            if taken[short] > 1:
+                self._shown[name] = _shorten(name, 12)
 
     @classmethod
     def of(cls, model: onnx_ir.Model) -> Names:
@@ -53,10 +56,10 @@ class Names:
         name = value.name if value is not None else None
         if not name:
             return "_"
-        if _PLAIN.fullmatch(name):
-            return f"%{name}"
-        short = _shorten(name)
-        return f"%{_shorten(name, 12) if short in self._ambiguous else short}"
+        short = self._shown.get(name)
+        if short is None:
+            short = self._shown[name] = name if _PLAIN.fullmatch(name) else _shorten(name)
+        return f"%{short}"
 
 
 def _shorten(name: str, digits: int = 4) -> str:

@@ -1,0 +1,255 @@
+"""Regions of a graph: make one a function, cut a graph in two, take a part out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from graphopt.errors import UnsupportedModel
+from graphopt.ir.constants import constant_of
+from graphopt.ir.copying import Copier, reads
+from graphopt.ir.edit import Editor
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.provenance import keep_origin, label
+from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
+
+#: Functions came with this IR version.
+_FUNCTIONS_SINCE = 8
+
+
+# Outlining ----------------------------------------------------------------------------------
+
+
+def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str) -> str | None:
+    """Why ``nodes`` can't become function ``domain::name``; ``None`` if they can."""
+    graph = nodes[0].graph if nodes else None
+    if graph is None or any(node.graph is not graph for node in nodes):
+        return "the nodes do not stand in one graph"
+    if edit.model.ir_version < _FUNCTIONS_SINCE:
+        return f"the model has IR version {edit.model.ir_version}, and functions came with {_FUNCTIONS_SINCE}"
+    if (domain, name, "") in edit.model.functions:
+        return f"there is a function {domain}::{name} already"
+    region = _Region(nodes, graph)
+    if region.back is not None:
+        return f"{label(region.back)!r} lies outside, between two of the nodes"
+    if not region.outputs:
+        return "nothing outside reads what the nodes compute"
+    return None
+
+
+class _Region:
+    """A set of nodes of one sorted graph, seen from outside.
+
+    Attributes:
+        nodes: in the order of the graph.
+        inside: the nodes and all nodes in their bodies.
+        inputs: outer values that they read, in order.
+        outputs: their values that others read, or that the graph returns, in order.
+        after: nodes outside, standing between them, that depend on them.
+        back: a node outside that depends on some of them and feeds others: then the region is not convex.
+    """
+
+    def __init__(self, nodes: Sequence[onnx_ir.Node], graph: onnx_ir.Graph) -> None:
+        chosen = frozenset(nodes)
+        self.nodes = [node for node in graph if node in chosen]
+        self.inside = dict.fromkeys(
+            inner
+            for node in self.nodes
+            for inner in (node, *(inner for body in bodies(node) for inner in walk_nodes(body)))
+        )
+        made = {output for node in self.nodes for output in node.outputs}
+        read = dict.fromkeys(value for node in self.nodes for value in reads(node))
+        self.inputs = [value for value in read if value not in made]
+        self.outputs = [
+            output
+            for node in self.nodes
+            for output in node.outputs
+            if output.is_graph_output() or any(user not in self.inside for user, _ in output.uses())
+        ]
+        self.after: list[onnx_ir.Node] = []
+        self.back: onnx_ir.Node | None = None
+        self._look_between(graph, made)
+
+    def _look_between(self, graph: onnx_ir.Graph, made: set[onnx_ir.Value]) -> None:
+        first, last = self.nodes[0], self.nodes[-1]
+        dependent: dict[onnx_ir.Value, onnx_ir.Node] = {}  # values that depend on the region, outside it
+        between = False
+        for node in graph:
+            between = between or node is first
+            if not between:
+                continue
+            if node in self.inside:
+                self.back = self.back or next(
+                    (dependent[value] for value in reads(node) if value in dependent), None
+                )
+            elif any(value in made or value in dependent for value in reads(node)):
+                self.after.append(node)
+                dependent.update((output, node) for output in node.outputs)
+            if node is last:
+                return
+
+
+def outline(
+    edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str
+) -> tuple[onnx_ir.Function, onnx_ir.Node]:
+    """Move ``nodes`` into a new function ``domain::name``; returns it and the call that stands for them.
+
+    The nodes must be convex: no path leads out of them and back. Weights that they read become
+    inputs of the function. Inlining the call undoes it, up to names.
+
+    Raises:
+        UnsupportedModel: see :func:`outline_obstacle`.
+    """
+    obstacle = outline_obstacle(edit, nodes, domain, name)
+    if obstacle is not None:
+        raise UnsupportedModel(f"the nodes can't become function {domain}::{name}: {obstacle}")
+    graph = nodes[0].graph
+    assert graph is not None
+    region = _Region(nodes, graph)
+    references = _references(region.inside)
+    imports = edit.scopes.imports(graph)
+    used = dict.fromkeys(node.domain for node in region.inside)
+    formals = [onnx_ir.Value(name=edit.fresh_name(value.name or "input")) for value in region.inputs]
+    call = edit.make_node(
+        name, region.inputs, references.values(), domain=domain, outputs=len(region.outputs), name=name
+    )
+    edit.insert_before(region.nodes[-1], [call])
+    edit.move_after(call, region.after)
+    for node in region.inside:
+        keep_origin(node)
+    for old, new in zip(region.outputs, call.outputs, strict=True):
+        was_output = old.is_graph_output()
+        bare = old.name or ""
+        edit.replace(old, new, keep=region.inside)
+        if not was_output:
+            edit.take_over(new, old)
+        edit.rename(old, bare)
+    for value, formal in zip(region.inputs, formals, strict=True):
+        for user, index in value.uses():
+            if user in region.inside:
+                edit.set_input(user, index, formal)
+    normal = normal_imports(imports)
+    function = edit.make_function(
+        domain,
+        name,
+        formals,
+        region.outputs,
+        region.nodes,
+        [onnx_ir.Attr(reference, onnx_ir.AttributeType.UNDEFINED, None) for reference in references],
+        {item: normal.get(item, 1) for item in used},  # onnxruntime needs no import of its own domains
+    )
+    imports.setdefault(domain, 1)
+    edit.model.opset_imports.setdefault(domain, 1)
+    return function, call
+
+
+def _references(nodes: Iterable[onnx_ir.Node]) -> dict[str, onnx_ir.Attr]:
+    """The attributes of a surrounding function that ``nodes`` refer to, to be passed on by a call."""
+    found: dict[str, onnx_ir.Attr] = {}
+    for node in nodes:
+        for attribute in node.attributes.values() if node.attributes else ():
+            if attribute.is_ref():
+                name = attribute.ref_attr_name or ""
+                found[name] = onnx_ir.RefAttr(name, name, attribute.type)
+    return dict(sorted(found.items()))
+
+
+# Splitting ----------------------------------------------------------------------------------
+
+Declare = Callable[[onnx_ir.Value], tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A graph in two parts. Run one after the other, they compute what the graph computes.
+
+    Attributes:
+        prefix: takes the inputs of the graph; returns those of its outputs that are known by then,
+            and the live values.
+        suffix: takes those inputs of the graph that it reads, and the live values; returns the rest.
+        live: values of the original graph that are computed before the cut and read behind it.
+    """
+
+    prefix: onnx_ir.Graph
+    suffix: onnx_ir.Graph
+    live: tuple[onnx_ir.Value, ...]
+
+
+def declared(value: onnx_ir.Value) -> tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]:
+    """The type and shape that the model declares for ``value``."""
+    return value.type, value.shape
+
+
+def split(node: onnx_ir.Node, *, after: bool = False, declare: Declare = declared) -> Split:
+    """Cut the graph of ``node`` in two, right before ``node`` or right ``after`` it.
+
+    The graph is left as it is. Values keep their names. In a body, outer values that are no
+    constants become inputs.
+
+    Args:
+        declare: types and shapes for the values that become inputs or outputs.
+    """
+    graph = node.graph
+    if graph is None:
+        raise ValueError(f"{label(node)!r} stands in no graph")
+    nodes = list(graph)
+    cut = nodes.index(node) + after
+    made = {output for item in nodes[:cut] for output in item.outputs}
+    live = [value for value in dict.fromkeys(v for item in nodes[cut:] for v in reads(item)) if value in made]
+    behind = {output for item in nodes[cut:] for output in item.outputs}
+    early = [value for value in graph.outputs if value not in behind]
+    known = [*early, *(value for value in live if not value.is_graph_output())]
+    prefix = extract(nodes[:cut], known, graph.inputs, declare=declare)
+    suffix = extract(nodes[cut:], [value for value in graph.outputs if value in behind], declare=declare)
+    return Split(prefix, suffix, tuple(live))
+
+
+def extract(
+    nodes: Sequence[onnx_ir.Node],
+    outputs: Sequence[onnx_ir.Value],
+    inputs: Sequence[onnx_ir.Value] = (),
+    *,
+    declare: Declare = declared,
+) -> onnx_ir.Graph:
+    """A graph of its own with copies of ``nodes``, which computes ``outputs``.
+
+    Args:
+        nodes: in topological order.
+        inputs: its first inputs; other values that the nodes read follow, unless they are constant:
+            those are copied, tensors shared.
+    """
+    made = {output for node in nodes for output in node.outputs}
+    asked_for = frozenset(inputs)
+    wanted = dict.fromkeys([*inputs, *(value for node in nodes for value in reads(node)), *outputs])
+    copier = Copier()
+    taken: list[onnx_ir.Value] = []
+    initializers: list[onnx_ir.Value] = []
+    for value in wanted:
+        if value in made:
+            continue
+        kind, shape = declare(value)
+        copy = onnx_ir.Value(
+            name=value.name,
+            type=kind,
+            shape=None if shape is None else shape.copy(),
+            doc_string=value.doc_string,
+            metadata_props=dict(value.metadata_props),
+        )
+        copier.values[value] = copy
+        tensor = constant_of(value)
+        if value.is_initializer() and value.const_value is not None:
+            copy.const_value = value.const_value
+            initializers.append(copy)
+        elif tensor is not None:  # a Constant node that stands outside
+            copy.const_value = tensor
+            initializers.append(copy)
+        if tensor is None or value in asked_for:
+            taken.append(copy)
+    copies = copier.nodes(nodes)
+    results = [copier.value(value) for value in outputs]
+    for value, result in zip(outputs, results, strict=True):
+        if result is not None and value in made:
+            result.type, result.shape = declare(value)
+    return onnx_ir.Graph(
+        taken, [result for result in results if result is not None], nodes=copies, initializers=initializers
+    )
