@@ -22,6 +22,8 @@ _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 
 #: Bytes that a value may take on the way to a smaller result.
 _INTERIOR_LIMIT = 64 << 20
+#: How often a body may run while folding.
+_TRIPS_LIMIT = 1000
 #: Nodes that are looked at to find what a result frees.
 _CONE_LIMIT = 512
 
@@ -87,6 +89,9 @@ class ConstantPropagation(Pass):
             if not all(map(is_constant, node.inputs)) or not _may_fold(node):
                 continue
             if not facts.is_deterministic(node) or not all(map(is_constant, _captures(node))):
+                continue
+            if not _ends_soon(node, cx):
+                cx.say(self.name, _remark(node, "a loop in it may run for long"))
                 continue
             if any(
                 (size := _nbytes(output, cx)) is None or size > _INTERIOR_LIMIT for output in _named(node)
@@ -218,6 +223,29 @@ def _may_fold(node: ir.Node) -> bool:
         for inner in ir.walk_nodes(body)
         for attribute in inner.attributes.values()
     )
+
+
+def _ends_soon(node: ir.Node, cx: Context) -> bool:
+    """Whether every loop in ``node`` is known to run a few times only."""
+    pending = [(node, 1)]
+    while pending:
+        current, times = pending.pop()
+        if current.op_type in ("Loop", "Scan") and current.domain == "":
+            trips = _trip_count(current, cx)
+            if trips is None or trips * times > _TRIPS_LIMIT:
+                return False
+            times *= max(trips, 1)
+        pending.extend((inner, times) for body in ir.bodies(current) for inner in body)
+    return True
+
+
+def _trip_count(node: ir.Node, cx: Context) -> int | None:
+    """At most how often the body of a Loop or Scan runs."""
+    if node.op_type == "Loop":
+        trips = ir.scalar_of(node.inputs[0])
+        return int(trips) if trips is not None else None
+    shapes = [cx.static_shape(value) for value in node.inputs if value is not None]
+    return max((max(shape, default=0) for shape in shapes if shape is not None), default=0)
 
 
 def _captures(node: ir.Node) -> list[ir.Value]:

@@ -143,6 +143,23 @@ def test_fold_if_takes_the_branch_and_keeps_names_unique(condition: int, left: s
     onnx.checker.check_model(ir.to_proto(model), full_check=True)
 
 
+def test_a_loop_over_constants_is_folded_only_if_it_ends_soon() -> None:
+    text = """g (float[2] x) => (float[2] y)
+    <int64 n = {%d}, bool go = {1}, float[2] a = {1.0, 2.0}, float[1] k = {2.0}> {
+        b = Loop (n, go, a) <
+            body = body (int64 i, bool c, float[2] v) => (bool d, float[2] w) { d = Identity(c) w = Mul(v, k) }
+        >
+        y = Add(x, b)
+    }"""
+    short, long = parse(text % 3), parse(text % 200_000_000)
+    run_pipeline(short, "constant-propagation")
+    run_pipeline(long, "constant-propagation")
+    assert ops(short) == ["Add"]
+    folded = ir.constant_of(short.graph[0].inputs[1])
+    assert folded is not None and folded.numpy().tolist() == [8.0, 16.0]
+    assert ops(long) == ["Loop", "Add"]
+
+
 def test_an_if_on_a_negation_swaps_its_branches() -> None:
     model = parse(
         """g (float[N] x, bool c) => (float[N] y) {
