@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,7 +67,7 @@ def parse_file(text: str) -> tuple[str | None, Path]:
     hint = "write NAME:FILE.npy, or FILE.npz with arrays named like the inputs"
     if text.endswith(".npz"):
         return None, Path(text)
-    match = re.fullmatch(r"(.+):([A-Za-z]:[\\/].*|[^:]*)", text)
+    match = re.fullmatch(r"(.+?):([A-Za-z]:[\\/][^:]*)", text) or re.fullmatch(r"(.+):([^:]*)", text)
     if match is None or not text.endswith(".npy"):
         raise UsageError(f"can't read the input {text!r}", hint=hint)
     return match[1], Path(match[2])
@@ -125,6 +126,10 @@ class Inputs:
         for binding in tries:
             yield {symbol: self._known.get(symbol, size) for symbol, size in binding.items()}
 
+    def elements(self, binding: Binding) -> int:
+        """How many elements the inputs that are made up have together."""
+        return sum(math.prod(self.dimensions.shape(port.name, binding)) for port in self._made_up())
+
     def feeds(self, binding: Binding, flavour: Flavour = "normal", caution: int = 0) -> Feeds:
         """Values for every input that must be fed.
 
@@ -137,15 +142,15 @@ class Inputs:
         Raises:
             ResourceLimit: they would take more than the limit.
         """
-        sizes = {port.name: self.dimensions.shape(port.name, binding) for port in self._made_up()}
-        total = sum(int(np.prod(shape, dtype=np.float64)) * 4 for shape in sizes.values())
+        total = 4 * self.elements(binding)
         if total > self._limit:
             raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
         feeds = dict(self._given)
         for port in self._made_up():
             generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
             domain = self._domain(port, binding)
-            feeds[port.name] = sample(port.type, sizes[port.name], domain, flavour, caution, generator)
+            shape = self.dimensions.shape(port.name, binding)
+            feeds[port.name] = sample(port.type, shape, domain, flavour, caution, generator)
         if flavour == "overridden":
             feeds |= self._overrides(feeds)
         return feeds

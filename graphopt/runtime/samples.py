@@ -64,7 +64,9 @@ def _tensor(
         return _bools(shape, flavour, caution, generator)
     if element.startswith("complex"):
         parts = [_floats("double", shape, flavour, generator) for _ in range(2)]
-        return (parts[0] + 1j * parts[1]).astype(element)
+        made = np.empty(shape, np.complex128)
+        made.real, made.imag = parts
+        return made.astype(element)
     if "float" in element or element == "double":
         if domain.known or domain.only_choices:
             numbers = _bounded(shape, domain, flavour, caution, generator)

@@ -13,6 +13,9 @@ from graphopt.runtime.inputs import Feeds, Inputs
 #: Runs a model on feeds; returns why it could not, or ``None``.
 Attempt = Callable[[Feeds], str | None]
 
+#: Unlikely bindings are not tried if they make inputs of more elements than this.
+_LARGEST = 1 << 22
+
 
 @dataclass(frozen=True)
 class Legal:
@@ -46,43 +49,59 @@ def find_legal(inputs: Inputs, attempt: Attempt, *, wanted: int = 3, seconds: fl
         wanted: bindings to find; fewer if the model has fewer.
         seconds: after this time no further try is begun.
     """
-    found = Found()
-    stop = time.monotonic() + seconds
-    tried: set[tuple[tuple[str, int], ...]] = set()
-
-    def try_all(bindings: Iterable[dict[str, int]], caution: int, limit: int) -> None:
-        for binding in inputs.bindings(bindings):
-            key = (*binding.items(), ("caution", caution))
-            if len(found.legal) >= limit or time.monotonic() > stop:
-                return
-            if key in tried:
-                continue
-            tried.add(key)
-            reason = _try(inputs, binding, caution, attempt)
-            found.tries += 1
-            if reason is None:
-                found.legal.append(Legal(binding, caution))
-            elif found.refusal is None:
-                found.refusal = reason
-
-    for rank in RANKS if inputs.open_ranks else RANKS[:1]:
+    search = _Search(inputs, attempt, time.monotonic() + seconds)
+    ranks = RANKS if inputs.open_ranks else RANKS[:1]
+    for rank in ranks:
         inputs.use_rank(rank)
-        tried.clear()
-        dimensions = inputs.dimensions
-        try_all(dimensions.first_tries(), 0, wanted)
-        for bindings in (list(dimensions.first_tries()), list(dimensions.more_tries(inputs.options.seed))):
-            for caution in range(4):
-                if not found.legal:
-                    try_all(bindings, caution, 1)
-        if found.legal:
-            first = found.legal[0]
-            try_all(dimensions.variations(first.binding), first.caution, wanted)
+        search.try_all(inputs.dimensions.first_tries(), 0, wanted)
+        if search.found.legal:
             break
-    return found
+    for rank in ranks:
+        if search.found.legal:
+            break
+        inputs.use_rank(rank)
+        search.try_harder()
+    if search.found.legal:
+        first = search.found.legal[0]
+        search.try_all(inputs.dimensions.variations(first.binding), first.caution, wanted)
+    return search.found
 
 
-def _try(inputs: Inputs, binding: dict[str, int], caution: int, attempt: Attempt) -> str | None:
-    try:
-        return attempt(inputs.feeds(binding, "normal", caution))
-    except ResourceLimit as limit:
-        return str(limit)
+class _Search:
+    def __init__(self, inputs: Inputs, attempt: Attempt, stop: float) -> None:
+        self._inputs = inputs
+        self._attempt = attempt
+        self._stop = stop
+        self._tried: set[tuple[object, ...]] = set()
+        self.found = Found()
+
+    def try_all(
+        self, bindings: Iterable[dict[str, int]], caution: int, wanted: int, elements: int | None = None
+    ) -> None:
+        """Try ``bindings`` until ``wanted`` are found; those with more than ``elements`` inputs not."""
+        for binding in self._inputs.bindings(bindings):
+            if len(self.found.legal) >= wanted or time.monotonic() > self._stop:
+                return
+            key = (caution, *binding.items())
+            if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
+                continue
+            self._tried.add(key)
+            self.found.tries += 1
+            reason = self._try(binding, caution)
+            if reason is None:
+                self.found.legal.append(Legal(binding, caution))
+            elif self.found.refusal is None:
+                self.found.refusal = reason
+
+    def try_harder(self) -> None:
+        """Find one binding, with more caution and likelier sizes."""
+        dimensions = self._inputs.dimensions
+        for bindings in ([*dimensions.first_tries()], [*dimensions.more_tries(self._inputs.options.seed)]):
+            for caution in range(4):
+                self.try_all(bindings, caution, 1, _LARGEST)
+
+    def _try(self, binding: dict[str, int], caution: int) -> str | None:
+        try:
+            return self._attempt(self._inputs.feeds(binding, "normal", caution))
+        except ResourceLimit as limit:
+            return str(limit)
