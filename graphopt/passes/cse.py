@@ -16,6 +16,8 @@ from graphopt.passes.base import Pass
 class CommonSubexpressionElimination(Pass):
     """Merge nodes with the same operator, inputs, attributes and outputs.
 
+    Small integer tensors are also merged where shape facts prove that they hold the same,
+    however they were computed: two tensors of one shape need only one Shape.
     A body may reuse what an outer graph has already computed before the node that holds it.
     Random nodes, nodes with bodies and operators of unknown domains are left alone.
     """
@@ -37,14 +39,11 @@ class CommonSubexpressionElimination(Pass):
                         self._visit(node, scope, cx)
 
     def _visit(self, node: ir.Node, scope: _Scope, cx: Context) -> None:
-        key = _key(node)
-        if key is None:
-            return
-        first = scope.find(key)
-        if first is None:
-            scope.seen[key] = node
-            return
-        if not _can_merge(node, first, cx):
+        keys = [key for key in (_key(node), _contents_key(node, cx)) if key is not None]
+        first = next((found for key in keys if (found := scope.find(key)) is not None), None)
+        if first is None or not _can_merge(node, first, cx):
+            for key in keys:
+                scope.seen.setdefault(key, node)
             return
         action = cx.permit(self.name, node)
         if action is None:
@@ -98,6 +97,15 @@ def _key(node: ir.Node) -> Hashable | None:
         sorted((name, attribute_key(attribute)) for name, attribute in node.attributes.items())
     )
     return node.domain, node.op_type, node.overload, order, used, attributes
+
+
+def _contents_key(node: ir.Node, cx: Context) -> Hashable | None:
+    """What a node's only output holds, where it is a small integer tensor whose elements are known."""
+    if len(node.outputs) != 1 or not node.inputs:
+        return None
+    output = node.outputs[0]
+    contents = cx.known_ints(output)
+    return ("holds", cx.dtype(output), cx.shape(output), contents) if contents else None
 
 
 def attribute_key(attribute: ir.Attr) -> Hashable:

@@ -90,9 +90,9 @@ def static(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
     return known if len(known) == len(shape) else None
 
 
-def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
+def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
     """Whether two shapes are provably equal."""
-    return a is not None and b is not None and len(a) == len(b) and all(map(dims.equal, a, b))
+    return a is not None and b is not None and len(a) == len(b) and all(map(m.cx.facts.dim_equal, a, b))
 
 
 # Axes of Squeeze, Unsqueeze and reductions ---------------------------------------------------
@@ -171,7 +171,7 @@ def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Val
 
 
 def reshape_target(
-    source: Sequence[Dim] | None, result: Sequence[Dim] | None, nonzero: Sequence[Dim] = ()
+    m: Match, source: Sequence[Dim] | None, result: Sequence[Dim] | None, nonzero: Sequence[Dim] = ()
 ) -> tuple[int, ...] | None:
     """What a Reshape of shape ``source`` must be told to give ``result``; ``None`` if it can't be constant.
 
@@ -185,7 +185,7 @@ def reshape_target(
         return None
     target: list[int] = []
     for axis, dim in enumerate(result):
-        stays = source is not None and axis < len(source) and dims.equal(source[axis], dim)
+        stays = source is not None and axis < len(source) and m.cx.facts.dim_equal(source[axis], dim)
         if isinstance(dim, int) and dim != 0:
             target.append(dim)
         elif stays:

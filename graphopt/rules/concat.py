@@ -137,4 +137,4 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
 def _same_size(m: Match, x: ir.Value, part: ir.Value, axis: int) -> bool:
     shapes: Sequence[tuple[dims.Dim, ...] | None] = m.shape(x), m.shape(part)
     a, b = shapes
-    return a is not None and b is not None and dims.equal(a[axis], b[axis])
+    return a is not None and b is not None and m.cx.facts.dim_equal(a[axis], b[axis])

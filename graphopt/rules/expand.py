@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
 from graphopt.analysis.dims import Dim
 from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, rule
@@ -53,7 +52,7 @@ def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> boo
     if len(known) < len(shapes) or max(map(len, known)) < len(result):
         return False
     return all(
-        dim == 1 or any(dims.equal(dim, shape[-place]) for shape in known if place <= len(shape))
+        dim == 1 or any(m.cx.facts.dim_equal(dim, shape[-place]) for shape in known if place <= len(shape))
         for place, dim in zip(range(len(result), 0, -1), result, strict=True)
     )
 
@@ -72,7 +71,7 @@ def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value
     missing = len(result) - len(source)
     target = []
     for axis, dim in enumerate(result):
-        stays = axis >= missing and dims.equal(dim, source[axis - missing])
+        stays = axis >= missing and m.cx.facts.dim_equal(dim, source[axis - missing])
         if not stays and not isinstance(dim, int):
             return m.no(f"dim {axis} is computed", shape)
         target.append(1 if stays else dim)
@@ -90,6 +89,6 @@ def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Valu
         return m.no("shapes unknown", x)
     for place, dim in zip(range(len(result), 0, -1), result, strict=True):
         own = (shape[-place] for shape in (source, told) if place <= len(shape))
-        if dim != 1 and not any(dims.equal(dim, other) for other in own):
+        if dim != 1 and not any(m.cx.facts.dim_equal(dim, other) for other in own):
             return m.no(f"only the first shape tells dim {len(result) - place}", a)
     return op.Expand(x, b)

@@ -76,7 +76,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Reassociates,
 )
 def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """ReduceMax of ReduceMax is ReduceMax over the axes of both; likewise ReduceMin (0.0 may win over -0.0)."""
+    """ReduceMax of ReduceMax is one over the axes of both; likewise ReduceMin (zeros may differ in sign)."""
     return _merged(op, m, x)
 
 

@@ -32,20 +32,20 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     if result is None:
         return m.no("the rank of the result is unknown", m.root.outputs[0])
-    target = forms.reshape_target(source, result, forms.nonzero_dims(m, m.root))
+    target = forms.reshape_target(m, source, result, forms.nonzero_dims(m, m.root))
     if target is not None:
         return forms.reshape(op, m, x, target)
-    axis = _flatten_axis(source, result)
+    axis = _flatten_axis(m, source, result)
     return m.no("two dims or more are unknown", shape) if axis is None else op.Flatten(x, axis=axis)
 
 
-def _flatten_axis(source: tuple[dims.Dim, ...] | None, result: tuple[dims.Dim, ...]) -> int | None:
+def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[dims.Dim, ...]) -> int | None:
     """The axis of the Flatten that makes ``result`` of ``source``."""
     if source is None or len(result) != 2:
         return None
     for axis in range(len(source) + 1):
         sides = dims.product(source[:axis]), dims.product(source[axis:])
-        if forms.same_shape(sides, result):
+        if forms.same_shape(m, sides, result):
             return axis
     return None
 
@@ -70,13 +70,13 @@ def collapse_views(
     """A view of a view of x is one view of x."""
     inner, outer = m.node("inner"), m.root
     source, result = m.shape(x), m.shape(outer.outputs[0])
-    if forms.same_shape(source, result):
+    if forms.same_shape(m, source, result):
         return x
     merged = _merge_axes(op, m, x, inner, outer)
     if merged is not None:
         return merged
     known = forms.nonzero_dims(m, inner) + forms.nonzero_dims(m, outer)
-    target = forms.reshape_target(source, result, known)
+    target = forms.reshape_target(m, source, result, known)
     if target is not None:
         return forms.reshape(op, m, x, target)
     if outer.op_type == "Reshape" and _copies_nothing(m, x, inner.outputs[0], outer):
@@ -118,7 +118,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, reshape: ir.Node) -> boo
         return False
     shared = min(len(source), len(middle))
     return all(
-        dims.known_nonzero(dim) or (axis < shared and dims.equal(source[axis], middle[axis]))
+        dims.known_nonzero(dim) or (axis < shared and m.cx.facts.dim_equal(source[axis], middle[axis]))
         for axis, dim in enumerate(told)
     )
 
@@ -182,9 +182,9 @@ def _changes_rows(
     if len(weight) != 2 or len(source) < 2:
         return m.no("the weight is no matrix, or x is no batch of rows", w)
     inner, outer = weight[axes[0]], weight[axes[1]]
-    if not (dims.equal(source[-1], inner) and dims.equal(flat[-1], inner)):
+    if not (m.cx.facts.dim_equal(source[-1], inner) and m.cx.facts.dim_equal(flat[-1], inner)):
         return m.no("the rows of x are cut differently", x)
-    if not forms.same_shape((*source[:-1], outer), result):
+    if not forms.same_shape(m, (*source[:-1], outer), result):
         return m.no("the result does not get the shape of x back", m.root.outputs[0])
     return None
 

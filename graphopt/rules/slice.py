@@ -71,7 +71,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
         part = m.shape(x)
         if part is None:
             return m.no("the rank of an operand is unknown", x)
-        if dims.equal(at, start) and dims.equal(at + part[axis], end):
+        if m.cx.facts.dim_equal(at, start) and m.cx.facts.dim_equal(at + part[axis], end):
             return x
         at = at + part[axis]
     return m.no("it does not take exactly one operand", concat)

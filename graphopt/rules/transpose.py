@@ -141,10 +141,10 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
     if not _in_order([axis for axis in perm if before[axis] != 1]):
         return m.no("it moves axes that are not provably 1", x)
     source, result = m.shape(x), m.shape(m.root.outputs[0])
-    if forms.same_shape(source, result):
+    if forms.same_shape(m, source, result):
         return x
     view = node.inputs[0].producer() if node is m.root and node.inputs[0] is not None else m.root
-    target = forms.reshape_target(source, result, () if view is None else forms.nonzero_dims(m, view))
+    target = forms.reshape_target(m, source, result, () if view is None else forms.nonzero_dims(m, view))
     return (
         m.no("the shape can't be told as a constant", x)
         if target is None

@@ -227,3 +227,26 @@ def test_folding_respects_the_byte_budget_and_overridable_initializers() -> None
     assert ops(model) == ["Add", "Mul", "Mul", "Expand"]
     folded = [ir.constant_of(value) for value in model.graph.node(1).inputs]
     assert any(tensor is not None and np.array_equal(tensor.numpy(), [6.0]) for tensor in folded)
+
+
+def test_cse_merges_what_is_known_to_hold_the_same_numbers() -> None:
+    model = parse(
+        """g (float[N,M] x, float[M,K] w, float[N,K] z) => (int64[2] s, int64[1] t, int64[2] u)
+        <int64[1] zero = {0}, int64[1] one = {1}> {
+            p = MatMul(x, w)
+            r = Relu(p)
+            s0 = Shape(r)
+            n = Gather(s0, zero)
+            k = Gather(s0, one)
+            joined = Concat<axis = 0>(n, k)
+            turned = Concat<axis = 0>(k, n)
+            s1 = Shape(z)
+            s = Neg(s0)
+            t = Neg(n)
+            a = Add(joined, s1)
+            u = Add(a, turned)
+        }"""
+    )
+    run_pipeline(model, "cse,dce")
+    assert ops(model).count("Shape") == 1  # r and z have one shape
+    assert ops(model).count("Concat") == 1  # joined is that shape, turned is another
