@@ -294,7 +294,7 @@ def try_out(
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
-    from graphopt.runtime.inputs import Inputs
+    from graphopt.runtime.inputs import InputOptions, Inputs
     from graphopt.runtime.search import find_legal
 
     loaded = load(model) if isinstance(model, str | os.PathLike) else model
@@ -314,7 +314,8 @@ def try_out(
             return None
 
         runs.session(optimizations)
-        found = find_legal(Inputs(loaded, inputs), attempt, wanted=1)
+        options = inputs or InputOptions(seed=config.current().seed)
+        found = find_legal(Inputs(loaded, options), attempt, wanted=1)
     if trial is None:
         raise RuntimeFailure(
             f"the model does not run on made-up inputs: {found.refusal}",

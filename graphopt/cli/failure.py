@@ -28,8 +28,9 @@ class Failure:
             hint = f"{context.command_path} --help" if context is not None else None
             return cls(ExitStatus.USAGE, _as_ours(error.format_message()), hint)
         text = " ".join(str(error).split())[:300]
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         hint = None if debug else "run with --debug for the traceback"
-        return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}", hint)
+        return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
 
     def tell(self, about: str = "") -> None:
         """Print it to stderr; ``about`` names what it happened to."""

@@ -48,7 +48,10 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
     if value and not context.resilient_parsing:
         from importlib import metadata
 
-        click.echo(f"graphopt {metadata.version('graphopt')}")
+        try:
+            click.echo(f"graphopt {metadata.version('graphopt')}")
+        except metadata.PackageNotFoundError:
+            click.echo("graphopt, not installed")
         context.exit()
 
 
@@ -92,8 +95,9 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         )
         sys.stdout.flush()
         return status if isinstance(status, int) else invocation.status
-    except BrokenPipeError:
-        # whoever read stdout has seen enough; the interpreter's own flush at exit must not fail either
+    except (BrokenPipeError, SystemExit):
+        # whoever read stdout has seen enough (click turns that into SystemExit); the interpreter's own
+        # flush at exit must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.OK
     except click.exceptions.Abort:

@@ -91,7 +91,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 _COMMON = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
     click.option("-v", "--verbose", count=True, help="Tell more; twice, everything."),
-    click.option("-q", "--quiet", is_flag=True, help="No narration."),
+    click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
     click.option(
         "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any setting (see docs/cli.md)."
     ),
@@ -281,8 +281,11 @@ def chosen_device(run: Run) -> Device:
     return device
 
 
-def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions:
-    """What the user said about inputs; takes it out of ``values``."""
+def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:
+    """What the user said about inputs, if anything; takes it out of ``values``."""
+    shapes, files = values.pop("input_shapes"), values.pop("input_files")
+    if not shapes and not files:
+        return None
     from graphopt.runtime.inputs import InputOptions
 
-    return InputOptions.parse(values.pop("input_shapes"), values.pop("input_files"), run.settings.seed)
+    return InputOptions.parse(shapes, files, run.settings.seed)

@@ -136,7 +136,7 @@ class Report:
                 name: [self.original.ops.get(name, 0), self.optimized.ops.get(name, 0)] for name in names
             },
             "interface": self.interface.to_dict(),
-            "passes": [asdict(record) for record in self.passes],
+            "passes": [_record_dict(record) for record in self.passes],
             "rewrites": {owner: count for owner, count in self.rules().most_common()},
             "planned": self.planned,
             "skipped": self.skipped,
@@ -151,9 +151,13 @@ class Report:
         return sum((record.rewrites for record in self.passes), Counter())
 
 
+def _record_dict(record: Record) -> dict[str, Any]:
+    return {**vars(record), "changes": dict(record.changes), "rewrites": dict(record.rewrites)}
+
+
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
     """A verdict for JSON."""
-    return asdict(verdict)
+    return {"equal": verdict.ok, "summary": verdict.summary(), **asdict(verdict)}
 
 
 def verified(verdict: Verdict) -> str:

@@ -126,7 +126,7 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
     for node in graph:
         if node.op_type == "Constant" and node.domain == "":
             attribute = node.attributes.get("value")
-            if attribute is not None and isinstance(attribute.value, ir.TensorProtocol):
+            if attribute is not None and attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
                 yield attribute.value
 
 

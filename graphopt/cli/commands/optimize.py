@@ -151,6 +151,8 @@ def _failed(source: Path, failure: Failure) -> dict[str, Any]:
 
 
 def _print(run: Run, report: Report, target: Path) -> None:
+    if run.console.quiet:
+        return
     for line in report.lines(run.verbose):
         run.console.print(line)
     run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")

@@ -46,9 +46,10 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
     from graphopt import api
 
     inputs = options.given_inputs(run, values)
+    loaded = api.load(model)
     device = options.chosen_device(run)
     with run.console.progress("running"):
-        trial = api.try_out(model, inputs, device=device, optimizations=optimizations)
+        trial = api.try_out(loaded, inputs, device=device, optimizations=optimizations)
     run.console.json(
         {
             "inputs": {name: _describe(value) for name, value in trial.feeds.items()},

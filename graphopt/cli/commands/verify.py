@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +41,18 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ.
     """
     from graphopt import api
+    from graphopt.instrument.report import verdict_dict
 
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
+    for path in (original, candidate):
+        api.load(path)  # before anything is said about the device
     device = options.chosen_device(run)
     with run.console.progress("verifying"):
         verdict = api.verify(
             original, candidate, numerics=numerics, inputs=inputs, signature=signature, device=device
         )
-    run.console.json({"equal": verdict.ok, "summary": verdict.summary(), **asdict(verdict)})
+    run.console.json(verdict_dict(verdict))
     _print(run, verdict)
     return ExitStatus.OK if verdict.ok else ExitStatus.VERIFICATION_FAILED
 

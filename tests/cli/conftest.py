@@ -1,0 +1,82 @@
+"""Run the command line in this process, on small models in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from graphopt.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call of the command line came to."""
+
+    status: int
+    out: str
+    err: str
+
+
+Invoke = Callable[..., Outcome]
+
+#: y = Relu(Identity(x)) + 0: three nodes, of which the Relu alone is needed.
+SMALL = """
+<ir_version: 8, opset_import: ["" : 17], producer_name: "test">
+small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {
+  a = Identity(x)
+  b = Relu(a)
+  y = Add(b, zero)
+}
+"""
+
+#: A matrix of 64 weights, folded through a Transpose.
+WEIGHTS = """
+<ir_version: 8, opset_import: ["" : 17]>
+weights (float[N, 8] x) => (float[N, 8] y) <float[8, 8] w> {
+  t = Transpose <perm = [1, 0]> (w)
+  y = MatMul(x, t)
+}
+"""
+
+
+@pytest.fixture
+def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
+    """Call ``graphopt`` in an empty folder, without environment variables."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def call(*arguments: object, environ: dict[str, str] | None = None) -> Outcome:
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments], environ or {})
+        captured = capsys.readouterr()
+        return Outcome(int(status), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """The file of a small model."""
+    path = tmp_path / "small.onnx"
+    onnx.save(onnx.parser.parse_model(SMALL), path)
+    return path
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """The file of a model with a weight."""
+    import numpy as np
+
+    proto = onnx.parser.parse_model(WEIGHTS)
+    del proto.graph.initializer[:]
+    array = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    path = tmp_path / "weights.onnx"
+    onnx.save(proto, path)
+    return path

@@ -1,0 +1,308 @@
+"""Whatever goes wrong: one clear line, the right status, no file left, the input untouched, no traceback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from tests.cli.conftest import SMALL, Invoke, Outcome
+
+
+def check(outcome: Outcome, status: int, *words: str) -> None:
+    lines = outcome.err.strip().splitlines()
+    assert outcome.status == status, outcome.err
+    assert lines[0].startswith("graphopt: ")
+    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: ")), outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+    for word in words:
+        assert word in outcome.err
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def cut_to_a_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def not_a_model(path: Path) -> None:
+    path.write_text("Dear reader, this is a letter.")
+
+
+def an_image(path: Path) -> None:
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+
+
+def cyclic(path: Path) -> None:
+    proto = onnx.load(path)
+    proto.graph.node[0].input[0] = proto.graph.node[1].output[0]
+    path.write_bytes(proto.SerializeToString())
+
+
+def dangling(path: Path) -> None:
+    proto = onnx.load(path)
+    proto.graph.node[0].input[0] = "nobody"
+    path.write_bytes(proto.SerializeToString())
+
+
+def defined_twice(path: Path) -> None:
+    proto = onnx.load(path)
+    proto.graph.node[1].output[0] = proto.graph.node[0].output[0]
+    path.write_bytes(proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [truncated, cut_to_a_byte, empty, not_a_model, an_image, cyclic, dangling, defined_twice],
+    ids=lambda function: function.__name__,
+)
+@pytest.mark.parametrize("command", ["optimize", "dump", "inspect", "run"])
+def test_files_that_are_no_models(
+    invoke: Invoke, small: Path, damage: Callable[[Path], None], command: str
+) -> None:
+    damage(small)
+    before = bytes_in(small.parent)
+    arguments = ["-o", small.parent / "out.onnx"] if command == "optimize" else []
+    check(invoke(command, small, *arguments), 3)
+    assert bytes_in(small.parent) == before
+
+
+def test_text_that_is_no_model(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnxtxt"
+    path.write_text("<ir_version: 8> agraph (float[N] x => (float[N] y) {}")
+    check(invoke("inspect", path), 3, "is not ONNX text")
+
+
+def test_paths_that_lead_nowhere(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    check(invoke("optimize", tmp_path / "none.onnx", "-o", tmp_path / "out.onnx"), 2, "no such file")
+    check(invoke("optimize", tmp_path, "-o", tmp_path / "out.onnx"), 2, "is a folder")
+    check(invoke("verify", small, tmp_path / "none.onnx"), 2, "no such file")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+# External data ----------------------------------------------------------------------------
+
+
+def externalized(weights: Path, location: str = "weights.bin") -> Path:
+    """Put the weight of ``weights`` into a file of its own; the model says ``location``."""
+    data = weights.with_name("weights.bin")
+    proto = onnx.load(weights)
+    tensor = proto.graph.initializer[0]
+    data.write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    weights.write_bytes(proto.SerializeToString())
+    return data
+
+
+def test_missing_external_data(invoke: Invoke, weights: Path) -> None:
+    externalized(weights).unlink()
+    before = bytes_in(weights.parent)
+    check(invoke("optimize", weights, "-o", weights.parent / "out.onnx"), 3, "'w' is missing")
+    assert bytes_in(weights.parent) == before
+
+
+def test_short_external_data(invoke: Invoke, weights: Path) -> None:
+    externalized(weights).write_bytes(b"short")
+    check(invoke("optimize", weights, "-o", weights.parent / "out.onnx"), 3, "at byte 5")
+
+
+@pytest.mark.parametrize("kind", ["parent", "absolute", "symlink"])
+def test_external_data_outside_the_folder(invoke: Invoke, weights: Path, kind: str) -> None:
+    outside = weights.parent / "outside"
+    inside = weights.parent / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    location = {
+        "parent": "../outside/weights.bin",
+        "absolute": str(outside / "weights.bin"),
+        "symlink": "link.bin",
+    }
+    data = externalized(weights, location[kind])
+    data.rename(outside / "weights.bin")
+    weights = weights.rename(inside / "weights.onnx")
+    if kind == "symlink":
+        os.symlink(outside / "weights.bin", inside / "link.bin")
+    target = inside / "out.onnx"
+    outcome = invoke("optimize", weights, "-o", target)
+    check(
+        outcome, 3, "outside the model's folder", f"hint: if you trust the model: --allow-external {outside}"
+    )
+    assert not target.exists()
+    assert invoke("optimize", weights, "-o", target, "--allow-external", outside).status == 0
+    assert len(onnx.load(target).graph.initializer) == 1
+
+
+# Output -----------------------------------------------------------------------------------
+
+
+def test_outputs_that_cannot_be_written(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    before = bytes_in(tmp_path)
+    check(invoke("optimize", small, "-o", tmp_path / "no" / "out.onnx"), 2, "no folder")
+    check(invoke("optimize", small, "-o", small / "out.onnx"), 2)
+    check(invoke("optimize", small, small, "-o", tmp_path / "folder"), 2, "two of the models")
+    check(invoke("optimize", small, tmp_path / "b.onnx", "-o", small), 2, "is a file, not a folder")
+    check(invoke("optimize", small, "-o", "/dev/null/out.onnx"), 2)
+    assert bytes_in(tmp_path) == before
+
+
+def test_an_unwritable_folder(
+    invoke: Invoke, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.replace", refuse)
+    check(invoke("optimize", small, "-o", tmp_path / "out.onnx"), 2, "can't write", "Permission denied")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["small.onnx"]
+
+
+# Names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--passes", "dce,csee"], ["no pass is called 'csee'", "nearest: cse"]),
+        (["--pipeline", "fixpoint(cse"], ["not closed"]),
+        (["--pipeline", "O7"], ["no pass is called 'O7'"]),
+        (["--passes", "constant-propagation{limt=1}"], ["no option 'limt'", "limit"]),
+        (["--skip", "peephol"], ["nearest: peephole"]),
+        (["--only", "drop-idntity"], ["nearest: drop-identity"]),
+        (["--exact", "--fast-math"], ["exclude each other"]),
+        (["-O2", "--passes", "dce"], ["exclude each other"]),
+        (["--log", "peephol"], ["nearest: peephole"]),
+        (["--log", ">>>dce"], ["log specification"]),
+        (["--fold-limit", "64 parsec"], ["64 parsec"]),
+        (["--pre-pass", "tests.cli.nowhere:Pass"], ["No module named"]),
+        (["--pre-pass", "tests.cli.broken_passes:Nix"], ["has no Nix"]),
+        (["--pre-pass", "tests.cli.broken_passes:dataclass"], ["is no pass"]),
+        (["--input-shape", "x"], ["NAME:1,3,224,224"]),
+        (["--input-shape", "z:1,4"], ["no input 'z'"]),
+        (["--input", "x:none.npy"], ["no such file"]),
+        (["--device", "gpu"], ["auto, cpu, cuda"]),
+        (["--set", "fold_limt=1"], ["nearest: fold-limit"]),
+        (["--frobnicate"], ["no such option"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_names_that_nothing_bears(
+    invoke: Invoke, small: Path, arguments: list[str], words: list[str]
+) -> None:
+    target = small.parent / "out.onnx"
+    check(invoke("optimize", small, "-o", target, *arguments), 2, *words)
+    assert not target.exists()
+
+
+def test_settings_from_the_environment_are_checked(invoke: Invoke, small: Path) -> None:
+    check(invoke("inspect", small, environ={"GRAPHOPT_SED": "1"}), 2, "nearest: seed")
+
+
+def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
+    check(invoke("optimise"), 2, "no command is called 'optimise'", "nearest: optimize")
+    check(invoke("passes", "peephol"), 2, "nearest: peephole")
+    check(invoke("pipelines", "show", "nopt"), 2, "nearest: noopt")
+    check(invoke("pipelines", "O2"), 2, "pipelines show NAME")
+    check(invoke("optimize"), 2, "missing argument")
+
+
+# What the model can't do --------------------------------------------------------------------
+
+
+def test_wrong_results_are_not_written(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    arguments = [
+        "optimize",
+        small,
+        "-o",
+        target,
+        "--post-pass",
+        "tests.cli.broken_passes:ReluToSigmoid",
+        "-O0",
+    ]
+    check(invoke(*arguments), 1, "is not the same", "--check-each")
+    check(invoke(*arguments, "--check-each"), 1, "pass 1 (relu-to-sigmoid) changed the results")
+    assert not target.exists()
+    assert invoke(*arguments, "--no-verify").status == 0
+    assert target.exists()
+
+
+def test_another_interface_is_refused_even_without_verification(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke(
+        "optimize", small, "-o", target, "--no-verify", "--pre-pass", "tests.cli.broken_passes:RenameInput"
+    )
+    check(outcome, 1, "called differently", "'x'")
+    assert not target.exists()
+
+
+def test_verify_each_names_the_pass(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    arguments = ["--pipeline", "dce", "--post-pass", "tests.cli.broken_passes:Unsort", "--verify-each"]
+    outcome = invoke("optimize", small, "-o", target, *arguments)
+    assert outcome.status == 1
+    assert "pass 2 (unsort) broke the model" in outcome.err.splitlines()[0]
+    assert "Traceback" not in outcome.err and not target.exists()
+
+
+def test_unexpected_errors(invoke: Invoke, small: Path) -> None:
+    arguments = [
+        "optimize",
+        small,
+        "-o",
+        small.parent / "o.onnx",
+        "--pre-pass",
+        "tests.cli.broken_passes:Crash",
+    ]
+    check(
+        invoke(*arguments), 70, "internal error: ZeroDivisionError", "in pass 1 (crash)", "run with --debug"
+    )
+    debug = invoke(*arguments, "--debug")
+    assert debug.status == 70 and "Traceback" in debug.err and "run with --debug" not in debug.err
+
+
+def test_passes_of_others_that_fail(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    check(invoke("optimize", small, "-o", target, "--pre-pass", "tests.cli.broken_passes:Fail"), 6, "missing")
+    assert not target.exists()
+
+
+def test_a_device_that_is_not_there(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.runtime import devices
+
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    check(invoke("run", small, "--device", "cuda"), 6, "CUDA can't be used: no driver", "--allow-fallback")
+    assert invoke("run", small, "--device", "cuda", "--allow-fallback").status == 0
+
+
+def test_interruption(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("graphopt.ir.load", interrupt)
+    outcome = invoke("inspect", small)
+    assert outcome.status == 130 and "Traceback" not in outcome.err
+
+
+def test_text_models_can_be_optimized(invoke: Invoke, tmp_path: Path) -> None:
+    source = tmp_path / "small.onnxtxt"
+    source.write_text(SMALL)
+    target = tmp_path / "out.onnxtxt"
+    assert invoke("optimize", source, "-o", target).status == 0
+    assert [node.op_type for node in onnx.parser.parse_model(target.read_text()).graph.node] == ["Relu"]

@@ -1,0 +1,110 @@
+"""The console script: what it costs to start, how it ends, how it looks on a terminal and piped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphopt.cli import console
+from graphopt.cli.main import cli
+from tests.cli.conftest import Invoke
+
+COMMANDS = cli.list_commands(None)  # type: ignore[arg-type]
+ROOT = Path(__file__).parents[2]
+
+
+def modules_after(*arguments: object) -> set[str]:
+    """The modules that a process has imported when the command is done."""
+    code = (
+        "import sys; from graphopt.cli.main import main; status = main(sys.argv[1:]); "
+        "print(status, *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    status, *names = done.stderr.splitlines()[-1].split()
+    assert status == "0"
+    return set(names)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["--version"]], ids=" ".join)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert not modules_after(*arguments) & {"numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy"}
+
+
+def test_onnxruntime_is_imported_only_where_something_is_run(small: Path) -> None:
+    target = small.with_name("out.onnx")
+    names = modules_after("optimize", small, "-o", target, "--no-verify")
+    assert "onnx_ir" in names
+    assert not names & {"onnxruntime", "rich", "sympy.core", "onnx.reference"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(invoke: Invoke, name: str) -> None:
+    outcome = invoke(name, "--help")
+    assert outcome.status == 0
+    assert f"graphopt {name}" in outcome.out.partition("Examples:")[2]
+    assert "--json" in outcome.out and "--debug" in outcome.out
+
+
+def test_commands_are_those_of_the_package() -> None:
+    assert {"optimize", "dump", "run", "verify", "inspect", "passes", "pipelines"} <= set(COMMANDS)
+
+
+def test_version(invoke: Invoke) -> None:
+    outcome = invoke("--version")
+    assert outcome.status == 0 and outcome.out.startswith("graphopt")
+
+
+def test_a_reader_that_goes_away_is_no_error(small: Path) -> None:
+    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "passes", "peephole"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+        cwd=ROOT,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_output_that_the_encoding_lacks_is_no_error(small: Path) -> None:
+    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "optimize", small, "-o", small.with_name("out.onnx")],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0 and b"nodes" in done.stdout
+
+
+def test_a_terminal_gets_tables_and_progress(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = invoke("inspect", small)
+    monkeypatch.setattr(console, "_is_terminal", lambda stream: True)
+    on_terminal = invoke("inspect", small)
+    assert "━" in on_terminal.out or "─" in on_terminal.out
+    assert "─" not in plain.out and "\x1b" not in plain.out
+    assert "[N, 4]" in on_terminal.out
+    outcome = invoke("optimize", small, "-o", small.with_name("out.onnx"))
+    assert outcome.status == 0 and "\x1b" not in outcome.out
+
+
+def test_no_color(invoke: Invoke, small: Path) -> None:
+    assert "\x1b" in invoke("verify", small, small, "--set", "color=true").out
+    assert "\x1b" not in invoke("verify", small, small, environ={"NO_COLOR": "1"}).out
+    assert "\x1b" not in invoke("verify", small, small).out

@@ -1,0 +1,231 @@
+"""graphopt optimize: what it writes, what it reports, what its options do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.cli.conftest import Invoke
+
+
+def ops(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_the_report(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke("optimize", small, "-o", target)
+    assert outcome.status == 0 and outcome.err == ""
+    assert ops(target) == ["Relu"]
+    lines = outcome.out.splitlines()
+    assert lines[0].split() == ["original", "optimized"]
+    assert lines[1].split() == ["nodes", "3", "1", "−67", "%"]
+    assert any(line.split()[:4] == ["Identity", "1", "0", "−1"] and "drop-identity" in line for line in lines)
+    assert "  kept: 1 input, 1 output, dynamic N" in lines
+    assert any(line.startswith("  verified  equal on") and "onnxruntime, CPU" in line for line in lines)
+    assert lines[-1].startswith(f"  wrote     {target}")
+    assert "\x1b" not in outcome.out
+
+
+def test_json_holds_the_same_facts(invoke: Invoke, small: Path) -> None:
+    target, report = small.parent / "out.onnx", small.parent / "report.json"
+    outcome = invoke("optimize", small, "-o", target, "--json", "--report", report)
+    result = json.loads(outcome.out)
+    assert result == json.loads(report.read_text())
+    assert (result["original"]["nodes"], result["optimized"]["nodes"]) == (3, 1)
+    assert result["original"]["file_bytes"] == small.stat().st_size
+    assert result["optimized"]["file_bytes"] == target.stat().st_size
+    assert result["ops"]["Identity"] == [1, 0]
+    assert result["rewrites"]["drop-identity"] == 1
+    assert result["interface"]["inputs"][0]["dims"] == ["N", 4]
+    assert result["verification"]["equal"] is True
+    assert {"load", "optimize", "verify", "save", "all"} <= set(result["seconds"])
+    assert result["passes"][0]["name"] and isinstance(result["passes"][0]["changes"], dict)
+
+
+def test_quiet_and_verbose(invoke: Invoke, small: Path, weights: Path) -> None:
+    target = small.parent / "out.onnx"
+    quiet = invoke("optimize", small, "-o", target, "-q")
+    assert (quiet.out, quiet.err) == ("", "")
+    verbose = invoke("optimize", small, "-o", target, "-vv")
+    assert any("peephole" in line and "drop-identity ×1" in line for line in verbose.out.splitlines())
+    alone = invoke("optimize", weights, "-o", target, "-vv", "--passes", "peephole").out
+    assert "left alone 1 × drop-transpose: it moves axes" in alone
+
+
+def test_several_models(invoke: Invoke, small: Path, weights: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "new"
+    outcome = invoke("optimize", small, weights, "-o", folder)
+    assert outcome.status == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["small.onnx", "weights.onnx"]
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith("  small.onnx    3 → 1 nodes  verified")
+    assert lines[-1] == "  2 models optimized"
+
+
+def test_one_of_several_fails(invoke: Invoke, small: Path, weights: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    outcome = invoke("optimize", bad, small, tmp_path / "none.onnx", weights, "-o", tmp_path / "out")
+    assert outcome.status == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["small.onnx", "weights.onnx"]
+    assert [line for line in outcome.err.splitlines() if line.startswith("graphopt: ")] == [
+        f"graphopt: {bad}: {bad} is not an ONNX model, or it is cut short",
+        f"graphopt: {tmp_path / 'none.onnx'}: no such file: {tmp_path / 'none.onnx'}",
+    ]
+    assert outcome.out.splitlines()[-1] == "  2 models optimized, 2 failed"
+    result = json.loads(invoke("optimize", bad, small, "-o", tmp_path / "out", "--json").out)
+    assert result["status"] == 3 and [model.get("status") for model in result["models"]] == [3, None]
+
+
+def test_a_folder_for_one_model(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    assert invoke("optimize", small, "-o", f"{tmp_path}/new/").status == 0
+    assert ops(tmp_path / "new" / "small.onnx") == ["Relu"]
+
+
+def test_the_result_may_replace_the_input(invoke: Invoke, small: Path, weights: Path) -> None:
+    for path in (small, weights):
+        assert invoke("optimize", path, "-o", path).status == 0
+    assert ops(small) == ["Relu"]
+    assert invoke("verify", weights, weights).status == 0
+
+
+def test_presets_pipelines_passes(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+
+    def result(*arguments: str, environ: dict[str, str] | None = None) -> list[str]:
+        outcome = invoke("optimize", small, "-o", target, "--no-verify", *arguments, environ=environ)
+        assert outcome.status == 0, outcome.err
+        return ops(target)
+
+    original = ["Identity", "Relu", "Add"]
+    assert result("-O0") == original
+    assert result("-O1") == ["Relu"]
+    assert result("--passes", "dce,cse") == original
+    assert result("--pipeline", "peephole{families=identities}") == ["Relu", "Add"]
+    assert result("--pipeline", "peephole,dce", "--skip", "drop-identity") == ["Identity", "Relu"]
+    assert result("--pipeline", "peephole,dce", "--only", "drop-identity") == ["Relu", "Add"]
+    assert result("--skip", "peephole,cse", "--skip", "dce", "--passes", "peephole") == original
+    assert result(environ={"GRAPHOPT_PIPELINE": "O0"}) == original
+    assert result("-O2", environ={"GRAPHOPT_PIPELINE": "O0"}) == ["Relu"]
+    assert result("--set", "pipeline=O0") == original
+    Path("graphopt.toml").write_text('pipeline = "O0"\n')
+    assert result() == original
+
+
+def test_planned_steps_and_skipped_passes_are_told(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke("optimize", small, "-o", target, "--pipeline", "fallback", "--skip", "remove-expands")
+    assert "not built yet: lower-grad-of" in outcome.out
+    assert "skipped: remove-expands" in outcome.out
+
+
+def test_stop_after(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke("optimize", small, "-o", target, "--passes", "peephole", "--stop-after", 1)
+    assert "stopped before rewrite 2: " in outcome.out
+    assert len(ops(target)) == 2
+    assert invoke("optimize", small, "-o", target, "--stop-after", 0).status == 0
+    assert len(ops(target)) == 3
+
+
+def test_fold_limit(invoke: Invoke, weights: Path) -> None:
+    target = weights.parent / "out.onnx"
+    for limit, folded in (("0", False), ("1KiB", True)):
+        arguments = ["--passes", "constant-propagation,dce", "--fold-limit", limit]
+        # the transposed weight takes no more than what it replaces, unless the weight is read elsewhere too
+        proto = onnx.load(weights)
+        if len(proto.graph.output) == 1:
+            proto.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 8]))
+            onnx.save(proto, weights)
+        assert invoke("optimize", weights, "-o", target, *arguments).status == 0
+        assert ("Transpose" not in ops(target)) is folded
+
+
+def test_external_data(invoke: Invoke, weights: Path) -> None:
+    proto = onnx.load(weights)
+    proto.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(proto.graph.initializer[0]).repeat(8, 1), "w")
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 64
+    onnx.save(proto, weights)
+    target = weights.parent / "out.onnx"
+    assert invoke("optimize", weights, "-o", target, "--external-data").status == 0
+    assert sorted(path.name for path in weights.parent.glob("out*")) == ["out.onnx", "out.onnx.data"]
+    again = weights.parent / "again.onnx"
+    assert invoke("optimize", target, "-o", again, "--no-external-data").status == 0
+    assert not (weights.parent / "again.onnx.data").exists()
+    assert invoke("verify", weights, again).status == 0
+
+
+def test_given_inputs(invoke: Invoke, small: Path) -> None:
+    import numpy as np
+
+    target = small.parent / "out.onnx"
+    np.save("x.npy", np.ones((3, 4), np.float32))
+    outcome = invoke("optimize", small, "-o", target, "--input", "x:x.npy", "--json")
+    assert {row["binding"] for row in json.loads(outcome.out)["verification"]["rows"]} == {"N=3"}
+    assert invoke("optimize", small, "-o", target, "--input-shape", "x:5,4", "--seed", 3).status == 0
+    outcome = invoke("optimize", small, "-o", target, "--input-shape", "x:5,5")
+    assert outcome.status == 2 and "[N, 4]" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["RemoveIdentities", "Copy"])
+def test_passes_of_onnx_ir(invoke: Invoke, small: Path, name: str) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke("optimize", small, "-o", target, "--pre-pass", f"tests.cli.broken_passes:{name}")
+    assert outcome.status == 0, outcome.err
+    assert ops(target) == ["Relu"]
+    outcome = invoke(
+        "optimize",
+        small,
+        "-o",
+        target,
+        "--passes",
+        f"onnx-ir{{path=tests.cli.broken_passes:{name}}},peephole,dce",
+    )
+    assert outcome.status == 0 and ops(target) == ["Relu"]
+
+
+def test_passes_at_both_ends(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke(
+        "optimize",
+        small,
+        "-o",
+        target,
+        "--pre-pass",
+        "dce",
+        "--passes",
+        "cse",
+        "--post-pass",
+        "peephole",
+        "--json",
+    )
+    assert [record["name"] for record in json.loads(outcome.out)["passes"]] == ["dce", "cse", "peephole"]
+
+
+def test_dump_dir_and_log(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    outcome = invoke("optimize", small, "-o", target, "--dump-dir", "stages", "--log", ">>drop-identity:dce")
+    assert outcome.status == 0
+    stages = sorted(Path("stages").iterdir())
+    assert stages and all(path.suffix == ".onnx" and "-after-" in path.name for path in stages)
+    assert invoke("inspect", stages[0]).status == 0
+    assert "[UPDATE identities.py:" in outcome.err and "[DUMP dce.py:" in outcome.err
+
+
+def test_check_each_passes_on_sound_passes(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    assert invoke("optimize", small, "-o", target, "--verify-each", "--check-each").status == 0
+
+
+def test_runs_are_deterministic(invoke: Invoke, small: Path, weights: Path) -> None:
+    for path in (small, weights):
+        first, second = path.parent / "1.onnx", path.parent / "2.onnx"
+        invoke("optimize", path, "-o", first)
+        invoke("optimize", path, "-o", second)
+        assert first.read_bytes() == second.read_bytes()
