@@ -78,7 +78,8 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
     freed = 0
     for value in replaced:
         tensor = ir.constant_of(value)
-        if tensor is not None and value is not None and m.only_use(value):
+        # below IR version 4 initializers are inputs, and inputs stay
+        if tensor is not None and value is not None and m.only_use(value) and not value.is_graph_input():
             freed += tensor.nbytes
     return nbytes <= freed + _SLACK
 

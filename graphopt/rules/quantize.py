@@ -9,7 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._forms import operand
+from graphopt.rules._forms import operand, perm_of
 
 #: Integers that float32 multiplies and divides by a scale with an error below one half.
 _QUANTIZED = frozenset(
@@ -80,37 +80,70 @@ def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outco
 
 #: Move elements without looking at them; runtimes have them for 8-bit integers.
 _MOVES = (
-    "Transpose",
-    "Reshape",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Slice",
-    "Gather",
-    "Expand",
-    "Tile",
-    "DepthToSpace",
-    "SpaceToDepth",
+    *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+    *("Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
 )
+_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 @rule(
-    lambda op, x, a, b, rest: op.QuantizeLinear(
-        op.one_of(*_MOVES)(op.DequantizeLinear(x, a.rest(), tag="dequantize"), rest.rest(), tag="move"),
-        b.rest(),
-    ),
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*_MOVES)(x.rest()), b.rest()),
     numerics=Exact,
     tags=("onnxruntime:DropQDQ",),
 )
-def move_quantized(op: Builder, m: Match, x: ir.Value, a: Any, b: Any, rest: Any) -> Outcome:
-    """What only moves elements moves the quantized ones as well."""
-    move, dequantize = m.node("move"), m.node("dequantize")
-    if m.dtype(x) not in (ir.DataType.INT8, ir.DataType.UINT8):
-        return m.no("not 8-bit integers", x)
-    scale = m.constant(dequantize.inputs[1])
+def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
+    """What only moves elements between DequantizeLinear and QuantizeLinear moves quantized ones as well."""
+    moves: list[ir.Node] = []
+    value = m.root.inputs[0]
+    while value is not None and (node := value.producer()) is not None and _is_move(m, node):
+        if not m.only_use(value):
+            return m.no("others read the moved elements", value)
+        moves.append(node)
+        value = node.inputs[0]
+    dequantize = None if value is None else value.producer()
+    if dequantize is None or dequantize.op_type != "DequantizeLinear" or dequantize.graph is not m.graph:
+        return m.no("what is moved has not been dequantized here", value)
+    data, scale = dequantize.inputs[0], m.constant(dequantize.inputs[1])
+    if data is None or m.dtype(data) not in _BYTES:
+        return m.no("not 8-bit integers", data)
     if scale is None or scale.size != 1 or scale.ndim > 1:
         return m.no("each channel has a scale of its own", dequantize.inputs[1])
-    if not m.only_use(move.outputs[0]):
-        return m.no("others read the moved elements", move.outputs[0])
     fault = _gives_back(m, dequantize, m.root)
-    return op.like(move, [x, *rest]) if fault is None else m.no(fault, x)
+    if fault is not None:
+        return m.no(fault, data)
+    for node in reversed(moves):
+        data = op.like(node, [data, *node.inputs[1:]])
+    return data
+
+
+def _is_move(m: Match, node: ir.Node) -> bool:
+    return node.domain == "" and node.op_type in _MOVES and node.graph is m.graph
+
+
+@rule(
+    lambda op, x, s, z, rest: op.one_of("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze")(
+        op.DequantizeLinear(x.constant(), s, z.optional(), tag="dequantize"), rest.rest()
+    ),
+    numerics=Exact,
+    exclusive=True,
+)
+def move_before_dequantizing(
+    op: Builder, m: Match, x: ir.Value, s: ir.Value, z: ir.Value | None, rest: Any
+) -> Outcome:
+    """A view or Transpose of a dequantized constant is the view, which is constant too, dequantized."""
+    dequantize, view = m.node("dequantize"), m.root
+    if m.dtype(x) not in _BYTES or isinstance(axis := m.attribute(dequantize, "axis"), ir.Attr):
+        return m.no("not 8-bit integers, or the axis is unknown", x)
+    rank, changed = m.rank(x), {}
+    if m.rank(s) != 0:
+        perm = perm_of(m, view) if view.op_type == "Transpose" else None
+        if (
+            perm is None
+            or m.rank(s) != 1
+            or rank is None
+            or axis is None
+            or m.attribute(dequantize, "block_size")
+        ):
+            return m.no("the scales lie along an axis that the view changes", s)
+        changed = {"axis": perm.index(axis % rank)}
+    return op.like(dequantize, [op.like(view, [x, *rest]), s, z], **changed)
