@@ -12,6 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.bindings import describe
+from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.compare import identical, movement
 from graphopt.runtime.inputs import Feeds, Inputs
 from graphopt.runtime.samples import Flavour
@@ -20,6 +21,8 @@ from graphopt.runtime.trial import Runner
 
 #: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
+#: A model that has killed so many processes is not tried further.
+_CRASHES = 4
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -79,17 +82,20 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
         seconds: after this time only the cases of one flavour are made.
     """
     stop = time.monotonic() + seconds
-    outputs: dict[str, list[Any]] = {}
+    ran: list[tuple[Feeds, list[Any]]] = []
+    crashes: list[str] = []
 
     def attempt(feeds: Feeds) -> str | None:
+        if len(crashes) >= _CRASHES:
+            return crashes[0]
         try:
-            outputs["last"] = original.run("off", feeds)
+            ran.append((feeds, original.run("off", feeds)))
         except (RuntimeFailure, ResourceLimit) as failure:
+            if isinstance(failure, ProcessCrashed | ResourceLimit):
+                crashes.append(str(failure))
             return str(failure)
-        ran.append((feeds, outputs["last"]))
         return None
 
-    ran: list[tuple[Feeds, list[Any]]] = []
     search: Found = find_legal(inputs, attempt)
     cases = Cases(legal=search.legal)
     if not search.legal:

@@ -24,6 +24,11 @@ from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
 
 T = TypeVar("T")
 
+
+class ProcessCrashed(RuntimeFailure):
+    """The child process died."""
+
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from graphopt.runtime.child import serve; serve(*json.loads(sys.argv[2]))"
@@ -67,7 +72,7 @@ class Child:
         """``function(*args)``, in the process; the function is found by its module and name.
 
         Raises:
-            RuntimeFailure: the process crashed.
+            ProcessCrashed: the process died.
             ResourceLimit: it took more than ``timeout`` seconds, or more memory than allowed.
             Exception: whatever ``function`` raised.
         """
@@ -147,7 +152,7 @@ class Child:
         if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
             return ResourceLimit("onnxruntime took too much memory and was stopped")
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return RuntimeFailure(f"onnxruntime crashed ({name})" + (f": {said}" if said else ""))
+        return ProcessCrashed(f"onnxruntime crashed ({name})" + (f": {said}" if said else ""))
 
 
 def run_in_child(

@@ -44,7 +44,7 @@ class Tolerance:
     @classmethod
     def of(cls, numerics: Numerics, coarsest: str = "float32") -> Tolerance:
         """The tolerance for a class of rewrites in a model whose coarsest float type is given."""
-        kind = "float8" if coarsest.startswith(("float8", "float4", "float6")) else coarsest
+        kind = "float8" if coarsest.startswith(("float8", "float4", "float6e")) else coarsest
         return cls(*_TOLERANCES[kind][numerics])
 
 

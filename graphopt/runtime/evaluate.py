@@ -264,8 +264,10 @@ class _ConstantModel:
         if tensor is None:
             raise _Unfit(f"{value.name!r} is not constant")
         name = copy.name or ""
-        if tensor.nbytes >= _LARGE and tensor.dtype != ir.DataType.STRING:
-            self.large[name] = (tensor.numpy(), f"tensor({tensor.dtype.name.lower()})")
+        type_ = f"tensor({tensor.dtype.name.lower()})"
+        in_bytes = type_ not in LOW_TYPES or LOW_TYPES[type_].bits >= 8
+        if tensor.nbytes >= _LARGE and in_bytes and tensor.dtype != ir.DataType.STRING:
+            self.large[name] = (tensor.numpy(), type_)
             tensor = ir.ExternalTensor("given", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name)  # type: ignore[arg-type]
         copy.const_value = tensor
         copy.type = ir.TensorType(tensor.dtype)

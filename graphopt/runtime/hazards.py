@@ -15,8 +15,8 @@ _BOOLEAN_RESULTS = frozenset(
 def may_crash(model: ir.Model) -> str | None:
     """Why running ``model`` may kill the process, or ``None``.
 
-    onnxruntime does not guard integer Div and Mod: a divisor of 0 raises SIGFPE, and so does -1
-    under the least integer of a type.
+    onnxruntime does not guard integer Div and Mod: the least integer of a type divided by -1
+    raises SIGFPE, and in older versions a divisor of 0 does.
     """
     dtypes: dict[ir.Value, ir.DataType | None] = {}
     for graph in ir.graphs_of(model):

@@ -102,24 +102,30 @@ class Inputs:
         self._given = {name: self._fit(name, array) for name, array in self._load()}
         self._fixed = self._fixed_shapes()
         self._domains = domains(model)
+        self._known: dict[str, int] = {}
         self.use_rank(RANKS[0])
 
     @property
     def open_ranks(self) -> bool:
         """Whether some input to be made up declares no rank."""
-        return any(port.dims is None and "map" not in port.type for port in self._made_up())
+        return any(
+            port.dims is None and port.name not in self._fixed and "map" not in port.type
+            for port in self._made_up()
+        )
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether some dim may be chosen."""
+        return any(symbol not in self._known for symbol in self.dimensions.symbols)
 
     def use_rank(self, rank: int) -> None:
         """Let inputs of open rank have ``rank`` dims."""
-        ports = [replace(port, dims=self._fixed.get(port.name, port.dims)) for port in self.signature.fed]
-        self.dimensions = Dimensions.of(ports, rank)
-        declared = Dimensions.of(self.signature.fed, rank)
-        known: dict[str, int] = {}
+        self.dimensions = Dimensions.of(self.signature.fed, rank)
+        self._known = {}
         for name, shape in self._fixed.items():
-            for dim, size in zip(declared.dims.get(name, ()), shape, strict=False):
+            for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
                 if isinstance(dim, str):
-                    known.setdefault(dim, size)
-        self._known = known
+                    self._known.setdefault(dim, size)
 
     def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         """``tries`` with what the user fixed put in."""
@@ -128,7 +134,7 @@ class Inputs:
 
     def elements(self, binding: Binding) -> int:
         """How many elements the inputs that are made up have together."""
-        return sum(math.prod(self.dimensions.shape(port.name, binding)) for port in self._made_up())
+        return sum(math.prod(self._shape(port, binding)) for port in self._made_up())
 
     def feeds(self, binding: Binding, flavour: Flavour = "normal", caution: int = 0) -> Feeds:
         """Values for every input that must be fed.
@@ -137,7 +143,8 @@ class Inputs:
             binding: sizes of the dynamic dims.
             flavour: what kind of numbers.
             caution: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
-                1) to 3 (all 0), for models that are choosier than they let on.
+                1) to 3 (all 0), for models that are choosier than they let on. Flavours that try
+                the limits pay no heed to it.
 
         Raises:
             ResourceLimit: they would take more than the limit.
@@ -149,7 +156,7 @@ class Inputs:
         for port in self._made_up():
             generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
             domain = self._domain(port, binding)
-            shape = self.dimensions.shape(port.name, binding)
+            shape = self._shape(port, binding)
             feeds[port.name] = sample(port.type, shape, domain, flavour, caution, generator)
         if flavour == "overridden":
             feeds |= self._overrides(feeds)
@@ -227,6 +234,10 @@ class Inputs:
 
     def _made_up(self) -> list[Port]:
         return [port for port in self.signature.fed if port.name not in self._given]
+
+    def _shape(self, port: Port, binding: Binding) -> Shape:
+        fixed = self._fixed.get(port.name)
+        return self.dimensions.shape(port.name, binding) if fixed is None else fixed
 
     def _domain(self, port: Port, binding: Binding) -> Domain:
         domain = self._domains[port.name]

@@ -51,6 +51,8 @@ LOW_TYPES = {
 def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
     """Put ``array`` into an OrtValue of ``onnx_type``, such as ``tensor(bfloat16)``.
 
+    The memory is shared where the element type takes whole bytes.
+
     Raises:
         RuntimeFailure: it is no tensor, or of strings, which onnxruntime takes only directly.
     """
@@ -60,12 +62,16 @@ def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
     if low is None:
         if not isinstance(array, np.ndarray | np.generic) or array.dtype.kind not in "fiubc":
             raise RuntimeFailure(f"onnxruntime can't take a {onnx_type} beside types that numpy lacks")
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        array = np.asarray(array)
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     array = np.asarray(array)
     if array.dtype != low.dtype:
         # numpy's own files keep such elements as bits
         same_bits = array.dtype.kind in "Vu" and array.dtype.itemsize == low.dtype.itemsize
         array = array.view(low.dtype) if same_bits else array.astype(low.dtype)
+    if low.bits >= 8:
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, low.code)
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(array.shape), low.code)
     data = pack(array, low.bits)
     if data:

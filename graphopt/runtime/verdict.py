@@ -68,6 +68,9 @@ class Verdict:
         """The largest finite difference seen where inputs were ordinary numbers."""
         return max((row.delta for row in self.rows if row.flavour in _ORDINARY and row.ok), default=0.0)
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def summary(self) -> str:
         """The verdict in one line."""
         if self.signature:

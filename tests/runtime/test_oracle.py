@@ -1,0 +1,413 @@
+"""The oracle: lets right models pass, finds wrong ones, and says what it could not judge."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt.errors import InvalidModel, UsageError
+from graphopt.numerics import Numerics
+from graphopt.runtime.child import Child
+from graphopt.runtime.hazards import may_crash
+from graphopt.runtime.inputs import InputOptions
+from graphopt.runtime.oracle import Oracle, verify
+from tests.runtime.build import data, parse, parse_proto
+
+
+@pytest.fixture(scope="module")
+def child():
+    """One process for the empty inputs of all tests."""
+    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as child:
+        yield child
+
+
+def judge(original, candidate, numerics=Numerics.REASSOCIATES, *, header=None, **settings):
+    header = header or {}
+    settings.setdefault("empty", False)
+    return verify(data(original, **header), data(candidate, **header), numerics=numerics, **settings)
+
+
+def both(before, after):
+    """Two graphs over float x and y of shape [B, 4]."""
+    head = "g (float[B, 4] x, float[B, 4] y) => (float[B, 4] z) "
+    return head + before, head + after
+
+
+# Right models -----------------------------------------------------------------------------------
+
+
+def test_the_same_model():
+    model = "g (float[B, S] x) => (float[B, S] y) { a = Exp(x) y = Mul(a, x) }"
+    verdict = judge(model, model, Numerics.EXACT)
+    assert verdict.ok and verdict.unverifiable is None and not verdict.failures
+    assert re.fullmatch(
+        r"equal on 3 shape bindings x 5 inputs \(max \|delta\| 0\.0e\+00, onnxruntime, CPU\)",
+        verdict.summary(),
+    )
+    assert {row.level for row in verdict.rows} == {"off", "default"}
+    assert {row.binding for row in verdict.rows} == {"B=1 S=1", "B=2 S=3", "B=3 S=16"}
+    assert verdict.seconds > 0
+
+
+def test_all_forms_of_models(tmp_path):
+    text = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data(text))
+    for original in (parse(text), data(text), path, str(path)):
+        assert verify(original, parse(text)).ok
+        assert verify(parse(text), original).ok
+
+
+def test_reassociation_is_rounding():
+    before, after = both(
+        "{ a = Mul(x, y) b = Mul(a, x) z = Mul(b, y) }", "{ a = Mul(x, x) b = Mul(y, y) z = Mul(a, b) }"
+    )
+    verdict = judge(before, after)
+    assert verdict.ok, verdict.summary()
+    assert verdict.delta > 0
+
+
+def test_one_original_many_candidates():
+    model = "g (float[B] x) => (float[B] y) <float two = {2}, float three = {3}> { y = Mul(x, two) }"
+    with Oracle(data(model), empty=False) as oracle:
+        assert oracle.verify(data(model)).ok
+        assert not oracle.verify(data(model.replace("x, two", "x, three"))).ok
+        assert oracle.verify(data(model.replace("Mul(x, two)", "Add(x, x)"))).ok
+
+
+# Wrong models ---------------------------------------------------------------------------------
+
+ONES = "<float[4] s = {1, 1, 1, 1}>"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{ z = Add(x, y) }", "{ z = Sub(x, y) }"),
+        ("{ z = Identity(x) }", "{ z = Relu(x) }"),
+        ("{ z = Abs(x) }", "{ z = Identity(x) }"),
+        ("<float a = {2.0}> { z = Mul(x, a) }", "<float a = {2.001}> { z = Mul(x, a) }"),
+        ("{ z = Softmax <axis = 1> (x) }", "{ z = Softmax <axis = 0> (x) }"),
+        (
+            f"{ONES} {{ z = LayerNormalization <epsilon = 1e-5> (x, s) }}",
+            f"{ONES} {{ z = LayerNormalization <epsilon = 1e-2> (x, s) }}",
+        ),
+        ("{ z = Max(x, y) }", "{ g = Greater(x, y) z = Where(g, x, y) }"),  # NaN
+        ("{ a = Sub(x, x) z = Add(a, y) }", "{ z = Identity(y) }"),  # inf - inf
+        ("<float a = {0}> { b = Mul(x, a) z = Add(b, y) }", "{ z = Identity(y) }"),  # inf * 0
+        ("{ a = Exp(x) z = Log(a) }", "{ z = Identity(x) }"),  # overflow
+        ("{ a = Mul(x, x) z = Sqrt(a) }", "{ z = Identity(x) }"),
+    ],
+)
+def test_faults_are_found(before, after):
+    verdict = judge(*both(before, after), Numerics.EXACT)
+    assert not verdict.ok
+    assert verdict.failures[0].output == "z"
+    assert verdict.summary().startswith("output 'z': ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passes_from"),
+    [
+        ("<float a = {0}> { z = Add(x, a) }", "{ z = Identity(x) }", "REASSOCIATES"),  # -0.0 + 0.0
+        (
+            "<float a = {0}> { z = Mul(x, a) }",
+            "<float a = {0}> { s = Shape(x) z = Expand(a, s) }",
+            "APPROXIMATES",
+        ),
+        ("{ a = Exp(x) b = Log(a) z = Identity(b) }", "{ z = Identity(x) }", "REASSOCIATES"),
+        ("<float a = {1.0}> { z = Mul(x, a) }", "<float a = {1.0005}> { z = Mul(x, a) }", "APPROXIMATES"),
+        (
+            "<float a = {3.0}> { z = Div(x, a) }",
+            "<float a = {0.33333334}> { z = Mul(x, a) }",
+            "EXACT",
+        ),
+    ],
+)
+def test_numerics_decide(before, after, passes_from):
+    for numerics in Numerics:
+        assert judge(*both(before, after), numerics).ok == (numerics >= Numerics[passes_from]), numerics
+
+
+def test_small_tensors_are_judged_by_their_own_scale():
+    head = "g (float[2, 512] x) => (float[2, 512] y) <float a = {1.01}> "
+    before, after = "{ y = Softmax <axis = 1> (x) }", "{ s = Softmax <axis = 1> (x) y = Mul(s, a) }"
+    assert not judge(head + before, head + after).ok
+
+
+def test_a_frozen_dimension_is_found():
+    before = "g (float[B, 6] x) => (float[B, 2, 3] y) <int64[3] s = {-1, 2, 3}> { y = Reshape(x, s) }"
+    verdict = judge(before, before.replace("{-1, 2, 3}", "{1, 2, 3}"))
+    assert not verdict.ok
+    assert {row.binding for row in verdict.failures} == {"B=2", "B=3"}
+    assert "cannot be reshaped" in verdict.summary()
+
+
+def test_an_empty_dimension_is_found(child):
+    before = "g (float[B, 6] x) => (float[B, 6] y) { y = Identity(x) }"
+    verdict = judge(before, before, empty=True, child=child)
+    assert verdict.ok
+    assert "B=0" in {row.binding for row in verdict.rows}
+    wrong = (
+        "g (float[B, 6] x) => (float[B, 6] y) <int64 zero = {0}> "
+        "{ first = Gather <axis = 0> (x, zero) z = Sub(first, first) y = Add(x, z) }"
+    )
+    verdict = judge(before, wrong, empty=True, child=child)
+    assert {row.binding for row in verdict.failures if row.flavour == "normal"} == {"B=0"}
+
+
+def test_a_crash_on_empty_inputs_is_survived(child):
+    w, r = ", ".join(["0.1"] * 18), ", ".join(["0.2"] * 27)
+    model = (
+        f"g (float[T, B, 2] x) => (y, h) <float[1, 9, 2] w = {{{w}}}, float[1, 9, 3] r = {{{r}}}> "
+        "{ y, h = GRU <hidden_size = 3> (x, w, r) }"
+    )
+    verdict = judge(model, model, empty=True, child=child)
+    assert verdict.ok, verdict.summary()
+    assert any("T=0" in reason and "the original fails itself" in reason for reason in verdict.skipped)
+
+
+LEAST = -(2**63)
+
+
+def test_a_candidate_that_kills_the_process():
+    before = "g (int64[N] x) => (int64[N] y) { y = Identity(x) }"
+    after = (
+        f"g (int64[N] x) => (int64[N] y) <int64 least = {{{LEAST}}}, int64 one = {{-1}}> "
+        "{ a = Div(least, one) b = Sub(a, a) y = Add(x, b) }"
+    )
+    assert may_crash(parse(before)) is None
+    assert may_crash(parse(after)) is not None
+    verdict = judge(before, after)
+    assert not verdict.ok
+    assert "crashed (SIGFPE)" in verdict.summary()
+
+
+def test_an_original_that_divides_integers_runs_in_a_child():
+    model = (
+        f"g (int64[N, 16] y) => (z) <int64 least = {{{LEAST}}}> "
+        "{ s = Sub(y, y) a = Add(s, y) b = Mod(a, a) c = Add(a, b) z = Div(least, c) }"
+    )
+    verdict = judge(model, model)
+    assert any("negative inputs" in reason and "SIGFPE" in reason for reason in verdict.skipped), verdict
+
+
+def test_wrong_types_and_shapes():
+    before = "g (float[B] x) => (y) { y = Shape(x) }"
+    assert not judge(before, "g (float[B] x) => (y) { s = Shape(x) y = Cast <to = 6> (s) }").ok
+    after = "g (float[B] x) => (y) <int64[2] k = {1, 1}> { s = Shape(x) y = Reshape(s, k) }"
+    verdict = judge(before, after)
+    assert "shape [1] became [1, 1]" in verdict.summary()
+
+
+def test_integers_must_be_the_same():
+    before = "g (float[B, 8] x) => (int64[B, 1] i) { i = ArgMax <axis = 1> (x) }"
+    assert not judge(before, before.replace("ArgMax", "ArgMin")).ok
+
+
+# What is allowed for --------------------------------------------------------------------------
+
+
+def test_a_choice_that_rounding_makes_is_no_fault():
+    """Which of two equal sums is largest depends on rounding: with zeros all are equal."""
+    head = "g (float[B, 4] x, float[4, 6] w) => (int64[B, 1] i) "
+    before = "{ m = MatMul(x, w) a = Sub(m, m) i = ArgMax <axis = 1> (a) }"
+    after = (
+        "{ n = Neg(w) m = MatMul(x, w) k = MatMul(x, n) a = Add(m, k) t = Transpose <perm = [0, 1]> (x) "
+        "e = Mul(t, t) r = ReduceSum <keepdims = 1> (e) i = ArgMax <axis = 1> (a) }"
+    )
+    assert judge(head + before, head + after).ok
+
+
+def test_noise_of_the_default_session_is_allowed():
+    """The candidate may stray from the original's default session as far as that strays from itself."""
+    from graphopt.runtime.cases import Case
+    from graphopt.runtime.compare import Tolerance
+    from graphopt.runtime.oracle import _Judge
+
+    class Fixed:
+        def __init__(self, off, default):
+            self.outputs = {"off": [off], "default": [default]}
+
+        def run(self, level, feeds):
+            return self.outputs[level]
+
+    def rows(default, noise):
+        off = np.zeros(3, np.float32)
+        case = Case("", "normal", {}, [off], [off + np.float32(noise)], [[noise]])
+        candidate = Fixed(off, off + np.float32(default))
+        return _Judge(["y"], candidate, Numerics.EXACT, Tolerance.of(Numerics.EXACT), None).rows([case])
+
+    assert [row.ok for row in rows(default=0.1, noise=0.05)] == [True, True]
+    assert [row.ok for row in rows(default=0.1, noise=0.0)] == [True, False]
+
+
+def test_random_outputs_are_compared_by_kind():
+    model = "g (float[B, 8] x) => (r, y) { r = RandomNormalLike(x) y = Neg(x) }"
+    assert judge(model, model).ok
+    verdict = judge(model, model.replace("Neg", "Abs"))
+    assert [row.output for row in verdict.failures][:1] == ["y"]
+    assert not judge(model, model.replace("RandomNormalLike(x)", "Cast <to = 11> (x)")).ok
+
+
+def test_what_was_random_must_stay_random():
+    model = "g (float[B, 8] x) => (r) { r = RandomNormalLike(x) }"
+    verdict = judge(model, "g (float[B, 8] x) => (r) { r = Exp(x) }")
+    assert "what was random is constant now" in verdict.summary()
+
+
+# Other kinds of values ------------------------------------------------------------------------
+
+
+def test_sequences_maps_and_strings():
+    header = {"domains": ', "ai.onnx.ml" : 3'}
+    model = (
+        "g (float[B, 2] x, string[B] s) => (seq(map(string, float)) m, string[B] t, seq(float) q) {"
+        ' m = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b"]> (x)'
+        " t = Identity(s) q = SplitToSequence(x) }"
+    )
+    assert judge(model, model, header=header).ok
+    assert not judge(model, model.replace('["a", "b"]', '["b", "a"]'), header=header).ok
+    assert not judge(
+        model, model.replace("q = SplitToSequence(x)", "q = SequenceConstruct(x)"), header=header
+    ).ok
+    upper = model.replace("t = Identity(s)", 't = StringNormalizer <case_change_action = "UPPER"> (s)')
+    assert not judge(model, upper, header=header).ok
+
+
+@pytest.mark.parametrize("type_", ["float16", "bfloat16", "float8e4m3fn"])
+def test_low_floats(type_):
+    head = f"g ({type_}[B, 4] x) => ({type_}[B, 4] y) <float a = {{2}}, float b = {{3}}> "
+    code = onnx.TensorProto.DataType.Value(type_.upper())
+    body = f"{{ c = Cast <to = 1> (x) m = Mul(c, a) y = Cast <to = {code}> (m) }}"
+    header = {"ir_version": 10, "opset": 21}
+    assert judge(head + body, head + body, header=header).ok
+    assert not judge(head + body, head + body.replace("c, a", "c, b"), header=header).ok
+
+
+def test_sequence_and_optional_inputs():
+    model = (
+        "g (seq(float[N]) s, optional(float[N]) o) => (y, z) "
+        "{ y = SequenceLength(s) z = OptionalHasElement(o) }"
+    )
+    verdict = judge(model, model, header={"opset": 18})
+    assert verdict.ok and verdict.unverifiable is None
+
+
+# The interface --------------------------------------------------------------------------------
+
+
+def test_a_changed_interface():
+    before = "g (float[B] x, float[B] unused) => (float[B] y) { y = Neg(x) }"
+    verdict = judge(before, "g (float[B] x) => (float[B] y) { y = Neg(x) }")
+    assert not verdict.ok
+    assert verdict.summary() == "the interface changed: input 'unused' is gone"
+    frozen = before.replace("float[B] x", "float[7] x")
+    assert judge(before, frozen).signature == ("input 'x': dimension 0 was dynamic (B), now fixed to 7",)
+    assert judge(before.replace("[B]", "[7]"), before.replace("[B]", "[7]")).ok
+    verdict = verify(
+        data(before), data(frozen), signature=False, empty=False, options=InputOptions({"x": (7,)})
+    )
+    assert verdict.ok
+
+
+def test_a_wrong_declaration_may_be_corrected():
+    before = parse_proto("g (float[2, 3] x) => (float[6] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
+    after = parse_proto("g (float[2, 3] x) => (float[3, 2] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
+    verdict = verify(before.SerializeToString(), after.SerializeToString())
+    if verdict.unverifiable is None:  # onnxruntime refuses such a model, or warns
+        assert verdict.signature == ()
+
+
+def test_overridable_initializers_are_overridden():
+    before = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+    folded = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}, float[2] v = {1, 2}> { y = Add(x, v) }"
+    verdict = judge(before, folded)
+    assert {row.flavour for row in verdict.failures} == {"overridden"}
+
+
+# What can't be judged ---------------------------------------------------------------------------
+
+
+def test_an_original_that_does_not_run():
+    model = "g (float[2] x) => (y) { y = custom.Thing(x) }"
+    header = {"domains": ', "custom" : 1'}
+    verdict = judge(model, model, header=header)
+    assert verdict.ok and verdict.rows == ()
+    assert verdict.unverifiable.startswith("the original does not run (onnxruntime can't load the model: ")
+    assert verdict.summary().startswith("not verified: the original does not run")
+
+
+def test_an_original_that_loads_but_never_runs():
+    original = "g (float[2, 3] x) => (y) { s = Shape(x) t = Add(s, s) y = Reshape(x, t) }"
+    verdict = judge(original, original)
+    assert verdict.ok and "cannot be reshaped" in verdict.unverifiable
+    broken = "g (float[2, 3] x) => (y) { s = Shape(x) t = Cast <to = 1> (s) y = Reshape(x, t) }"
+    assert not judge(original, broken).ok
+
+
+def test_inputs_that_cannot_be_made():
+    model = "g (sparse_tensor(float[3]) x, float[3] z) => (float[3] y) { y = Neg(z) }"
+    verdict = judge(model, model)
+    assert "can't be fed" in verdict.unverifiable
+
+
+def test_flavours_that_the_original_refuses_are_told():
+    numbers = ", ".join(["1"] * 40)
+    model = (
+        f"g (float[N] x) => (y) <float[40] t = {{{numbers}}}> "
+        "{ a = Abs(x) i = Cast <to = 7> (a) j = Mul(i, i) y = Gather(t, j) }"
+    )
+    verdict = judge(model, model)
+    assert verdict.ok and verdict.unverifiable is None
+    assert any(reason.startswith("large inputs at N=") for reason in verdict.skipped)
+    assert "large" not in {row.flavour for row in verdict.rows}
+
+
+def test_time_runs_out_only_for_further_flavours():
+    model = "g (float[B, 4] x) => (y) { y = Neg(x) }"
+    verdict = judge(model, model, seconds=0)
+    assert {row.flavour for row in verdict.rows} == {"normal"}
+    assert len(verdict.rows) == 6
+    assert any("the time is up" in reason for reason in verdict.skipped)
+
+
+# Given inputs ---------------------------------------------------------------------------------
+
+
+def test_given_shapes_and_files(tmp_path):
+    before = "g (float[B, S] x) => (y) <int64[2] s = {0, -1}, float[1] k = {5}> { y = Identity(x) }"
+    wrong = (
+        "g (float[B, S] x) => (y) <float k = {5}> { g = Greater(x, k) c = Cast <to = 1> (g) y = Sub(x, c) }"
+    )
+    np.save(tmp_path / "x.npy", np.full((2, 3), 4.0, np.float32))
+    options = InputOptions.parse(files=[f"x:{tmp_path}/x.npy"])
+    verdict = judge(before, wrong, options=options)
+    assert verdict.ok and {row.binding for row in verdict.rows} == {"B=2 S=3"}
+    np.save(tmp_path / "x.npy", np.full((2, 3), 6.0, np.float32))
+    assert not judge(before, wrong, options=options).ok
+    verdict = judge(before, before, options=InputOptions.parse(["x:7,9"]))
+    assert {row.binding for row in verdict.rows} == {"B=7 S=9"}
+
+
+def test_options_that_do_not_fit():
+    model = "g (float[2] x) => (y) { y = Neg(x) }"
+    with pytest.raises(UsageError, match="no input 'w'"):
+        judge(model, model, options=InputOptions.parse(["w:2"]))
+
+
+def test_what_is_no_model():
+    with pytest.raises(InvalidModel, match="not an ONNX model"):
+        verify(b"junk", b"junk")
+
+
+def test_the_same_seed_gives_the_same_rows():
+    model = "g (float[B, 4] x, float[4, 4] w) => (y) { y = MatMul(x, w) }"
+    other = (
+        "g (float[B, 4] x, float[4, 4] w) => (y) "
+        "{ a = Add(x, x) b = MatMul(a, w) d = MatMul(x, w) y = Sub(b, d) }"
+    )
+    assert judge(model, other).rows == judge(model, other).rows
