@@ -26,12 +26,15 @@ _Attribute = onnx.AttributeProto
 def admit(proto: onnx.ModelProto) -> None:
     """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place."""
     _name_once(proto.graph)
+    _mend_text(proto.graph)
     pending = _bodies(proto.graph.node)
     for function in proto.functions:
+        _mend_text(function)
         pending += _bodies(function.node)
     while pending:
         body = pending.pop()
         _name_once(body)
+        _mend_text(body)
         _return_own_values(body)
         pending += _bodies(body.node)
 
@@ -47,45 +50,76 @@ def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
     return found
 
 
+def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Replace bytes that are not UTF-8 in what only people read, which onnx-ir could not write again.
+
+    Raises:
+        InvalidModel: they are in what has a meaning.
+    """
+    texts = [holder.name, holder.doc_string]
+    for node in holder.node:
+        texts += (node.op_type, node.domain, node.name, node.doc_string)
+    if _are_utf8(texts):
+        return
+    for item in (holder, *holder.node):
+        item.name, item.doc_string = _mended(item.name), _mended(item.doc_string)
+    for node in holder.node:
+        if not _are_utf8([node.op_type, node.domain]):
+            raise InvalidModel(f"the operator of node {node.name!r} is not UTF-8: {ascii(node.op_type)}")
+
+
+def _are_utf8(texts: list[str]) -> bool:
+    try:
+        "".join(texts)
+    except TypeError:  # protobuf gives bytes for what is not
+        return False
+    return True
+
+
+def _mended(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
 def _name_once(graph: onnx.GraphProto) -> None:
     """Keep one definition of each name.
 
     Raises:
         InvalidModel: a name has several definitions that are not all constants.
     """
-    names = [info.name for info in graph.input]
-    listed = frozenset(names)
-    names += [tensor.name for tensor in graph.initializer if tensor.name not in listed]
+    listed = [info.name for info in graph.input]
+    defaults = frozenset(listed)
+    constants = [tensor.name for tensor in graph.initializer if tensor.name not in defaults]
+    others = list(listed)
     for node in graph.node:
-        names += node.output
-    counts = Counter(names)
-    counts[""] = len(
-        graph.initializer
-    )  # optional outputs have no name; of initializers without one none is kept
-    if len(counts) - 1 == len(names) - names.count("") and not any(
-        not tensor.name for tensor in graph.initializer
-    ):
-        return
-    _keep_last(graph.initializer, counts, lambda tensor: tensor.name)
-    _keep_last(
-        graph.node,
-        counts,
-        lambda node: node.output[0] if node.op_type == "Constant" and node.output else None,
-    )
-    for name, count in counts.items():
-        if count > 1 and name:
-            raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+        (constants if _is_constant(node) else others).extend(node.output)
+    if not _are_utf8(others) or not _are_utf8(constants):
+        raise InvalidModel(f"a name in graph {graph.name!r} is not UTF-8")
+    names = Counter(others)
+    names.update(constants)
+    optional = names.pop("", 0)
+    if len(names) + optional != len(others) + len(constants) or any(not t.name for t in graph.initializer):
+        last = Counter(constants)
+        _keep_last(graph.initializer, last, lambda tensor: tensor.name)
+        _keep_last(graph.node, last, lambda node: node.output[0] if _is_constant(node) else None)
+        for name, count in Counter([*others, *dict.fromkeys(constants)]).items():
+            if count > 1 and name:
+                raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and len(node.output) == 1
 
 
 def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | None]) -> None:
-    """Drop those of ``items`` whose name is defined again later."""
+    """Drop constants whose name another constant has later, and those without a name."""
     kept = []
     for item in items:
         name = name_of(item)
-        if name is not None and counts[name] > 1:
+        if name is not None:
             counts[name] -= 1
-        else:
-            kept.append(item)
+            if not name or counts[name] > 0:
+                continue
+        kept.append(item)
     if len(kept) != len(items):
         del items[:]
         items.extend(kept)

@@ -89,8 +89,15 @@ def _from_proto(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
 
 
 def to_proto(model: onnx_ir.Model) -> onnx.ModelProto:
-    """The proto of ``model``, without graphopt's private metadata. External tensors stay external."""
-    proto = onnx_ir.to_proto(model)
+    """The proto of ``model``, without graphopt's private metadata. External tensors stay external.
+
+    Raises:
+        InvalidModel: a part of it can't be written, such as a text that is not UTF-8.
+    """
+    try:
+        proto = onnx_ir.to_proto(model)
+    except onnx_ir.serde.SerdeError as error:
+        raise InvalidModel(f"the model can't be written: {_root_cause(error)}") from error
     carrier.unpack(proto, model)
     return proto
 
@@ -132,7 +139,9 @@ def save(
         ResourceLimit: the model exceeds 2 GB, and ``external_data`` is false.
     """
     path = Path(path)
-    if path.is_dir():
+    if "\0" in str(path):
+        raise UsageError(f"can't write {str(path)!r}: no path can have a NUL in it")
+    if os.path.isdir(path):
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
     if external_data is None:
         tensors = [slot.tensor for slot in slots(model)]
@@ -231,7 +240,7 @@ def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
 
 def _root_cause(error: BaseException) -> str:
     """The first line of the innermost cause of ``error``."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
     text = str(error).strip().splitlines()
     return text[0][:200] if text else type(error).__name__

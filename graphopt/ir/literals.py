@@ -24,6 +24,7 @@ _SHOWN_TEXT = 60
 
 _TEXT = NAMESPACE + "text"
 _DTYPES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str", onnx_ir.DataType.UNDEFINED: "?"}
+_KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)
 #: Constants of these types are told by their looks.
 _BARE = frozenset(
     {onnx_ir.DataType.FLOAT, onnx_ir.DataType.INT64, onnx_ir.DataType.BOOL, onnx_ir.DataType.STRING}
@@ -63,13 +64,19 @@ def _type(kind: Any, shape: Iterable[Any] | None) -> str:
     return around + text + ")" * around.count("(")
 
 
+def _element_type(number: int) -> str:
+    if number not in _KNOWN:
+        return f"?{number}"
+    return type_text(onnx_ir.DataType(number), [])[:-2]
+
+
 def _proto_type(proto: onnx.TypeProto) -> str:
     """Text for the types that onnx-ir can't hold."""
     around = ""
     while (kind := proto.WhichOneof("value")) not in {None, "tensor_type", "sparse_tensor_type"}:
         inner = getattr(proto, str(kind))
         if kind == "map_type":
-            around += f"map({type_text(onnx_ir.DataType(inner.key_type), [])[:-2]}, "
+            around += f"map({_element_type(inner.key_type)}, "
             proto = inner.value_type
         elif kind == "opaque_type":
             return f"{around}opaque({inner.domain}.{inner.name})" + ")" * around.count("(")
@@ -82,7 +89,8 @@ def _proto_type(proto: onnx.TypeProto) -> str:
         dims = [
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
         ]
-        text = type_text(onnx_ir.DataType(tensor.elem_type), dims if tensor.HasField("shape") else None)
+        text = type_text(None, dims if tensor.HasField("shape") else None)
+        text = _element_type(tensor.elem_type) + text[1:]
     return around + text + ")" * around.count("(")
 
 
@@ -200,7 +208,7 @@ def _carried(attribute: onnx.AttributeProto) -> str:
     match attribute.type:
         case onnx.AttributeProto.SPARSE_TENSOR:
             sparse = attribute.sparse_tensor
-            values = type_text(onnx_ir.DataType(sparse.values.data_type), sparse.dims)
+            values = _element_type(sparse.values.data_type) + type_text(None, sparse.dims)[1:]
             return f"sparse({values}, {len(sparse.values.dims) and sparse.values.dims[0]} values) #{tag}"
         case onnx.AttributeProto.TYPE_PROTO:
             return _proto_type(attribute.tp)

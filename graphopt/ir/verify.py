@@ -203,6 +203,8 @@ class _Root:
                         f" {self._function.name} does not declare",
                         node,
                     )
+            elif attribute.type == onnx_ir.AttributeType.UNDEFINED:
+                raise Fault(f"attribute {attribute.name!r} of {label(node)!r} has no type", node)
             elif attribute.type == onnx_ir.AttributeType.TENSOR:
                 fault = size_fault(attribute.value)
                 if fault:

@@ -225,7 +225,13 @@ _FIELDS: dict[str, tuple[str, int]] = {
 }
 
 
+_KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)
+
+
 def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
+    proto = getattr(tensor, "raw", None)
+    if isinstance(proto, onnx.TensorProto) and proto.data_type not in _KNOWN:
+        return f"has an unknown element type, {proto.data_type}"
     shape = tensor.shape.numpy()
     if any(dim < 0 for dim in shape):
         return f"has a negative dim in its shape {list(shape)}"
@@ -235,7 +241,6 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     if isinstance(tensor, onnx_ir.StringTensor):
         found = len(tensor.string_data())
         return None if found == size else f"has {found} strings, but its shape {list(shape)} asks for {size}"
-    proto = tensor.raw
     if not isinstance(proto, onnx.TensorProto):
         return None
     if proto.HasField("raw_data"):
@@ -252,7 +257,8 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
 
 def _raw_fits(proto: onnx.TensorProto, nbytes: int) -> bool:
     """Whether ``proto`` has ``nbytes`` bytes of raw data, found without copying them where possible."""
-    rest = onnx.TensorProto(name=proto.name, data_type=proto.data_type, dims=proto.dims)
+    name = proto.name if isinstance(proto.name, str) else ""  # bytes if it is not UTF-8
+    rest = onnx.TensorProto(name=name, data_type=proto.data_type, dims=proto.dims)
     tag_and_length = 1 + max(1, -(-nbytes.bit_length() // 7))
     if proto.ByteSize() == rest.ByteSize() + tag_and_length + nbytes:
         return True

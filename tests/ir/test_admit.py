@@ -1,0 +1,113 @@
+"""What onnxruntime loads is loaded, mended where onnx-ir could not hold it, and still runs the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt import ir
+from tests.ir.models import floats, model, run, weight
+
+NODE = helper.make_node
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def _constant(name: str, number: float) -> onnx.NodeProto:
+    return NODE("Constant", [], [name], value=numpy_helper.from_array(np.full(4, number, np.float32)))
+
+
+def _scale(name: str, number: float) -> TensorProto:
+    return numpy_helper.from_array(np.full(4, number, np.float32), name)
+
+
+def _same(proto: onnx.ModelProto) -> ir.Model:
+    expected = run(proto, x=X)
+    loaded = ir.from_proto(proto)
+    ir.verify(loaded)
+    for got, want in zip(run(ir.to_proto(loaded), x=X), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+    return loaded
+
+
+def test_of_constants_with_one_name_the_last_counts() -> None:
+    read = NODE("Mul", ["x", "w"], ["y"])
+    _same(model([_constant("w", 1), read, _constant("w", 2)]))
+    _same(model([read], [_scale("w", 1), _scale("w", 2)]))
+    _same(model([_constant("w", 1), read], [_scale("w", 2)]))
+
+
+def test_initializers_without_a_name_go() -> None:
+    loaded = _same(model([NODE("Mul", ["x", "w"], ["y"])], [_scale("", 1), _scale("w", 2), _scale("", 3)]))
+    assert list(loaded.graph.initializers) == ["w"]
+
+
+def test_unsorted_graphs_are_sorted_with_their_bodies() -> None:
+    body = helper.make_graph([NODE("Exp", ["x"], ["z"])], "b", [], [floats("z", "N", 4)])
+    other = helper.make_graph([NODE("Neg", ["outer"], ["z"])], "b", [], [floats("z", "N", 4)])
+    nodes = [NODE("If", ["c"], ["y"], then_branch=body, else_branch=other), NODE("Abs", ["x"], ["outer"])]
+    no = numpy_helper.from_array(np.array(False), "c")
+    loaded = _same(model(nodes, [no]))
+    assert [node.op_type for node in loaded.graph] == ["Abs", "If"]
+    # onnxruntime refuses this in a body
+    late = [NODE("Mul", ["late", "x"], ["z"]), NODE("Neg", ["outer"], ["late"])]
+    nodes[0].attribute[0].g.CopyFrom(helper.make_graph(late, "b", [], [floats("z", "N", 4)]))
+    loaded = ir.from_proto(model(nodes, [no]))
+    np.testing.assert_array_equal(run(ir.to_proto(loaded), x=X)[0], -X * X)
+
+
+def test_the_standard_domain_may_be_spelled_out() -> None:
+    proto = model([NODE("Neg", ["x"], ["y"], domain="ai.onnx")])
+    proto.opset_import[0].domain = "ai.onnx"
+    loaded = _same(proto)
+    assert ir.to_proto(loaded).opset_import[0].domain == "ai.onnx"
+    assert ir.Editor(loaded).scopes.version(next(iter(loaded.graph))) == 17
+
+
+def test_a_branch_that_returns_an_outer_value_gets_an_identity() -> None:
+    """onnxruntime refuses such models; exporters write them."""
+    then = helper.make_graph([], "then", [], [floats("t", "N", 4)])
+    otherwise = helper.make_graph([], "else", [], [floats("x", "N", 4), floats("x", "N", 4)][:1])
+    proto = model(
+        [NODE("Neg", ["x"], ["t"]), NODE("If", ["c"], ["y"], then_branch=then, else_branch=otherwise)],
+        [numpy_helper.from_array(np.array(True), "c")],
+    )
+    loaded = ir.from_proto(proto)
+    ir.verify(loaded)
+    np.testing.assert_array_equal(run(ir.to_proto(loaded), x=X)[0], -X)
+    neg = next(iter(loaded.graph)).outputs[0]
+    assert len(neg.uses()) == 1  # the body reads it, so that it is not dead
+
+
+@pytest.mark.parametrize("taken", ["t", "c"])
+def test_names_of_a_body_that_shadow_outer_ones_change(taken: str) -> None:
+    then = helper.make_graph([NODE("Add", ["x", taken], ["z"])], "then", [], [floats("z", "N", 4)], [_scale(taken, 5)])
+    otherwise = helper.make_graph([NODE("Neg", ["x"], ["z"])], "else", [], [floats("z", "N", 4)])
+    proto = model(
+        [NODE("Abs", ["x"], ["t"]), NODE("If", ["c"], ["y"], then_branch=then, else_branch=otherwise)],
+        [numpy_helper.from_array(np.array(True), "c")],
+    )
+    loaded = _same(proto)
+    body = list(loaded.graph)[-1].attributes["then_branch"].as_graph()
+    assert list(body.initializers) == [f"{taken}_1"]
+
+
+def test_bodies_of_vendor_operators_keep_their_names() -> None:
+    body = helper.make_graph([NODE("Neg", ["x"], ["t"])], "decoder", [floats("x", 4)], [floats("t", 4)])
+    proto = model(
+        [NODE("Abs", ["x"], ["t"]), NODE("Search", ["t"], ["y"], domain="vendor", decoder=body)], domains=("vendor",)
+    )
+    loaded = ir.from_proto(proto)
+    ir.verify(loaded)
+    held = ir.bodies(list(loaded.graph)[-1])[0]
+    assert [value.name for value in (*held.inputs, *held.outputs)] == ["x", "t"]
+
+
+def test_untyped_inputs_that_have_a_default_pass() -> None:
+    proto = model(
+        [NODE("MatMul", ["x", "w"], ["y"])],
+        [weight("w", 4, 4)],
+        inputs=[floats("x", "N", 4), onnx.ValueInfoProto(name="w")],
+    )
+    _same(proto)

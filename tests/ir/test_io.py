@@ -1,0 +1,280 @@
+"""Loading and saving: what the file had is kept, and external data is neither copied nor corrupted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, UsageError
+from graphopt.ir import io as ir_io
+from tests.ir.models import chain, external, floats, model, run, weight
+
+
+def _unchanged(proto: onnx.ModelProto) -> None:
+    before = proto.SerializeToString(deterministic=True)
+    after = ir.to_proto(ir.from_proto(proto)).SerializeToString(deterministic=True)
+    assert after == before
+
+
+def test_identity_keeps_every_byte_of_a_plain_model() -> None:
+    proto = model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Relu", ["h"], ["r"], "relu", doc_string="a node"),
+            helper.make_node("Split", ["r"], ["", "y"], axis=1, num_outputs=2),
+        ],
+        [weight("w", 4, 8)],
+        opset=18,
+        producer_name="tests",
+        producer_version="",
+        model_version=0,
+        doc_string="",
+    )
+    # out of the order of nodes, and explicitly nothing where nothing is the default
+    proto.graph.value_info.extend([floats("r", "N", 8), floats("h", "N", 8)])
+    proto.opset_import.insert(0, helper.make_opsetid("com.microsoft", 1))
+    for key in ("z", "a"):
+        proto.metadata_props.add(key=key, value="kept in this order")
+    proto.graph.initializer[0].metadata_props.add(key="origin", value="of the tensor")
+    proto.graph.quantization_annotation.add(tensor_name="r").quant_parameter_tensor_names.add(
+        key="SCALE_TENSOR", value="w"
+    )
+    _unchanged(proto)
+
+
+def test_identity_keeps_types_that_onnx_ir_lacks() -> None:
+    key = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    zipped = helper.make_value_info("y", helper.make_sequence_type_proto(key))
+    proto = model(
+        [helper.make_node("ZipMap", ["x"], ["y"], "zip", domain="ai.onnx.ml", classlabels_int64s=[0, 1])],
+        outputs=[zipped],
+        domains=("ai.onnx.ml",),
+    )
+    _unchanged(proto)
+
+
+def test_identity_keeps_sparse_tensors_training_info_and_bytes() -> None:
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("s", TensorProto.FLOAT, [1], [5.0]),
+        helper.make_tensor("s_indices", TensorProto.INT64, [1], [1]),
+        [4],
+    )
+    default = onnx.SparseTensorProto.FromString(sparse.SerializeToString())
+    default.values.name = "d"
+    proto = model(
+        [
+            helper.make_node("Constant", [], ["c"], sparse_value=sparse),
+            helper.make_node("Sum", ["x", "s", "c", "d"], ["y"]),
+            helper.make_node("Blob", ["x"], ["unread"], domain="vendor", data=[b"\xff\xfe", b"ok"], one=b"\xff"),
+        ],
+        inputs=[floats("x", "N", 4), floats("d", 4)],
+        domains=("vendor",),
+    )
+    proto.graph.sparse_initializer.extend([sparse, default])
+    info = proto.training_info.add()
+    info.update_binding.add(key="s", value="c")
+    before = proto.SerializeToString(deterministic=True)
+    loaded = ir.from_proto(proto)
+    # a sparse initializer that an input lists is its default, and comes after the others
+    after = ir.to_proto(loaded)
+    assert sorted(t.values.name for t in after.graph.sparse_initializer) == ["d", "s"]
+    del after.graph.sparse_initializer[:]
+    original = onnx.ModelProto.FromString(before)
+    del original.graph.sparse_initializer[:]
+    assert after.SerializeToString(deterministic=True) == original.SerializeToString(deterministic=True)
+    cloned = ir.to_proto(ir.clone(loaded))
+    assert len(cloned.training_info) == 1
+
+
+def test_identity_keeps_declared_types_of_functions() -> None:
+    function = helper.make_function(
+        "local", "F", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    function.value_info.extend([floats("b", 4), floats("a", 4)])
+    _unchanged(
+        model(
+            [helper.make_node("F", ["x"], ["y"], domain="local")],
+            domains=("local",),
+            functions=[function],
+            ir_version=10,
+        )
+    )
+
+
+def test_an_output_that_is_returned_twice_keeps_both_declarations() -> None:
+    _unchanged(model([helper.make_node("Neg", ["x"], ["y"])], outputs=[floats("y", "N", 4), floats("y", "M", 4)]))
+
+
+def test_external_data_is_mapped_once_and_tied_weights_are_written_once(tmp_path: Path) -> None:
+    array = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    external(tmp_path / "m.onnx", {"a": array, "b": array + 1})
+    proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    tied = proto.graph.initializer[1].external_data
+    tied[1].value = proto.graph.initializer[0].external_data[1].value  # both at the same offset
+    onnx.save(proto, tmp_path / "tied.onnx")
+
+    loaded = ir.load(tmp_path / "tied.onnx")
+    a, b = (value.const_value for value in loaded.graph.initializers.values())
+    assert a is not None and b is not None
+    assert ir.storage_of(a) == ir.storage_of(b)
+    files = ir.save(loaded, tmp_path / "out.onnx")
+    assert [file.name for file in files] == ["out.onnx", "out.onnx.data"]
+    assert files[1].stat().st_size == array.nbytes
+    x = np.ones((1000, 4), np.float32)
+    np.testing.assert_array_equal(run(files[0], x=x)[0], run(tmp_path / "tied.onnx", x=x)[0])
+
+
+def test_small_external_tensors_move_into_the_model(tmp_path: Path) -> None:
+    external(tmp_path / "m.onnx", {"small": np.ones(4, np.float32), "large": np.ones((500, 4), np.float32)})
+    (tmp_path / "elsewhere").mkdir()
+    files = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "elsewhere" / "out.onnx")
+    saved = onnx.load(files[0], load_external_data=False)
+    places = {tensor.name: tensor.data_location for tensor in saved.graph.initializer}
+    assert places == {"small": TensorProto.DEFAULT, "large": TensorProto.EXTERNAL}
+    assert run(files[0], x=np.ones((500, 4), np.float32))[0].max() == 3
+    alone = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "elsewhere" / "alone.onnx", external_data=False)
+    assert len(alone) == 1
+    assert run(alone[0], x=np.ones((500, 4), np.float32))[0].max() == 3
+
+
+def test_external_attributes_of_constant_nodes_move_along(tmp_path: Path) -> None:
+    value = TensorProto(name="v", data_type=TensorProto.FLOAT, dims=[500, 4], data_location=TensorProto.EXTERNAL)
+    value.external_data.add(key="location", value="w.bin")
+    (tmp_path / "w.bin").write_bytes(np.full(2000, 2, np.float32).tobytes())
+    proto = model([helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Add", ["x", "c"], ["y"])])
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "sub").mkdir()
+    files = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "sub" / "out.onnx")
+    assert files[1].stat().st_size == 8000
+    loaded = ir.load(files[0])
+    assert ir.constant_of(next(iter(loaded.graph)).outputs[0]).numpy().max() == 2
+
+
+@pytest.mark.parametrize("external_data", [True, False])
+def test_saving_over_the_files_that_are_read(tmp_path: Path, external_data: bool) -> None:
+    path = tmp_path / "m.onnx"
+    a = np.arange(2000, dtype=np.float32).reshape(500, 4)
+    external(path, {"a": a, "b": a * 2}, location="m.onnx.data")
+    x = np.ones((500, 4), np.float32)
+    expected = run(path, x=x)[0]
+    loaded = ir.load(path)
+    # drop the first weight, so that everything in the data file moves
+    edit = ir.Editor(loaded)
+    first, second = list(loaded.graph)
+    edit.replace(first.outputs[0], loaded.graph.inputs[0])
+    edit.remove(first)
+    edit.remove_initializer(loaded.graph.initializers["a"])
+    ir.save(loaded, path, external_data=external_data)
+    np.testing.assert_array_equal(run(path, x=x)[0], expected - a)
+    # the tensors still read what they read before
+    assert second.inputs[1] is not None and second.inputs[1].const_value is not None
+    np.testing.assert_array_equal(second.inputs[1].const_value.numpy(), a * 2)
+    ir.save(loaded, path)
+    np.testing.assert_array_equal(run(path, x=x)[0], expected - a)
+
+
+def test_a_thousand_external_weights_take_one_file_descriptor(tmp_path: Path) -> None:
+    external(tmp_path / "m.onnx", {f"w{i}": np.full(4, i, np.float32) for i in range(1200)})
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    loaded = ir.load(tmp_path / "m.onnx")
+    total = sum(float(value.const_value.numpy()[0]) for value in loaded.graph.initializers.values())
+    assert total == sum(range(1200))
+    if before is not None:
+        assert len(os.listdir("/proc/self/fd")) < before + 10
+
+
+_HUGE = """
+import resource, sys
+from graphopt import ir
+model = ir.load(sys.argv[1])
+weight = model.graph.initializers["w"].const_value
+assert weight.nbytes > 2**31
+assert weight.numpy()[-1, 0] == 0
+ir.print_model(model), ir.verify(model), ir.clone(model)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts on sparse files and on ru_maxrss in KiB")
+def test_more_than_two_gigabytes_take_little_memory(tmp_path: Path) -> None:
+    rows = 2**27 + 1000
+    proto = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, 4], data_location=TensorProto.EXTERNAL)
+    proto.external_data.add(key="location", value="w.bin")
+    (tmp_path / "m.onnx").write_bytes(
+        model([helper.make_node("Gather", ["w", "i"], ["y"])], [proto, numpy_helper.from_array(np.array(3), "i")])
+        .SerializeToString()
+    )
+    with open(tmp_path / "w.bin", "wb") as file:
+        file.truncate(rows * 16)
+    done = subprocess.run(
+        [sys.executable, "-c", _HUGE, str(tmp_path / "m.onnx")], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 500 * 1024
+    with pytest.raises(ResourceLimit, match="2 GB"):
+        ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "out.onnx", external_data=False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
+
+
+def test_what_exceeds_the_limit_goes_to_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ir_io, "INLINE_LIMIT", 1000)
+    loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 100)]))
+    assert len(ir.save(loaded, tmp_path / "out.onnx", threshold=100)) == 2
+    assert run(tmp_path / "out.onnx", x=np.ones((1, 4), np.float32))[0].shape == (1, 100)
+    with pytest.raises(ResourceLimit):
+        ir.to_bytes(loaded)
+
+
+def test_text_loads_and_saves(tmp_path: Path) -> None:
+    loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 4)]))
+    ir.save(loaded, tmp_path / "m.onnxtxt")
+    again = ir.load(tmp_path / "m.onnxtxt")
+    assert ir.fingerprint(again, names=True) == ir.fingerprint(loaded, names=True)
+
+
+def test_saving_is_deterministic_and_leaves_the_model_alone(tmp_path: Path) -> None:
+    loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 4)]))
+    before = ir.fingerprint(loaded, names=True)
+    for name in ("a.onnx", "b.onnx"):
+        ir.save(loaded, tmp_path / name, external_data=True, threshold=1)
+    first, second = (onnx.load(tmp_path / name, load_external_data=False) for name in ("a.onnx", "b.onnx"))
+    assert first.graph.node == second.graph.node
+    assert (tmp_path / "a.onnx.data").read_bytes() == (tmp_path / "b.onnx.data").read_bytes()
+    assert ir.fingerprint(loaded, names=True) == before
+
+
+def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
+    loaded = ir.from_proto(chain(2))
+    for path in (tmp_path, tmp_path / "missing" / "m.onnx", tmp_path / ("n" * 300)):
+        for external_data in (True, False):
+            with pytest.raises(UsageError, match="can't write"):
+                ir.save(loaded, path, external_data=external_data)
+    (tmp_path / "out.onnx.data").mkdir()
+    with pytest.raises(UsageError, match="can't write"):
+        ir.save(loaded, tmp_path / "out.onnx", external_data=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["out.onnx.data"]
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    ir.save(ir.from_proto(chain(1)), os.devnull)
+    assert not Path(os.devnull).is_file()
+
+
+def test_long_chains_load_and_save(tmp_path: Path) -> None:
+    proto = chain(10_000)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(reversed(nodes))
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    loaded = ir.load(tmp_path / "m.onnx")
+    assert ir.is_sorted(loaded.graph)
+    assert [node.name for node in loaded.graph] == [f"n{i}" for i in range(10_000)]
+    ir.save(loaded, tmp_path / "out.onnx")
+    assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 10_000
