@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -50,7 +50,6 @@ class What:
         return bool(self.filter.search(line.text) or (name and self.filter.search(name)))
 
 
-@dataclass
 class Dump(Watcher):
     """Dumps after each pass.
 
@@ -61,13 +60,16 @@ class Dump(Watcher):
             load again. ``000-input.*`` is the model before the first pass.
     """
 
-    what: What = field(default_factory=What)
-    show: Callable[[str], None] = print
-    folder: Path | None = None
-    _before: Snapshot | None = None
-    _replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    _by: dict[str, str] = field(default_factory=dict)
-    _listens: bool = False
+    def __init__(
+        self, what: What | None = None, show: Callable[[str], None] = print, folder: Path | None = None
+    ) -> None:
+        self.what = what or What()
+        self._show = show
+        self._folder = folder
+        self._before: Snapshot | None = None
+        self._replaced: dict[ir.Value, ir.Value] = {}
+        self._by: dict[str, str] = {}
+        self._listens = False
 
     def model(self, model: ir.Model, cx: Context) -> None:
         """Dump ``model`` as it is, under the name ``model``."""
@@ -106,56 +108,50 @@ class Dump(Watcher):
 
     def _put(self, name: str, title: str, model: ir.Model, after: Snapshot | None, cx: Context) -> None:
         if self.what.format == "onnx":
-            assert self.folder is not None, "ONNX models go to files"
-            ir.save(model, self.folder / f"{name}.onnx")
+            assert self._folder is not None, "ONNX models go to files"
+            ir.save(model, self._folder / f"{name}.onnx")
             return
-        text = to_dot(model, known_types(cx)) if after is None else "\n".join(self._text(after)) + "\n"
-        if self.folder is None:
-            if title:
-                self.show(title)
-            for line in text.splitlines():
-                self.show(line)
-            return
-        suffix = "diff" if self.what.diff else _SUFFIXES[self.what.format]
-        path = self.folder / f"{name}.{suffix}"
+        lines = to_dot(model, known_types(cx)).splitlines() if after is None else list(self._text(after))
+        if self._folder is not None:
+            is_diff = self.what.diff and self._before is not None
+            self._write(self._folder / f"{name}.{'diff' if is_diff else _SUFFIXES[self.what.format]}", lines)
+        elif lines or self.what.filter is None:
+            for line in [title, *lines] if title else lines:
+                self._show(line)
+
+    @staticmethod
+    def _write(path: Path, lines: list[str]) -> None:
         try:
-            path.write_text(text, encoding="utf-8")
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"can't write {path}: {error.strerror or error}") from error
 
     def _text(self, after: Snapshot) -> Iterator[str]:
-        if self._before is None or not (self.what.changed or self.what.diff):
+        before = self._before
+        if before is None or not (self.what.changed or self.what.diff):
             yield from (line.text for line in after.lines.values() if self.what.admits(line))
             return
-        changes = [change for change in self._changes(self._before, after) if self.what.admits(change.line)]
+        renamed = self._renamed(before, after)
+        changes = [change for change in difference(before, after, renamed) if self.what.admits(change.line)]
         if self.what.diff:
-            yield from self._diff(changes, self._before, after)
+            yield from _by_scope(self._diff(changes, renamed))
         else:
-            yield from _by_scope(
-                (change.line.scope, change.line.text) for change in changes if change.kind == "+"
-            )
-
-    def _changes(self, before: Snapshot, after: Snapshot) -> Iterator[Change]:
-        return difference(before, after, self._renamed(before, after))
+            new = [change.line for change in changes if change.kind == "+"]
+            yield from _by_scope((line.scope, line.text) for line in new)
 
     def _renamed(self, before: Snapshot, after: Snapshot) -> dict[str, str]:
-        """Shown names of values that were replaced, and of what is read instead of them."""
-        renamed = {}
-        for old in self._replaced:
-            new = old
-            for _ in range(len(self._replaced)):  # what stands for it may have been replaced too
-                if new not in self._replaced:
-                    break
-                new = self._replaced[new]
-            if old in before.names and new in after.names and before.names[old] != after.names[new]:
-                renamed[before.names[old]] = after.names[new]
-        return renamed
+        """How values that were replaced were shown, and how what is read instead of them is."""
+        final: dict[ir.Value, ir.Value] = {}
+        for old, new in reversed(self._replaced.items()):  # what stands for it may have been replaced later
+            final[old] = final.get(new, new)
+        return {
+            before.names[old]: after.names[new]
+            for old, new in final.items()
+            if old in before.names and new in after.names and before.names[old] != after.names[new]
+        }
 
-    def _diff(self, changes: list[Change], before: Snapshot, after: Snapshot) -> Iterator[str]:
-        renamed = self._renamed(before, after)
-        yield from _by_scope(self._diff_lines(changes, renamed))
-
-    def _diff_lines(self, changes: list[Change], renamed: dict[str, str]) -> Iterator[tuple[str, str]]:
+    def _diff(self, changes: list[Change], renamed: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Scope and text of each line of a diff."""
         told: dict[str, None] = {}
         context = 0
         for change in changes:
@@ -163,28 +159,22 @@ class Dump(Watcher):
             context = context + 1 if change.kind == " " else 0
             if context > _CONTEXT:
                 continue
-            yield line.scope, f"{change.kind} {line.text}" + self._note(change)
+            yield line.scope, f"{change.kind} {line.text}{self._note(change)}"
             if change.kind == "-":
+                indent = line.text[: len(line.text) - len(line.text.lstrip())]
                 for name in _defined(line):
                     if name in renamed and name not in told:
                         told[name] = None
-                        yield line.scope, f"+   (uses of {name} now read {renamed[name]})"
+                        yield line.scope, f"+ {indent}(uses of {name} now read {renamed[name]})"
 
     def _note(self, change: Change) -> str:
         """Who made the change, in a column of its own."""
-        node = change.line.node
-        if node is None:
-            return ""
-        by = (
-            ir.made_by(node)
-            if change.kind == "+"
-            else self._by.get(ir.label(node))
-            if change.kind == "-"
-            else None
-        )
-        if by is None:
-            return ""
-        return " " * max(2, _NOTE_COLUMN - text_width(change.line.text)) + f"by {by}"
+        node, by = change.line.node, None
+        if node is not None and change.kind == "+":
+            by = ir.made_by(node)
+        elif node is not None and change.kind == "-":
+            by = self._by.get(ir.label(node))
+        return "" if by is None else f"{' ' * max(2, _NOTE_COLUMN - text_width(change.line.text))}by {by}"
 
 
 def heading(record: Record) -> str:

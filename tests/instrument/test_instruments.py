@@ -1,0 +1,251 @@
+"""Instruments watch: counts, logs, checks after each pass, a limit on rewrites."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from graphopt import ir
+from graphopt.context import Action, Refusal
+from graphopt.errors import UsageError, VerificationFailed
+from graphopt.instrument.dump import heading
+from graphopt.instrument.log import Level, Log, parse_log
+from graphopt.instrument.snapshot import Snapshot, difference
+from graphopt.instrument.stats import Stats
+from graphopt.instrument.stop_after import StopAfter
+from graphopt.instrument.summary import Interface, Summary, weights
+from graphopt.instrument.verify_each import VerifyEach
+from graphopt.passes.pipeline import Pipeline, Record
+from graphopt.pipelines import registry
+from graphopt.rules import all_rules
+from tests.cli.broken_passes import ReluToSigmoid, Unsort
+from tests.support import parse, run_pipeline
+
+SMALL = """
+small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {
+  a = Identity(x)
+  b = Relu(a)
+  y = Add(b, zero)
+}
+"""
+
+
+# What is in a model -------------------------------------------------------------------------
+
+
+def test_summary_counts_bodies_but_not_constants() -> None:
+    model = parse("""
+        g (bool c, float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> {
+          y = If (c) <
+            then_branch = t () => (float[2] p) { one = Constant <value_float = 1.0> () p = Add(x, one) },
+            else_branch = e () => (float[2] q) { q = Mul(x, w) }>
+        }""")
+    summary = Summary.of(model)
+    assert summary.ops == {"Add": 1, "If": 1, "Mul": 1}
+    assert (summary.nodes, summary.constants, summary.parameters, summary.weight_bytes) == (3, 1, 2, 8)
+
+
+def test_tied_weights_count_once() -> None:
+    model = parse("g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { a = Add(x, w) y = Mul(a, w) }")
+    (value,) = model.graph.initializers.values()
+    twin = ir.Value(name="twin", const_value=value.const_value)
+    model.graph.register_initializer(twin)
+    assert len(list(weights(model))) == 1
+
+
+def test_interface() -> None:
+    model = parse("g (float[N, M] x, float[N, ?] z, float s = {1.0}) => (float[N, K] y) { y = Add(x, z) }")
+    interface = Interface.of(model)
+    assert interface.symbols == ["N", "M", "?"]
+    assert [port.name for port in interface.ports("required")] == ["x", "z"]
+    assert [port.name for port in interface.ports("overridable")] == ["s"]
+
+
+# Counting -----------------------------------------------------------------------------------
+
+
+def test_stats_credit_who_removed_a_node() -> None:
+    stats = Stats()
+    run_pipeline(parse(SMALL), "peephole", observers=(stats,))
+    assert stats.rewrites["Identity"]["drop-identity"] == 1
+    assert "Relu" not in stats.rewrites
+
+
+def test_stats_count_each_refused_place_once() -> None:
+    stats = Stats()
+    for node in ("a", "b", "a"):
+        stats.refused(Refusal("rule", node, "because"))
+    stats.refused(Refusal("other", "a", "because"))
+    assert [(item.rule, item.count, item.example) for item in stats.refusals] == [
+        ("rule", 2, "a"),
+        ("other", 1, "a"),
+    ]
+
+
+def test_stats_by_pass() -> None:
+    model, stats = parse(SMALL), Stats(by_pass=True)
+    cx_report = Pipeline.parse("peephole,dce", registry())
+    from graphopt.api import context_for
+
+    cx_report.run(model, context_for(model, observers=[stats]), [stats])
+    assert stats.weight_bytes == {1: 4, 2: 0} or stats.weight_bytes == {1: 0, 2: 0}
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5])
+def test_stop_after(limit: int) -> None:
+    gate = StopAfter(limit)
+    model = parse(SMALL)
+    _, cx = run_pipeline(model, "peephole", gate=gate)
+    assert cx.actions == min(limit, 2)
+    assert len(model.graph) == 3 - min(limit, 2)
+    if limit < 2:
+        assert gate.first_denied is not None and gate.first_denied.index == limit + 1
+    else:
+        assert gate.first_denied is None
+
+
+def test_a_gate_is_asked_in_order() -> None:
+    gate = StopAfter(2)
+    allowed = [gate(Action(index, "rule", "node")) for index in (1, 2, 3, 4)]
+    assert allowed == [True, True, False, False]
+    assert gate.last == Action(2, "rule", "node") and gate.first_denied == Action(3, "rule", "node")
+
+
+# Logging ------------------------------------------------------------------------------------
+
+
+def test_the_specification() -> None:
+    names = ["dce", "peephole", "constant-propagation", "transpose"]
+    assert parse_log("dce:>peephole:>>transpose", names) == {
+        "dce": Level.DUMP,
+        "peephole": Level.UPDATE,
+        "transpose": Level.DEBUG,
+    }
+    assert parse_log("constant_propagation.py", names) == {"constant-propagation": Level.DUMP}
+    for spec in (">>>dce", "dce:", "dce::cse", ""):
+        with pytest.raises(UsageError):
+            parse_log(spec, names)
+
+
+def logged(spec: str, pipeline: str = "dce,peephole") -> list[str]:
+    """What a run over the small model logs."""
+    from graphopt.api import context_for
+
+    stream, model = io.StringIO(), parse(SMALL)
+    known = registry()
+    log = Log(spec, stream, known.passes, all_rules())
+    Pipeline.parse(pipeline, known).run(model, context_for(model, observers=[log]), [log])
+    lines = stream.getvalue().splitlines()
+    assert all(re.match(r"\[(DUMP|UPDATE|DEBUG) \w+\.py:\d+\] ", line) for line in lines)
+    return lines
+
+
+def test_plain_names_dump_the_graph() -> None:
+    lines = logged("dce")
+    assert {line.split("]")[0].split(":")[0] for line in lines} == {"[DUMP dce.py"}
+    assert sum("Relu" in line for line in lines) == 1  # dce changes nothing, so it is not printed again
+    assert lines[-1].endswith("(nothing changed)")
+    assert sum("Relu" in line for line in logged("peephole")) == 2
+
+
+def test_one_mark_adds_rewrites() -> None:
+    lines = logged(">drop-identity")
+    updates = [line for line in lines if line.startswith("[UPDATE identities.py:")]
+    assert len(updates) == 1 and "drop-identity: Identity" in updates[0]
+    assert any(line.startswith("[DUMP peephole.py:") for line in lines)
+    assert not any(line.startswith("[UPDATE") for line in logged("drop-identity"))
+    assert sum(line.startswith("[UPDATE") for line in logged(">peephole")) == 2
+
+
+def test_two_marks_add_refusals() -> None:
+    text = "g (float[N] x) => (float[M] y) <int64[1] shape = {-1}> { y = Reshape(x, shape) }"
+    from graphopt.api import context_for
+
+    stream, model, known = io.StringIO(), parse(text), registry()
+    log = Log(">>identities", stream, known.passes, all_rules())
+    Pipeline.parse("peephole", known).run(model, context_for(model, observers=[log]), [log])
+    log.refused(Refusal("drop-identity", "node", "it is needed", "value"))
+    assert (
+        stream.getvalue().splitlines()[-1].endswith("drop-identity leaves node alone: it is needed (value)")
+    )
+    assert "[DEBUG identities.py:" in stream.getvalue()
+    log.refused(Refusal("collapse-views", "node", "another family"))
+    assert "another family" not in stream.getvalue()
+
+
+# Checking -----------------------------------------------------------------------------------
+
+
+def run_checked(pass_: object, check: VerifyEach) -> None:
+    from graphopt.api import context_for
+
+    model = parse(SMALL)
+    Pipeline((*Pipeline.parse("dce", registry()).steps, pass_)).run(  # type: ignore[arg-type]
+        model, context_for(model), [check]
+    )
+
+
+def test_a_broken_structure_is_blamed_on_its_pass() -> None:
+    with pytest.raises(VerificationFailed, match=r"pass 2 \(unsort\) broke the model"):
+        run_checked(Unsort(), VerifyEach())
+
+
+def test_wrong_results_are_blamed_on_their_pass() -> None:
+    from graphopt.runtime.oracle import Oracle
+
+    run_checked(ReluToSigmoid(), VerifyEach())  # the structure is sound
+    with Oracle(parse(SMALL)) as oracle, pytest.raises(VerificationFailed) as caught:
+        run_checked(ReluToSigmoid(), VerifyEach(oracle))
+    assert "pass 2 (relu-to-sigmoid) changed the results" in caught.value.message
+    assert "relu-to-sigmoid ×1" in (caught.value.hint or "")
+
+
+# Comparing prints -----------------------------------------------------------------------------
+
+
+def changes(before: str, after: str, renamed: dict[str, str] | None = None) -> list[str]:
+    found = difference(Snapshot(parse(before), None), Snapshot(parse(after), None), renamed or {})
+    return [f"{change.kind}{change.line.bare.strip()}" for change in found]
+
+
+def test_lines_are_told_apart_by_what_they_define() -> None:
+    before = "g (float[4] x) => (float[4] y) { a = Relu(x) b = Abs(a) y = Neg(b) }"
+    assert changes(before, before) == []
+    after = "g (float[4] x) => (float[4] y) { b = Abs(x) c = Exp(b) y = Neg(c) }"
+    assert changes(before, after) == [
+        "-%a = Relu(%x)",
+        "-%b = Abs(%a)",
+        "+%b = Abs(%x)",
+        "+%c = Exp(%b)",
+        "-%y = Neg(%b)",
+        "+%y = Neg(%c)",
+    ]
+    assert changes(before, after, {"%a": "%x"})[:2] == ["-%a = Relu(%x)", " %b = Abs(%x)"]
+
+
+def test_bodies_are_compared_each_by_itself() -> None:
+    text = """
+        g (bool c, float[2] x) => (float[2] y) {{
+          y = If (c) <
+            then_branch = t () => (float[2] p) {{ v = Relu(x) p = Abs(v) }},
+            else_branch = e () => (float[2] p) {{ v = {op}(x) p = Abs(v) }}>
+        }}"""
+    assert changes(text.format(op="Neg"), text.format(op="Exp")) == ["-%v = Neg(%x)", "+%v = Exp(%x)"]
+
+
+def test_a_long_chain_is_compared_in_one_walk() -> None:
+    nodes = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(3000))
+    text = f"g (float[4] v0) => (float[4] v3000) {{ {nodes} }}"
+    found = changes(text, text.replace("v1500 = Relu", "v1500 = Abs"))
+    assert found == ["-%v1500 = Relu(%v1499)", "+%v1500 = Abs(%v1499)"]
+
+
+def test_headings() -> None:
+    from collections import Counter
+
+    record = Record(3, "peephole", "peephole", 0.1, Counter(replace=2), Counter(a=2, b=1), 10)
+    assert heading(record).startswith("── 003 peephole ─ 3 rewrites ─ a ×2, b ×1 ───")
+    assert len(heading(record)) == 100
+    assert "nothing changed" in heading(Record(3, "dce", "dce", 0.1, Counter(), Counter(), 10))

@@ -1,0 +1,211 @@
+"""The Python interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import graphopt
+from graphopt import api, config, ir
+from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
+from graphopt.instrument.base import Watcher
+from graphopt.numerics import Numerics
+from graphopt.passes.dce import DeadCodeElimination
+from graphopt.passes.pipeline import Pipeline
+from graphopt.pipelines import registry
+from graphopt.runtime.inputs import InputOptions
+from tests.cli.broken_passes import ReluToSigmoid, RenameInput
+from tests.support import ops, parse
+
+SMALL = """
+<ir_version: 8, opset_import: ["" : 17], producer_name: "test">
+small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {
+  a = Identity(x)
+  b = Relu(a)
+  y = Add(b, zero)
+}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.onnx"
+    onnx.save(onnx.parser.parse_model(SMALL), path)
+    return path
+
+
+def test_the_package_exports_what_users_need(small: Path) -> None:
+    assert graphopt.__all__ == ["load", "optimize", "run", "save", "verify"]
+    assert graphopt.optimize is api.optimize and "verify" in dir(graphopt)
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        graphopt.optimise  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_optimize_returns_model_and_report(small: Path) -> None:
+    model, report = graphopt.optimize(graphopt.load(small))
+    assert ops(model) == ["Relu"]
+    assert (report.original.nodes, report.optimized.nodes) == (3, 1)
+    assert report.verdict is not None and report.verdict.ok and not report.verdict.unverifiable
+    assert report.rules()["drop-identity"] == 1
+    assert "nodes" in str(report) and "verified" in str(report)
+    assert graphopt.optimize(small).verdict is not None
+    assert graphopt.optimize(small, verify=False).verdict is None
+
+
+def test_the_argument_is_left_as_it_is(small: Path) -> None:
+    model = graphopt.load(small)
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    weight = model.graph.initializers["zero"].const_value
+    result, _ = graphopt.optimize(model, pipeline="peephole{families=identities}")
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+    assert result.graph.initializers["zero"].const_value is weight  # tensors are shared, not copied
+
+
+def test_a_copy_keeps_everything() -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17, "local" : 1], metadata_props: ["k": "v"], doc_string: "doc">
+        main (float[N] x, bool c) => (float[N] y) <float[1] w = {1.0}> {
+          a = local.f <alpha = 2.0> (x)
+          y = If (c) <then_branch = t () => (float[N] p) { p = Add(a, w) },
+                      else_branch = e () => (float[N] q) { q = Identity(a) }>
+        }
+        <domain: "local", opset_import: ["" : 17]>
+        f <alpha> (v) => (r) { r = Elu <alpha: float = @alpha> (v) }""")
+    proto.graph.node[0].name = ""
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("a", 1, ["N"]))
+    sparse = onnx.helper.make_sparse_tensor(
+        onnx.helper.make_tensor("s", 1, [1], [3.0]), onnx.helper.make_tensor("i", 7, [1], [1]), [2]
+    )
+    proto.graph.sparse_initializer.append(sparse)
+    training = proto.training_info.add()
+    training.algorithm.name = "step"
+    training.update_binding.add(key="w", value="w_new")
+    data = proto.SerializeToString(deterministic=True)
+    model = ir.from_proto(onnx.ModelProto.FromString(data))
+    copy = api.copy(model)
+    for same in (model, copy):
+        assert ir.to_proto(same).SerializeToString(deterministic=True) == ir.to_proto(
+            model
+        ).SerializeToString(deterministic=True)
+    assert ir.to_proto(copy).training_info[0].algorithm.name == "step"
+    assert ir.is_overridable(copy.graph.initializers["w"])  # the training step updates it
+
+
+def test_pipelines_may_be_passes(small: Path) -> None:
+    model, report = graphopt.optimize(small, pipeline=[DeadCodeElimination()], verify=False)
+    assert report.pipeline == "dce" and len(model.graph) == 3
+    _, report = graphopt.optimize(
+        small, pipeline="cse", pre_passes=[DeadCodeElimination()], post_passes=["peephole,dce"], verify=False
+    )
+    assert report.pipeline == "dce,cse,peephole,dce"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "numerics"),
+    [
+        ({}, Numerics.REASSOCIATES),
+        ({"pipeline": "O1"}, Numerics.EXACT),
+        ({"exact": True}, Numerics.EXACT),
+        ({"fast_math": True}, Numerics.APPROXIMATES),
+    ],
+)
+def test_numerics_follow_from_the_settings(arguments: dict[str, object], numerics: Numerics) -> None:
+    with config.patch(**arguments) as settings:
+        assert api.make_options(settings).numerics == numerics
+
+
+def test_settings_apply(small: Path) -> None:
+    with config.patch(pipeline="O0", verify=False):
+        model, report = graphopt.optimize(small)
+        assert len(model.graph) == 3 and report.verdict is None
+        assert ops(graphopt.optimize(small, pipeline="O2").model) == ["Relu"]
+
+
+def test_instruments_are_told_of_everything(small: Path) -> None:
+    class Recorder(Watcher):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def entered(self, stage: str) -> None:
+            self.seen.append(stage)
+
+        def before_pass(self, pass_, index, model, cx) -> None:  # type: ignore[no-untyped-def]
+            self.seen.append(f"before {index}")
+
+        def after_pass(self, pass_, record, model, cx) -> None:  # type: ignore[no-untyped-def]
+            self.seen.append(f"after {record.index}")
+
+        def rewrote(self, action, root, made) -> None:  # type: ignore[no-untyped-def]
+            self.seen.append(action.owner)
+
+    recorder = Recorder()
+    graphopt.optimize(small, pipeline="peephole{families=identities},dce", instruments=[recorder])
+    assert [item for item in recorder.seen if item != "starting onnxruntime"] == [
+        "before 1",
+        "drop-identity",
+        "after 1",
+        "before 2",
+        "after 2",
+        "verifying",
+    ]
+
+
+def test_harm_is_noticed(small: Path) -> None:
+    with pytest.raises(VerificationFailed, match="is not the same"):
+        graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0")
+    with pytest.raises(VerificationFailed, match="called differently"):
+        graphopt.optimize(small, post_passes=[RenameInput()], verify=False)
+
+
+def test_verify(small: Path) -> None:
+    model, _ = graphopt.optimize(small, verify=False)
+    verdict = graphopt.verify(small, model)
+    assert verdict.ok and str(verdict).startswith("equal on")
+    other = parse("small (float[N, 4] x) => (float[N, 4] y) { y = Abs(x) }")
+    assert not graphopt.verify(small, other).ok
+    shapes = InputOptions({"x": (5, 4)})
+    assert {row.binding for row in graphopt.verify(small, model, inputs=shapes).rows} == {"N=5"}
+
+
+def test_run(small: Path) -> None:
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    for model in (small, graphopt.load(small)):
+        outputs = graphopt.run(model, {"x": x})
+        assert list(outputs) == ["y"]
+        np.testing.assert_array_equal(outputs["y"], np.maximum(x, 0))
+    with pytest.raises(UsageError, match="nearest: x"):
+        graphopt.run(small, {"xx": x})
+    with pytest.raises(UsageError, match="needs a value for input 'x'"):
+        graphopt.run(small, {})
+    with pytest.raises(RuntimeFailure):
+        graphopt.run(small, {"x": x.astype(np.float64)})
+
+
+def test_try_out_makes_inputs_up(small: Path) -> None:
+    trial = api.try_out(small, InputOptions({"x": (2, 4)}, seed=3))
+    np.testing.assert_array_equal(trial.outputs["y"], np.maximum(trial.feeds["x"], 0))
+    assert trial.feeds["x"].shape == (2, 4) and trial.seconds > 0
+
+
+def test_save(small: Path, tmp_path: Path) -> None:
+    model = graphopt.load(small)
+    assert graphopt.save(model, tmp_path / "a.onnx") == [tmp_path / "a.onnx"]
+    with config.patch(external_data=True):
+        assert graphopt.save(model, tmp_path / "b.onnx")[0] == tmp_path / "b.onnx"
+
+
+def test_context_for_is_all_that_a_pass_needs() -> None:
+    model = parse("g (float[N] x) => (float[N] y) { a = Abs(x) y = Relu(x) }")
+    Pipeline.parse("dce", registry()).run(model, api.context_for(model))
+    assert ops(model) == ["Relu"]
+
+
+def test_a_long_chain() -> None:
+    nodes = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(10_000))
+    model = parse(f"g (float[N] v0) => (float[N] v10000) {{ {nodes} }}")
+    result, report = graphopt.optimize(model, verify=False)
+    assert report.original.nodes == 10_000 and len(result.graph) <= 10_000
