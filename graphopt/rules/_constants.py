@@ -87,13 +87,15 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
 # Rounding ------------------------------------------------------------------------------------
 
 
-def factor_of(m: Match, node: ir.Node, constant: ir.Value) -> np.ndarray | None:
-    """What Mul or Div ``node`` multiplies its other operand by, in float64.
+def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray | None:
+    """What Mul or Div ``node`` multiplies its other operand by, in float64; -1 if it is a Neg.
 
     ``None`` if ``constant`` is none, if it is what is divided, or if something is divided by 0.
     """
+    if node.op_type == "Neg":
+        return np.array(-1.0) if m.dtype(node.outputs[0]) in FLOATS else None
     number = m.constant(constant)
-    if number is None or m.dtype(constant) not in FLOATS:
+    if number is None or constant is None or m.dtype(constant) not in FLOATS:
         return None
     if node.op_type == "Mul":
         return exact(number)

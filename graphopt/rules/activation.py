@@ -54,6 +54,20 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     return op.LogSoftmax(x, axis=p)
 
 
+@rule(
+    lambda op, x, p, q: op.ArgMax(op.one_of("Softmax", "LogSoftmax")(x, axis=p), axis=q),
+    numerics=Approximates,
+    exclusive=True,
+    tags=("onnxoptimizer:eliminate-nop-monotone-argmax",),
+)
+def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
+    """The largest element is the one with the largest softmax, unless rounding makes two of them equal."""
+    rank = m.rank(x)
+    if rank is None or (p % rank != q % rank if m.version >= 13 else p % rank > q % rank):
+        return m.no("the softmax is taken along another axis", x)
+    return op.like(m.root, [x])
+
+
 # Bounds: Relu, Clip, Min and Max by numbers ---------------------------------------------------
 
 

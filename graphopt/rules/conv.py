@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import affordable, along_axis, exact, factor_of, rounded
-from graphopt.rules._forms import int_of
-from graphopt.rules._linear import LAYERS, by_channel, folded_name, with_affine
+from graphopt.rules._forms import axes_of, int_of
+from graphopt.rules._linear import LAYERS, by_channel, channels_of, folded_name, with_affine
 
 _CONVS = ("Conv", "ConvTranspose")
 
@@ -31,16 +33,45 @@ def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
 
 @rule(
     lambda op, x, c: op.one_of("Mul", "Div")(op.one_of(*_CONVS)(x.rest(), tag="conv"), c.constant()),
+    lambda op, x: op.Neg(op.one_of(*_CONVS)(x.rest(), tag="conv")),
     numerics=Reassociates,
     exclusive=True,
     tags=("onnxslim:conv-mul", "onnxscript:conv-affine", "onnxruntime:ConvMulFusion"),
 )
-def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     """conv(x) * c, with one number for each channel, is a conv with another weight and bias."""
     scale = by_channel(m, m.node("conv"), factor_of(m, m.root, c))
     if scale is None:
         return m.no("the constant differs within a channel, is divided, or is 0", c)
     return with_affine(op, m, m.node("conv"), scale, None)
+
+
+@rule(
+    lambda op, x, a, c: op.one_of("Add", "Sub", "Mul", "Div")(
+        op.Squeeze(op.one_of(*_CONVS)(x.rest(), tag="conv"), a.rest(), tag="squeeze"), c.constant()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.Value) -> Outcome:
+    """What scales or shifts each channel after the Squeeze of a conv's result changes its weight and bias."""
+    conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
+    axes, rank, channels = axes_of(m, squeeze), m.rank(conv.outputs[0]), channels_of(m, conv)
+    if axes is None or rank is None or channels is None or number is None or 1 in axes:
+        return m.no("the axes are unknown, or the channels are squeezed away", squeeze.outputs[0])
+    axis = 1 - sum(1 for squeezed in axes if squeezed < 1)
+    numbers = along_axis(number, axis, rank - len(axes), channels)
+    if numbers is None:
+        return m.no("the constant differs within a channel", c)
+    if m.root.op_type in ("Add", "Sub"):
+        shift = exact(numbers)
+        result = with_affine(op, m, conv, None, -shift if m.root.op_type == "Sub" else shift, (c,))
+    else:
+        factor = factor_of(m, m.root, c)
+        if factor is None:
+            return m.no("the constant is divided, or is 0", c)
+        result = with_affine(op, m, conv, np.broadcast_to(factor.reshape(-1), channels), None)
+    return op.like(squeeze, [result, *a]) if isinstance(result, ir.Value) else result
 
 
 @rule(
@@ -68,6 +99,48 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     if not affordable(m, folded.nbytes, w):
         return m.no("others read the weight, and a second one is large", w)
     return op.like(m.root, [x, op.constant(folded.reshape(weight.shape), folded_name(w)), *rest])
+
+
+#: A larger constant before a Conv could all but cancel x, whose digits the sum would have kept.
+_LARGEST_SHIFT = 256
+
+
+@rule(
+    lambda op, x, c, w, b: op.Conv(
+        op.one_of("Add", "Sub")(x, c.constant(), tag="shift"), w.constant(), b.optional()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxscript:affine-conv",),
+)
+def shift_before_conv(
+    op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
+) -> Outcome:
+    """conv(x + c), with one number for each channel and no padding, is a conv with another bias."""
+    conv, shift_node = m.root, m.node("shift")
+    weight, number, group = m.constant(w), m.constant(c), int_of(m, conv, "group", 1)
+    bias = m.constant(b)
+    if weight is None or number is None or not group or weight.shape[0] % group or (b and bias is None):
+        return m.no("the bias is not constant, or the channels can't be grouped", b)
+    if shift_node.inputs[0] is c and shift_node.op_type == "Sub":
+        return m.no("x is subtracted", x)
+    pads, auto_pad = m.attribute(conv, "pads"), m.attribute(conv, "auto_pad")
+    if isinstance(pads, ir.Attr) or any(pads or ()) or auto_pad not in ("NOTSET", "VALID"):
+        return m.no("what is padded is not shifted", x)
+    shift = along_axis(exact(number), 1, weight.ndim, weight.shape[1] * group)
+    if shift is None or m.rank(x) != weight.ndim or weight.dtype not in (np.float32, np.float64):
+        return m.no("the constant differs within a channel, or widens the tensor", c)
+    if not np.all(np.abs(shift) <= _LARGEST_SHIFT):
+        return m.no("the constant is large, and might cancel x", c)
+    # by group: (M / group, C / group) times (C / group, 1)
+    kernels = exact(weight).reshape(group, -1, weight.shape[1], int(np.prod(weight.shape[2:]))).sum(axis=3)
+    total = (kernels @ shift.reshape(group, weight.shape[1], 1)).reshape(-1)
+    if shift_node.op_type == "Sub":
+        total = -total
+    folded = rounded(total if bias is None else total + exact(bias), weight.dtype, (0,))
+    if folded is None or not affordable(m, folded.nbytes, b, c):
+        return m.no("the new bias is too large", b)
+    return op.like(conv, [x, w, op.constant(folded, folded_name(b or conv.outputs[0]))])
 
 
 @rule(

@@ -74,16 +74,17 @@ def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
 
 @rule(
     lambda op, x, c: op.one_of("Mul", "Div")(op.Gemm(x.rest(), tag="gemm"), c.constant()),
+    lambda op, x: op.Neg(op.Gemm(x.rest(), tag="gemm")),
     numerics=Reassociates,
     exclusive=True,
     tags=("onnxslim:gemm-mul",),
 )
-def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     """Gemm(…) * c is a Gemm with other alpha and beta, or with another weight and bias."""
     gemm, factor = m.node("gemm"), factor_of(m, m.root, c)
     if factor is None:
         return m.no("the constant is divided, or is 0", c)
-    if factor.size == 1 and keeps_shape(m, gemm.outputs[0], c):
+    if factor.size == 1 and (c is None or keeps_shape(m, gemm.outputs[0], c)):
         factors = {name: _scaled(m, gemm, name, factor.item()) for name in ("alpha", "beta")}
         if operand(gemm, 2) is None:
             del factors["beta"]
@@ -97,13 +98,14 @@ def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
 
 @rule(
     lambda op, x, c, rest: op.Gemm(op.one_of("Mul", "Div")(x, c.constant(), tag="scale"), rest.rest()),
+    lambda op, x, rest: op.Gemm(op.Neg(x, tag="scale"), rest.rest()),
     numerics=Reassociates,
     exclusive=True,
 )
-def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value, rest: Any) -> Outcome:
+def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value | None, rest: Any) -> Outcome:
     """Gemm(a * c, …) for one number c is a Gemm with another alpha."""
     factor = factor_of(m, m.node("scale"), c)
-    if factor is None or factor.size != 1 or not keeps_shape(m, x, c):
+    if factor is None or factor.size != 1 or (c is not None and not keeps_shape(m, x, c)):
         return m.no("not one number", c)
     alpha = _scaled(m, m.root, "alpha", factor.item())
     if alpha is None:

@@ -17,18 +17,20 @@ from graphopt.rules._linear import folded_name
     lambda op, x, w, c: op.one_of("Mul", "Div")(op.MatMul(w.constant(), x, tag="product"), c.constant()),
     lambda op, x, w, c: op.MatMul(op.one_of("Mul", "Div")(x, c.constant(), tag="scale"), w.constant()),
     lambda op, x, w, c: op.MatMul(w.constant(), op.one_of("Mul", "Div")(x, c.constant(), tag="scale")),
+    lambda op, x, w: op.Neg(op.MatMul(x, w.constant(), tag="product")),
+    lambda op, x, w: op.Neg(op.MatMul(w.constant(), x, tag="product")),
     numerics=Reassociates,
     exclusive=True,
     tags=("onnxruntime:MatMulScaleFusion",),
 )
-def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value) -> Outcome:
+def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value | None) -> Outcome:
     """(x @ w) * c = x @ (w * c) for a number c, or one for each column; (x * c) @ w likewise for a number."""
     at_root = m.root.op_type != "MatMul"
     scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
     weight, factor = m.constant(w), factor_of(m, scale, c)
     if weight is None or factor is None or weight.ndim < 2:
         return m.no("not a matrix and a factor, of floats", w)
-    if not keeps_shape(m, product.outputs[0] if at_root else x, c):
+    if c is not None and not keeps_shape(m, product.outputs[0] if at_root else x, c):
         return m.no("the constant may widen the tensor", c)
     by_column = at_root and product.inputs[1] is w
     if factor.size != 1 and not (by_column and factor.shape[-1] == factor.size):

@@ -147,3 +147,24 @@ def move_before_dequantizing(
             return m.no("the scales lie along an axis that the view changes", s)
         changed = {"axis": perm.index(axis % rank)}
     return op.like(dequantize, [op.like(view, [x, *rest]), s, z], **changed)
+
+
+@rule(
+    lambda op, x, s, z: op.QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:ReluQuantFusion",),
+)
+def drop_relu_before_quantizing(
+    op: Builder, m: Match, x: ir.Value, s: ir.Value, z: ir.Value | None
+) -> Outcome:
+    """Where zero is the least quantized number, negative numbers are quantized to it anyway."""
+    scale, dtype = m.constant(s), m.dtype(m.root.outputs[0])
+    point = _zero_point(m, m.root)
+    if scale is None or not np.all(np.isfinite(scale) & (scale > 0)):
+        return m.no("a scale is not a positive number", s)
+    if dtype not in (*_BYTES, ir.DataType.INT16, ir.DataType.UINT16) or point is None:
+        return m.no("not the type of integers, or the zero point is not constant", z)
+    if np.any(point != np.iinfo(dtype.numpy()).min):
+        return m.no("negative numbers have quantized ones of their own", z)
+    return op.like(m.root, [x, *m.root.inputs[1:]])
