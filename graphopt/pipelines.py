@@ -13,7 +13,7 @@ from importlib import metadata
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry, find_passes
 
-_CLEAN = "constant-propagation,fold-if,peephole,constant-pooling,cse,dce"
+_CLEAN = "constant-propagation,fold-if,peephole,constant-pooling,cse,split-slices,dce"
 
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",

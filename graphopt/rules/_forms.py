@@ -95,6 +95,12 @@ def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bo
     return a is not None and b is not None and len(a) == len(b) and all(map(m.cx.facts.dim_equal, a, b))
 
 
+def has_one_element(m: Match, value: ir.Value | None) -> bool:
+    """Whether ``value`` is known to have one element."""
+    shape = None if value is None else m.shape(value)
+    return shape is not None and all(dim == 1 for dim in shape)
+
+
 # Axes of Squeeze, Unsqueeze and reductions ---------------------------------------------------
 
 

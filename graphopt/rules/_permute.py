@@ -85,14 +85,24 @@ class Region:
             return False
         if node.op_type == "Concat":
             return forms.axis_of(self.m, node, len(self.perm)) is not None
+        if node.op_type in _QUANTIZERS:
+            return self._is_scalar_quantizer(node) or self._is_axis_quantizer(node)
         if node.op_type == "Pad":
             return forms.padding_of(self.m, node) is not None
-        if node.op_type in _QUANTIZERS:
-            return all(value is None or _has_one_element(self.m, value) for value in node.inputs[1:])
         if not facts.is_elementwise(node):
             return False
         data = list(self._data(node))
         return bool(data) and all(self._can_permute(value) for value in data)
+
+    def _is_scalar_quantizer(self, node: ir.Node) -> bool:
+        """Whether ``node`` quantizes the whole tensor by one scale."""
+        return node.op_type in _QUANTIZERS and forms.has_one_element(self.m, node.inputs[1])
+
+    def _is_axis_quantizer(self, node: ir.Node) -> bool:
+        """Whether ``node`` quantizes by a scale for each index of one axis."""
+        scale = node.inputs[1]
+        one_axis = scale is not None and self.m.rank(scale) == 1
+        return one_axis and forms.axis_of(self.m, node, len(self.perm), default=1) is not None
 
     def _data(self, node: ir.Node) -> Iterator[ir.Value]:
         """The operands of ``node`` that must be transposed with its result."""
@@ -100,7 +110,7 @@ class Region:
         if node.op_type in ("Pad", "Clip", *_QUANTIZERS):
             values = values[:1]
         elif node.op_type != "Concat":
-            values = [value for value in values if not _has_one_element(self.m, value)]
+            values = [value for value in values if not forms.has_one_element(self.m, value)]
         yield from values
 
     def _can_permute(self, value: ir.Value) -> bool:
@@ -154,7 +164,7 @@ class Region:
 
     def _rebuilt(self, op: Builder, node: ir.Node, inputs: list[ir.Value | None]) -> ir.Value:
         match node.op_type:
-            case "Concat":
+            case "Concat" | "QuantizeLinear" | "DequantizeLinear" if not self._is_scalar_quantizer(node):
                 axis = forms.axis_of(self.m, node, len(self.perm))
                 assert axis is not None
                 result = op.like(node, inputs, axis=self.perm.index(axis))
@@ -182,8 +192,3 @@ class Region:
             return op.Transpose(value, perm=list(self.perm))
         full = array.reshape((1,) * (len(self.perm) - array.ndim) + array.shape)
         return op.constant(np.ascontiguousarray(full.transpose(self.perm)), value.name)
-
-
-def _has_one_element(m: Match, value: ir.Value | None) -> bool:
-    shape = None if value is None else m.shape(value)
-    return shape is not None and all(dim == 1 for dim in shape)

@@ -101,7 +101,8 @@ def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> O
 def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -> Outcome:
     """Cast of a ConstantOfShape is a ConstantOfShape of the cast number."""
     dtype = ir.DataType(to)
-    if dtype not in (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL):
+    makes = (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL)
+    if dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20):
         return m.no("ConstantOfShape does not make this type")
     value = m.attribute(m.node("fill"), "value")
     if isinstance(value, ir.Attr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.dims import Dim
 from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -200,7 +201,7 @@ def _scales(m: Match) -> list[float] | None:
 @rule(
     lambda op, data, indices, updates: op.ScatterND(data, indices, updates),
     numerics=Exact,
-    tags=("onnxscript:no-op-static-scatter-nd",),
+    tags=("onnxscript:no-op-static-scatter-nd", "onnxscript:no-op-dynamic-scatter-nd"),
 )
 def drop_overwritten_scatter_target(
     op: Builder, m: Match, data: ir.Value, indices: ir.Value, updates: ir.Value
@@ -208,11 +209,24 @@ def drop_overwritten_scatter_target(
     """ScatterND that writes every row, in order, gives its updates."""
     if m.attribute(m.root, "reduction") not in (None, "none"):
         return m.no("it adds to what is there")
-    rows, array = m.shape(data), m.constant(indices)
-    if not rows or not isinstance(rows[0], int) or array is None:
-        return m.no("rows or indices unknown", indices)
-    if array.shape != (rows[0], 1) or not np.array_equal(array[:, 0], np.arange(rows[0])):
-        return m.no("it does not write each row once, in order", indices)
+    rows = m.shape(data)
+    if not rows or not _tells_all_rows(m, indices, rows[0]):
+        return m.no("it is not known to write each row once, in order", indices)
     if not m.cx.facts.shape_equal(data, updates):
         return m.no("the updates don't have the shape of the data", updates)
     return updates
+
+
+def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
+    """Whether ``indices`` are 0, 1, … rows - 1, one a row: as a constant, or an Unsqueeze of a Range."""
+    array = m.constant(indices)
+    if array is not None:
+        return isinstance(rows, int) and np.array_equal(array, np.arange(rows).reshape(rows, 1))
+    view = indices.producer()
+    if view is None or view.op_type != "Unsqueeze" or view.domain or forms.axes_of(m, view) != (1,):
+        return False
+    counted = None if view.inputs[0] is None else view.inputs[0].producer()
+    if counted is None or counted.op_type != "Range" or counted.domain:
+        return False
+    start, limit, step = (None if value is None else m.cx.known_ints(value) for value in counted.inputs)
+    return start == (0,) and step == (1,) and limit is not None and m.cx.facts.dim_equal(limit[0], rows)

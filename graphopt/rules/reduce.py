@@ -92,3 +92,26 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
         return m.no("integer means are rounded", x)
     return _merged(op, m, x)
+
+
+@rule(
+    lambda op, x, a, b: op.one_of("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")(
+        op.Squeeze(x, a.rest(), tag="squeeze"), b.rest()
+    ),
+    numerics=Reassociates,
+)
+def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """A reduction of a squeezed tensor is one of the tensor itself, where keepdims can make its shape."""
+    gone, axes, source = forms.axes_of(m, m.node("squeeze")), forms.axes_of(m, m.root), m.shape(x)
+    if gone is None or not axes or source is None:
+        return m.no("axes or shape unknown", x)
+    kept = [axis for axis in range(len(source)) if axis not in gone]
+    own = [kept[axis] for axis in axes]
+    result = m.shape(m.root.outputs[0])
+    for taken, keepdims in ((sorted({*own, *gone}), False), (own, False), (own, True)):
+        shape = [
+            1 if axis in taken else dim for axis, dim in enumerate(source) if keepdims or axis not in taken
+        ]
+        if forms.same_shape(m, shape, result):
+            return forms.reduce(op, m, m.root.op_type, x, taken, keepdims)
+    return m.no("neither keeping nor dropping axes gives the shape", x)

@@ -11,9 +11,14 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.context import Refusal
+from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+
+_CHEAP_VIEWS = ("Reshape", "Flatten")
+#: Elementwise operators whose first operand may be the only one with more than one element.
+_ELEMENTWISE = tuple(sorted((facts.UNARY_ELEMENTWISE | facts.BINARY_ELEMENTWISE) - {"Identity"}))
 
 
 @rule(
@@ -124,26 +129,52 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, reshape: ir.Node) -> boo
 
 
 @rule(
-    lambda op, x, a, w, b: op.one_of("Reshape", "Flatten")(
-        op.MatMul(op.one_of("Reshape", "Flatten")(x, a.rest()), w, tag="matmul"), b.rest()
-    ),
+    lambda op, a, b, s: op.one_of(*_CHEAP_VIEWS)(op.MatMul(a, b, tag="matmul"), s.rest()),
     numerics=Reassociates,
-    tags=("onnxscript:reshape-matmul-reshape",),
+    exclusive=True,
+    tags=("onnxscript:reshape-matmul-reshape", "onnxscript:two-reshapes-matmul-reshape"),
 )
-def matmul_without_reshapes(op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, b: object) -> Outcome:
-    """MatMul of the flattened rows of x, given the shape of x again, is MatMul of x."""
-    product = m.node("matmul")
-    if not m.only_use(product.outputs[0]):
-        return m.no("the product is read by others", product.outputs[0])
-    fault = _changes_rows(m, x, product.inputs[0], w, (0, 1))
-    return fault if fault is not None else op.MatMul(x, w)
+def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: object) -> Outcome:
+    """A MatMul of reshaped operands, reshaped itself, is one of the operands as they were."""
+    x, y = _viewed(m, a), _viewed(m, b)
+    if x is a and y is b:
+        return m.no("no operand is reshaped", a)
+    for left, right in ((x, y), (x, b), (a, y)):
+        if (left, right) != (a, b) and _same_product(m, (a, left), (b, right)):
+            return op.MatMul(left, right)
+    return m.no("the rows or batches are cut differently", a)
+
+
+def _viewed(m: Match, value: ir.Value) -> ir.Value:
+    """What ``value`` is a Reshape or Flatten of, or ``value`` itself."""
+    node = value.producer()
+    if node is None or node.op_type not in _CHEAP_VIEWS or node.domain or node.graph is not m.root.graph:
+        return value
+    return node.inputs[0] or value
+
+
+def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Value, ir.Value]) -> bool:
+    """Whether the second of each pair, of which the first is a view, give what the root gives."""
+    a, x = m.shape(left[0]), m.shape(left[1])
+    b, y = m.shape(right[0]), m.shape(right[1])
+    result = m.shape(m.root.outputs[0])
+    if not a or not b or not x or not y or len(a) < 2 or len(b) < 2:
+        return False
+    if len(b) == 2 and (forms.same_shape(m, b, y) or forms.same_shape(m, b, (*y, 1))):
+        # a matrix on the right: only the rows on the left count
+        return forms.same_shape(m, a[-1:], x[-1:]) and forms.same_shape(m, (*x[:-1], *y[1:]), result)
+    return (
+        forms.same_shape(m, a[:-2], b[:-2])
+        and forms.same_shape(m, x[:-2], y[:-2])
+        and forms.same_shape(m, a[-2:], x[-2:])
+        and forms.same_shape(m, b[-2:], y[-2:])
+        and forms.same_shape(m, (*x[:-1], y[-1]), result)
+    )
 
 
 @rule(
-    lambda op, x, a, w, c, b: op.one_of("Reshape", "Flatten")(
-        op.Gemm(
-            op.one_of("Reshape", "Flatten")(x, a.rest()), w, c.optional(), alpha=1.0, transA=0, tag="gemm"
-        ),
+    lambda op, x, a, w, c, b: op.one_of(*_CHEAP_VIEWS)(
+        op.Gemm(op.one_of(*_CHEAP_VIEWS)(x, a.rest()), w, c.optional(), alpha=1.0, transA=0, tag="gemm"),
         b.rest(),
     ),
     numerics=Reassociates,
@@ -192,3 +223,31 @@ def _changes_rows(
 def _is_row(m: Match, c: ir.Value) -> bool:
     shape = m.shape(c)
     return shape is not None and all(dim == 1 for dim in shape[:-1])
+
+
+@rule(
+    lambda op, x, a, c, b: op.one_of(*forms.VIEWS)(
+        op.one_of(*_ELEMENTWISE)(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), c.rest(), tag="between"),
+        b.rest(),
+    ),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxslim:transpose-view-transpose",),
+)
+def elementwise_between_views(
+    op: Builder, m: Match, x: ir.Value, a: object, c: tuple[ir.Value | None, ...], b: object
+) -> Outcome:
+    """An elementwise operator between two views works on x, and at most one view is left."""
+    source, result = m.shape(x), m.shape(m.root.outputs[0])
+    if source is None or any(other is not None and not _adds_no_axis(m, other, len(source)) for other in c):
+        return m.no("another operand has more than one element", x)
+    known = forms.nonzero_dims(m, m.node("inner")) + forms.nonzero_dims(m, m.root)
+    target = None if forms.same_shape(m, source, result) else forms.reshape_target(m, source, result, known)
+    if target is None and not forms.same_shape(m, source, result):
+        return m.no("the shape can't be told as a constant", m.root.outputs[0])
+    value = op.like(m.node("between"), [x, *c])
+    return value if target is None else forms.reshape(op, m, value, target)
+
+
+def _adds_no_axis(m: Match, value: ir.Value, rank: int) -> bool:
+    return forms.has_one_element(m, value) and (m.rank(value) or 0) <= rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
+from graphopt.analysis.dims import Dim
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -150,6 +151,55 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
         if target is None
         else forms.reshape(op, m, x, target)
     )
+
+
+@rule(
+    lambda op, x, p, s: op.Reshape(op.Transpose(x, perm=p, tag="T"), s),
+    lambda op, x, p, s: op.Transpose(op.Reshape(x, s), perm=p, tag="T"),
+    numerics=Exact,
+)
+def reshape_as_transpose(op: Builder, m: Match, x: ir.Value, p: object, s: ir.Value) -> Outcome:
+    """A Reshape that only moves axes of size 1 becomes part of the Transpose beside it."""
+    node, source, result = m.node("T"), m.shape(x), m.shape(m.root.outputs[0])
+    perm = forms.perm_of(m, node)
+    middle = m.shape(node.outputs[0] if node is not m.root else m.root.inputs[0])  # type: ignore[arg-type]
+    if perm is None or source is None or middle is None or result is None:
+        return m.no("rank unknown", x)
+    first = list(perm) if node is not m.root else _moved_ones(m, source, middle)
+    second = list(perm) if node is m.root else _moved_ones(m, middle, result)
+    if first is None or second is None:
+        return m.no("it does not only move axes of size 1", x)
+    return op.Transpose(x, perm=[first[axis] for axis in second])
+
+
+def _moved_ones(m: Match, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """The permutation that a Reshape from ``source`` to ``result`` is, if it only moves ones."""
+    ones = [axis for axis, dim in enumerate(source) if dim == 1]
+    others = [axis for axis, dim in enumerate(source) if dim != 1]
+    if len(source) != len(result) or sum(dim == 1 for dim in result) != len(ones):
+        return None
+    if not forms.same_shape(m, [source[axis] for axis in others], [dim for dim in result if dim != 1]):
+        return None
+    return [ones.pop(0) if dim == 1 else others.pop(0) for dim in result]
+
+
+@rule(
+    lambda op, a, b, c, p: op.Transpose(op.Gemm(a, b, c.optional(), tag="gemm"), perm=p),
+    numerics=Reassociates,
+    exclusive=True,
+    tags=("onnxruntime:GemmTransposeFusion",),
+)
+def transpose_of_gemm(
+    op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
+) -> Outcome:
+    """The transposed product of two matrices is the product of their transposes in the other order."""
+    gemm = m.node("gemm")
+    if forms.perm_of(m, m.root) != (1, 0):
+        return m.no("it transposes nothing")
+    if c is not None and not forms.has_one_element(m, c):
+        return m.no("the bias would have to be transposed", c)
+    flags = {"transA": 1 - m.attribute(gemm, "transB"), "transB": 1 - m.attribute(gemm, "transA")}
+    return op.like(gemm, [b, a] if c is None else [b, a, c], **flags)
 
 
 def _in_order(axes: list[int]) -> bool:
