@@ -116,6 +116,13 @@ def describe() -> list[tuple[str, Any, str]]:
     ]
 
 
+def shown(value: Any) -> str:
+    """A value the way it is written."""
+    if value is None or value == ():
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
     """Defaults from variables that many programs heed."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}

@@ -135,3 +135,8 @@ def test_a_golden_diff(invoke: Invoke, tmp_path: Path, update_golden: bool) -> N
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(out, encoding="utf-8")
     assert out == golden.read_text(encoding="utf-8"), "run pytest with --update-golden if the change is meant"
+
+
+def test_the_documentation_shows_the_golden_diff() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert (GOLDEN / "dump-diff.txt").read_text(encoding="utf-8") in page

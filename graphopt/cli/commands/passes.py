@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphopt import config
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.errors import unknown
@@ -82,7 +83,7 @@ def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
         run.console.print()
         table = Table(["option", "default"], "<<")
         for option in found:
-            table.add(option["name"], "none" if option["default"] is None else option["default"])
+            table.add(option["name"], config.shown(option["default"]))
         run.console.table(table)
         first = found[0]
         run.console.print(f"\n  in pipeline text: {kind.name}{{{first['name']}=…}}")
