@@ -14,12 +14,11 @@ _GRAPHS = onnx_ir.AttributeType.GRAPHS
 def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
     """The graphs that ``node`` holds as attributes (branches of If, bodies of Loop and Scan)."""
     found: list[onnx_ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == _GRAPH:
+    for attribute in node.attributes.data.values():  # UserDict's own iteration costs three times as much
+        kind = attribute.type
+        if kind is _GRAPH and not attribute.is_ref():
             found.append(attribute.value)
-        elif attribute.type == _GRAPHS:
+        elif kind is _GRAPHS and not attribute.is_ref():
             found.extend(attribute.value)
     return found
 
