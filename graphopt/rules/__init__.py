@@ -1,4 +1,7 @@
-"""Rewrite rules, one file a family. Each is found by walking this package."""
+"""Rewrite rules, one file a family. Each is found by walking this package.
+
+Other packages add rules through entry points of the group ``graphopt.rules``, which name modules.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
+from importlib import metadata
 
 from graphopt.context import Options
 from graphopt.rewrite.rule import Rule
@@ -13,13 +17,15 @@ from graphopt.rewrite.rule import Rule
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule of this package, families and rules in the order of their names and places."""
+    """Every rule, families and rules in the order of their names and places; other packages' come last."""
     found: list[Rule] = []
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
         found += [
             item for item in vars(module).values() if isinstance(item, Rule) and item.family == info.name
         ]
+    for entry in sorted(metadata.entry_points(group="graphopt.rules"), key=lambda entry: entry.name):
+        found += [item for item in vars(entry.load()).values() if isinstance(item, Rule)]
     return tuple(found)
 
 

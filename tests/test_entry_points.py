@@ -1,0 +1,77 @@
+"""Passes and rules of other packages, as pip would install them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MODULE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+from graphopt.passes.base import Pass
+from graphopt.rewrite import Exact, rule
+
+
+@dataclass(frozen=True)
+class Shout(Pass):
+    """Say that it ran."""
+
+    name: ClassVar[str] = "shout"
+
+    def run(self, model, cx):
+        print("SHOUTED")
+
+
+@rule(lambda op, x: op.Neg(op.Neg(op.Neg(x))), numerics=Exact)
+def three_negations(op, m, x):
+    """-(-(-x)) = -x."""
+    return op.Neg(x)
+'''
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Holds a package `elsewhere` with entry points of both groups."""
+    (tmp_path / "elsewhere.py").write_text(MODULE)
+    information = tmp_path / "elsewhere-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(
+        "[graphopt.passes]\nshout = elsewhere:Shout\n[graphopt.rules]\nelsewhere = elsewhere\n"
+    )
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+
+def graphopt(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-c", "import sys; from graphopt.cli.main import main; sys.exit(main())"]
+    done = subprocess.run(
+        [*command, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_are_listed_and_run(environment: dict[str, str], tmp_path: Path) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    names = ["x", "a", "b", "y"]
+    nodes = [helper.make_node("Neg", [names[i]], [names[i + 1]]) for i in range(3)]
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", value[:1], value[1:]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(model, source)
+
+    assert "shout" in graphopt(environment, "passes")
+    passes = "shout,peephole{families=elsewhere},dce"
+    out = graphopt(environment, "optimize", str(source), "-o", str(target), "--passes", passes)
+    assert "SHOUTED" in out
+    assert "three-negations" in out
+    assert [node.op_type for node in onnx.load(target).graph.node] == ["Neg"]
