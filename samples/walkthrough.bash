@@ -4,6 +4,8 @@ samples=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-build/samples}
 
 show() {
-  printf '\n$ %s\n' "$*"
+  printf '\n$'
+  printf ' %q' "$@"
+  printf '\n'
   "$@"
 }

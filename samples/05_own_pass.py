@@ -1,0 +1,55 @@
+"""Write a rewrite rule and a pass of your own, and let them run after the default pipeline.
+
+python samples/05_own_pass.py [FOLDER TO WRITE TO]
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import models
+import numpy as np
+
+import graphopt
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.driver import apply_rules
+
+
+@rule(lambda op, x, c: op.Div(x, c.constant()), numerics=Reassociates)
+def multiply_by_reciprocal(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
+    """x / c = x · (1 / c) for a constant c."""
+    divisor = m.constant(c)
+    if divisor is None or divisor.dtype not in (np.float32, np.float64):
+        return m.no("only for float32 and float64", c)
+    with np.errstate(divide="ignore", over="ignore"):
+        reciprocal = np.reciprocal(divisor)
+    if not np.isfinite(reciprocal).all():
+        return m.no("the reciprocal overflows", c)
+    return op.Mul(x, op.constant(reciprocal))
+
+
+@dataclass(frozen=True)
+class FastDivision(Pass):
+    """Multiply by reciprocals where a constant divides."""
+
+    name: ClassVar[str] = "fast-division"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Apply the rule until it finds nothing more."""
+        apply_rules([multiply_by_reciprocal], model, cx)
+
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
+folder.mkdir(parents=True, exist_ok=True)
+
+# The result is checked as always. On the command line: --post-pass MODULE:FastDivision
+model, report = graphopt.optimize(models.write("transformer", folder), post_passes=[FastDivision()])
+print(report)
+graphopt.save(model, folder / "transformer.fast.onnx")
