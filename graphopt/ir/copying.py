@@ -60,9 +60,8 @@ class Copier:
     def nodes(self, nodes: Iterable[onnx_ir.Node]) -> list[onnx_ir.Node]:
         """Copies of ``nodes`` with their bodies, in order, which stand in no graph yet."""
         nodes = list(nodes)
-        held = [body for node in nodes if node.attributes for body in bodies(node)]
-        inner = self._bodies(held)
         self._declare(output for node in nodes for output in node.outputs)
+        inner = self._bodies([body for node in nodes if node.attributes for body in bodies(node)])
         return [self._node(node, inner) for node in nodes]
 
     def graph(self, graph: onnx_ir.Graph) -> onnx_ir.Graph:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from graphopt.ir.carrier import carried_type
@@ -111,7 +111,7 @@ class _Walk:
             self._number(value, "input", None if default is None else hash_of(default), is_overridable(value))
         for value in graph.outputs:
             self._visit(value)
-        for node in graph:  # what nothing reads
+        for node in self._unread():
             if node not in self._finished:
                 self._finish_from(node)
         for value in graph.initializers.values():
@@ -167,21 +167,40 @@ class _Walk:
 
     def _finish(self, node: onnx_ir.Node) -> None:
         self._finished.add(node)
-        operands = [None if value is None else self._numbers[value] for value in node.inputs]
+        self._feed(self._record(node, self._numbers.__getitem__))
+        for output in node.outputs:
+            self._numbers[output] = len(self._numbers)
+
+    def _record(self, node: onnx_ir.Node, show: Callable[[onnx_ir.Value], object]) -> object:
+        """All there is to ``node``, with its operands as ``show`` shows them."""
+        operands = [None if value is None else show(value) for value in node.inputs]
         attributes: list[object] = []
         for name in sorted(node.attributes) if node.attributes else ():
             attribute = node.attributes[name]
             held = [attribute.value] if attribute.type == onnx_ir.AttributeType.GRAPH else attribute.value
             if attribute.type in _GRAPHS and not attribute.is_ref():
                 inner = [self._inner[body] for body in held]
-                captured = [(digest, [self._numbers[value] for value in values]) for digest, values in inner]
+                captured = [(digest, list(map(show, values))) for digest, values in inner]
                 attributes.append((name, str(attribute.type), captured))
             else:
                 attributes.append((name, attribute_key(attribute)))
         used = [bool(output.name) for output in node.outputs]
-        self._feed(self._operator(node), operands, attributes, used)
-        for output in node.outputs:
-            self._numbers[output] = len(self._numbers)
+        return self._operator(node), operands, attributes, used
+
+    def _unread(self) -> list[onnx_ir.Node]:
+        """The nodes that lead to no output, ordered by what they compute."""
+        digests: dict[onnx_ir.Node, str] = {}
+
+        def show(value: onnx_ir.Value) -> object:
+            producer = value.producer()
+            if value in self._numbers or producer not in digests:
+                return self._numbers.get(value)
+            return digests[producer], value.index()
+
+        for node in self._graph:
+            if node not in self._finished:
+                digests[node] = _hash(self._record(node, show))
+        return sorted(digests, key=digests.__getitem__)
 
     def _operator(self, node: onnx_ir.Node) -> Hashable:
         key = node.op_identifier()

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def floats(name: str, *dims: int | str) -> onnx.ValueInfoProto:
+def floats(name: str, *dims: int | str | None) -> onnx.ValueInfoProto:
     """Declares a float tensor."""
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(dims))
 
