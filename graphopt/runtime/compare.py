@@ -102,9 +102,7 @@ def identical(a: Any, b: Any) -> bool:
     """Whether two results are the same, bit by bit."""
     left, right = list(_leaves(a, "")), list(_leaves(b, ""))
     return [place for place, _ in left] == [place for place, _ in right] and all(
-        x.shape == y.shape and _kind(x) == _kind(y) and (x == y).all()
-        if _kind(x) == "text"
-        else x.tobytes() == y.tobytes()
+        _same_text(x, y) if _kind(x) == "text" else _same_bits(x, y)
         for (_, x), (_, y) in zip(left, right, strict=True)
     )
 
@@ -117,9 +115,24 @@ def movement(before: Any, after: Any) -> list[float]:
     return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
 
 
+def _same_bits(a: Array, b: Array) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.itemsize > 8:
+        return a.tobytes() == b.tobytes()
+    word = f"u{a.dtype.itemsize}"
+    return bool((a.view(word) == b.view(word)).all())
+
+
+def _same_text(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and _kind(b) == "text" and bool((a == b).all())
+
+
 def _moved(a: Array, b: Array) -> float:
     if a.shape != b.shape or a.dtype != b.dtype:
         return float("inf")
+    if _kind(a) != "text" and _same_bits(a, b):
+        return 0.0
     if not _is_inexact(a):
         return float(np.count_nonzero(a != b))
     a, b = _widened(a), _widened(b)
@@ -181,7 +194,7 @@ def _compare_leaf(
         return Outcome()
     if not _is_inexact(a):
         return _compare_exact(a, b, slack)
-    if a.dtype == b.dtype and not signed_zeros and a.tobytes() == b.tobytes():
+    if _same_bits(a, b):
         return Outcome()
     return _compare_floats(_widened(a), _widened(b), tolerance, nonfinite, signed_zeros, slack)
 

@@ -77,6 +77,8 @@ def _domain(value: ir.Value, model: ir.Model) -> Domain:
     for path, node, index in _uses(value, model):
         found = _demand(node, index)
         if found is not None:
+            if path.value is not value:
+                found = replace(found, pattern="")  # it is but a part of what has the pattern
             domain = domain.meet(_pull_back(found, path))
     is_float = "float" in type_ or "double" in type_
     if not domain.known and not is_float:

@@ -87,18 +87,21 @@ def _bools(shape: Shape, flavour: Flavour, caution: int, generator: np.random.Ge
 
 
 def _floats(element: str, shape: Shape, flavour: Flavour, generator: np.random.Generator) -> Array:
-    numbers = np.asarray(generator.standard_normal(shape))
+    if flavour == "zero":
+        return np.zeros(shape)
+    numbers: Array = np.asarray(
+        generator.standard_normal(shape, np.float64 if element == "double" else np.float32)
+    )
     match flavour:
-        case "zero":
-            return np.zeros(shape)
         case "negative":
-            return -np.abs(numbers)
+            return np.asarray(-np.abs(numbers))
         case "large":
-            return np.abs(numbers) * _LARGE.get(element, 8.0)
+            return np.asarray(np.abs(numbers) * _LARGE.get(element, 8.0))
         case "special":
             flat = numbers.reshape(-1)
             telling = np.array([np.nan, np.inf, -np.inf, -0.0])
-            places = generator.permutation(flat.size)[: max(1, min(4, flat.size // 2))]
+            count = max(1, min(4, flat.size // 2))
+            places = generator.choice(flat.size, min(count, flat.size), replace=False)
             flat[places] = telling[: len(places)]
             return flat.reshape(shape)
     return numbers
