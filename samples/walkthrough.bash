@@ -4,8 +4,14 @@ samples=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-build/samples}
 
 show() {
+  local word
   printf '\n$'
-  printf ' %q' "$@"
+  for word in "$@"; do
+    case $word in
+      *[!a-zA-Z0-9_./:,=-]*) printf " '%s'" "$word" ;;
+      *) printf ' %s' "$word" ;;
+    esac
+  done
   printf '\n'
   "$@"
 }
