@@ -27,6 +27,9 @@ INTEGERS = frozenset(
     }
 )
 
+#: Why operators of an old opset are left alone; see :func:`aligns_right`.
+OLD_BROADCASTING = "operators broadcast along a given axis at this opset"
+
 #: Bytes by which a new constant may exceed the constants that it replaces.
 _SLACK = 4096
 
@@ -37,10 +40,15 @@ _NEGLIGIBLE = float(np.finfo(np.float32).tiny)
 # Broadcasting --------------------------------------------------------------------------------
 
 
+def aligns_right(m: Match) -> bool:
+    """Whether operators broadcast as numpy does; below opset 7 attributes tell how."""
+    return m.version >= 7
+
+
 def keeps_shape(m: Match, x: ir.Value, *others: ir.Value) -> bool:
     """Whether broadcasting ``x`` with ``others`` is known to give the shape of ``x``."""
     shape = m.shape(x)
-    return all(_fits_into(m, m.shape(other), shape) for other in others)
+    return aligns_right(m) and all(_fits_into(m, m.shape(other), shape) for other in others)
 
 
 def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None) -> bool:
@@ -92,6 +100,8 @@ def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray 
 
     ``None`` if ``constant`` is none, if it is what is divided, or if something is divided by 0.
     """
+    if not aligns_right(m):
+        return None
     if node.op_type == "Neg":
         return np.array(-1.0) if m.dtype(node.outputs[0]) in FLOATS else None
     number = m.constant(constant)

@@ -6,6 +6,7 @@ What scales or shifts each channel of their result can be made part of weight an
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import affordable, along_axis, exact, rounded
+from graphopt.rules._constants import affordable, aligns_right, along_axis, exact, rounded
 from graphopt.rules._forms import int_of, operand
 
 #: Which have the channels of their result as axis 1, and take weight and bias as inputs 1 and 2.
@@ -44,6 +45,8 @@ def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarr
     ``None`` if there are none, or they differ within a channel or widen the result.
     """
     channels, weight = channels_of(m, layer), layer.inputs[1]
+    if not aligns_right(m):
+        return None
     rank = None if weight is None else m.rank(weight)
     if numbers is None or channels is None or rank is None:
         return None
@@ -97,7 +100,7 @@ def with_affine(
 
 def folded_name(value: ir.Value) -> str:
     """A name for the constant that takes the place of ``value``."""
-    return f"{(value.name or 'constant').removesuffix('_folded')}_folded"
+    return re.sub(r"_folded(_\d+)?$", "", value.name or "constant") + "_folded"
 
 
 def _scaled_weight(m: Match, layer: ir.Node, scale: np.ndarray) -> np.ndarray | None:

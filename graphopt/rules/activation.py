@@ -1,10 +1,9 @@
-"""Activations and other functions of one operand: idempotence, and chains of bounds."""
+"""Activations and other functions of one operand."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from graphopt import ir
 from graphopt.ops import facts
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
+from graphopt.rules._constants import keeps_shape
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -66,209 +65,6 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
     if rank is None or (p % rank != q % rank if m.version >= 13 else p % rank > q % rank):
         return m.no("the softmax is taken along another axis", x)
     return op.like(m.root, [x])
-
-
-# Bounds: Relu, Clip, Min and Max by numbers ---------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Clamp:
-    """A node that computes max(x, low) and then min(…, high).
-
-    Attributes:
-        is_clip: where a bound is missing, Clip limits to the finite numbers, unlike Relu, Min and Max.
-    """
-
-    x: ir.Value
-    low: float | int
-    high: float | int
-    is_clip: bool
-
-    def range(self) -> tuple[float | int, float | int]:
-        """The least and the largest result; ``high`` wins where the bounds cross."""
-        return min(self.low, self.high), self.high
-
-
-def _finite_range(dtype: ir.DataType) -> tuple[float | int, float | int]:
-    if dtype in INTEGERS:
-        integers = np.iinfo(dtype.numpy())
-        return int(integers.min), int(integers.max)
-    floats = limits(dtype.numpy())
-    return floats.lowest, floats.highest
-
-
-def _clamp(m: Match, node: ir.Node) -> _Clamp | None:
-    """``node`` as bounds by numbers; ``None`` if it is something else."""
-    x = node.inputs[0]
-    if x is None or (dtype := m.dtype(node.outputs[0])) not in FLOATS | INTEGERS:
-        return None
-    lowest, highest = _finite_range(dtype)
-    match node.op_type:
-        case "Relu":
-            return _Clamp(x, 0, math.inf, False)
-        case "Clip":
-            return _clip(m, node, x, lowest, highest)
-    if len(node.inputs) != 2 or m.version < 8:
-        return None
-    for x, bound in (node.inputs, reversed(node.inputs)):
-        number = ir.scalar_of(bound)
-        if x is None or bound is None or number is None or math.isnan(number) or not keeps_shape(m, x, bound):
-            continue
-        if node.op_type == "Max":
-            return _Clamp(x, number, math.inf, False)
-        return _Clamp(x, -math.inf, number, False)
-    return None
-
-
-def _clip(m: Match, node: ir.Node, x: ir.Value, lowest: float, highest: float) -> _Clamp | None:
-    bounds: list[Any] = []
-    if m.version < 11:
-        if m.dtype(node.outputs[0]) != _FLOAT:
-            return None
-        bounds = [m.attribute(node, "min"), m.attribute(node, "max")]
-        if any(isinstance(bound, ir.Attr) for bound in bounds):
-            return None
-    else:
-        for index, missing in ((1, lowest), (2, highest)):
-            value = node.inputs[index] if index < len(node.inputs) else None
-            bounds.append(missing if value is None else ir.scalar_of(value))
-    if any(bound is None or math.isnan(bound) for bound in bounds):
-        return None
-    return _Clamp(x, bounds[0], bounds[1], True)
-
-
-def _joined(op: Builder, m: Match) -> Outcome:
-    """One node for the two that matched."""
-    outer, inner = _clamp(m, m.root), _clamp(m, m.node("inner"))
-    dtype = m.dtype(m.root.outputs[0])
-    if outer is None or inner is None or dtype is None or outer.x is not m.node("inner").outputs[0]:
-        return m.no("the bounds are not numbers")
-    (a, b), (c, d) = inner.range(), outer.range()
-    if any(u == v == 0 and math.copysign(1, u) != math.copysign(1, v) for u, v in ((a, c), (b, d))):
-        return m.no("one bound is 0.0, the other -0.0")
-    low, high = min(max(a, c), d), min(max(b, c), d)
-    if low == high == 0 and dtype in FLOATS:
-        return m.no("the result is always 0, but -0.0 would pass")
-    number = dtype.numpy()
-    if inner.is_clip or outer.is_clip or (low != -math.inf and high != math.inf):
-        return _make_clip(op, m, inner.x, low, high, dtype, inner.is_clip or outer.is_clip)
-    if high == math.inf:
-        return (
-            op.Relu(inner.x)
-            if low == 0 and "Relu" in (m.root.op_type, m.node("inner").op_type)
-            else (op.Max(inner.x, np.array(low, number)))
-        )
-    return op.Min(inner.x, np.array(high, number))
-
-
-def _make_clip(
-    op: Builder, m: Match, x: ir.Value, low: float, high: float, dtype: ir.DataType, was_clip: bool
-) -> Outcome:
-    if m.version < 11:
-        if dtype != _FLOAT:
-            return m.no("Clip takes only floats at this opset", x)
-        return op.Clip(x, min=float(low), max=float(high))
-    if not was_clip and dtype != _FLOAT and (m.version < 12 or dtype not in _CLIPPED):
-        return m.no("Clip has no kernel for this type", x)
-    lowest, highest = _finite_range(dtype)
-    number = dtype.numpy()
-    bounds: list[Any] = [
-        None if low == lowest else np.array(low, number),
-        None if high == highest else np.array(high, number),
-    ]
-    while bounds and bounds[-1] is None:
-        bounds.pop()
-    return op.Clip(x, *bounds)
-
-
-#: Types that onnxruntime clips without casting.
-_CLIPPED = frozenset(
-    {_FLOAT, _DOUBLE, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32, ir.DataType.UINT32}
-    | {ir.DataType.INT64, ir.DataType.UINT64}
-)
-
-
-@rule(
-    lambda op, a, b: op.one_of("Relu", "Clip")(op.one_of("Relu", "Clip")(a.rest(), tag="inner"), b.rest()),
-    numerics=Exact,
-    exclusive=True,
-    tags=("onnxruntime:ReluClipFusion", "onnxscript:successive-clip", "onnxscript:successive-relu-clip"),
-)
-def join_clips(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
-    """Clips and Relus, one after the other, are one Clip."""
-    return _joined(op, m)
-
-
-_BOUNDS = ("Relu", "Clip", "Min", "Max")
-
-
-@rule(
-    lambda op, a, b: op.one_of("Min", "Max")(op.one_of(*_BOUNDS)(a.rest(), tag="inner"), b),
-    lambda op, a, b: op.one_of("Relu", "Clip")(op.one_of("Min", "Max")(a.rest(), tag="inner"), b.rest()),
-    numerics=Reassociates,
-    exclusive=True,
-    tags=("onnxscript:min-max-to-clip", "onnxscript:successive-min", "onnxscript:successive-max"),
-)
-def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
-    """Min and Max by numbers, next to each other, a Clip or a Relu, are one node (zeros may change sign)."""
-    return _joined(op, m)
-
-
-@rule(lambda op, x: op.Max(x, 0), numerics=Reassociates)
-def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """max(x, 0) is a Relu, which runtimes fuse into what comes before (zeros may change sign)."""
-    zero = next(value for value in m.root.inputs if value is not x)
-    if m.dtype(x) not in (_FLOAT, _DOUBLE):
-        return m.no("Relu is not made for this type", x)
-    if zero is None or not keeps_shape(m, x, zero):
-        return m.no("the constant may widen the shape", x)
-    return op.Relu(x)
-
-
-@rule(
-    lambda op, xs: op.one_of("Min", "Max")(xs.rest()),
-    numerics=Reassociates,
-    tags=("onnxscript:successive-min", "onnxscript:successive-max"),
-)
-def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> Outcome:
-    """max(max(x, a), b) = max(x, max(a, b)), for any number of operands and constants."""
-    if m.version < 8:
-        return m.no("operators broadcast differently at this opset")
-    operands: list[ir.Value] = []
-    nested = False
-    for value in xs:
-        assert value is not None
-        inner = value.producer()
-        if inner is not None and _same_extremum(inner, m.root) and m.only_use(value):
-            operands += [operand for operand in inner.inputs if operand is not None]
-            nested = True
-        else:
-            operands.append(value)
-    constants = [value for value in operands if m.constant(value) is not None]
-    if len(constants) < 2 and not nested:
-        return m.no("no two constants, nor an operand of the same kind that only this node reads")
-    kept: list[Any] = [value for value in operands if m.constant(value) is None]
-    if len(constants) >= 2:
-        joined = _joined_constants(m, constants)
-        if joined is None:
-            return m.no("the joint constant is larger than the single ones")
-        kept.append(joined)
-    else:
-        kept = operands
-    return op.node(m.root.op_type, kept)
-
-
-def _same_extremum(inner: ir.Node, root: ir.Node) -> bool:
-    return (inner.domain, inner.op_type) == (root.domain, root.op_type) and inner.graph is root.graph
-
-
-def _joined_constants(m: Match, constants: list[ir.Value]) -> np.ndarray | None:
-    arrays = [array for value in constants if (array := m.constant(value)) is not None]
-    function = np.maximum if m.root.op_type == "Max" else np.minimum
-    result = arrays[0]
-    for array in arrays[1:]:
-        result = np.asarray(function(result, array))
-    return result if affordable(m, result.nbytes, *constants) else None
 
 
 # Piecewise linear activations ----------------------------------------------------------------

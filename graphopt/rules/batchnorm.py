@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.ops import facts
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import affordable, along_axis, exact, rounded
+from graphopt.rules._constants import OLD_BROADCASTING, affordable, aligns_right, along_axis, exact, rounded
 from graphopt.rules._linear import LAYERS, channels_of, folded_name, with_affine
 
 
@@ -98,6 +98,8 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: An
 )
 def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, p: Any, c: ir.Value) -> Outcome:
     """What scales or shifts each channel after a BatchNormalization changes its scale and bias."""
+    if not aligns_right(m):
+        return m.no(OLD_BROADCASTING)
     node, number, rank = m.node("norm"), m.constant(c), m.rank(x)
     norm = _normalization(m, node)
     if norm is None or number is None or rank is None:

@@ -9,7 +9,15 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import affordable, along_axis, exact, factor_of, rounded
+from graphopt.rules._constants import (
+    OLD_BROADCASTING,
+    affordable,
+    aligns_right,
+    along_axis,
+    exact,
+    factor_of,
+    rounded,
+)
 from graphopt.rules._forms import axes_of, int_of
 from graphopt.rules._linear import LAYERS, by_channel, channels_of, folded_name, with_affine
 
@@ -55,6 +63,8 @@ def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
 )
 def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.Value) -> Outcome:
     """What scales or shifts each channel after the Squeeze of a conv's result changes its weight and bias."""
+    if not aligns_right(m):
+        return m.no(OLD_BROADCASTING)
     conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
     axes, rank, channels = axes_of(m, squeeze), m.rank(conv.outputs[0]), channels_of(m, conv)
     if axes is None or rank is None or channels is None or number is None or 1 in axes:
@@ -117,6 +127,8 @@ def shift_before_conv(
     op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
 ) -> Outcome:
     """conv(x + c), with one number for each channel and no padding, is a conv with another bias."""
+    if not aligns_right(m):
+        return m.no(OLD_BROADCASTING)
     conv, shift_node = m.root, m.node("shift")
     weight, number, group = m.constant(w), m.constant(c), int_of(m, conv, "group", 1)
     bias = m.constant(b)

@@ -70,7 +70,7 @@ def test_chains_of_bounds(chain: list[tuple[str, float | None, float | None]]) -
         value = f"y{index}"
         nodes.append(helper.make_node(kind, inputs, [value]))
     before = _model(nodes, constants, ["N"])
-    after = _optimized(before, ("activation", "identities"))
+    after = _optimized(before, ("activation", "bounds", "identities"))
     assert len(after.graph.node) <= len(before.graph.node)
     (expected,), (got,) = _run(before, {"x": _SPECIAL}), _run(after, {"x": _SPECIAL})
     np.testing.assert_array_equal(got, expected)
@@ -101,7 +101,7 @@ def test_chains_of_constants(chain: list[tuple[str, list[float], bool]]) -> None
         value = f"y{index}"
         nodes.append(helper.make_node(kind, inputs, [value]))
     before = _model(nodes, constants, ["N"])
-    after = _optimized(before, ("arithmetic", "identities"))
+    after = _optimized(before, ("arithmetic", "chains", "identities"))
     assert len(after.graph.node) <= len(before.graph.node)
     x = np.array([1.5, -2.0, 0.3, -7.0, 123.0, -0.01], np.float32)
     (expected,), (got,) = _run(before, {"x": x}), _run(after, {"x": x})
@@ -159,7 +159,7 @@ def test_convolutions_take_over_what_surrounds_them(
         value = f"z{index}"
         nodes.append(helper.make_node(step, operands, [value]))
     model = _model(nodes, constants, ["N", 2 * group, "L"])
-    folded = _optimized(model, ("conv", "batchnorm", "arithmetic", "identities"))
+    folded = _optimized(model, ("conv", "batchnorm", "arithmetic", "chains", "identities"))
     kept = 1 if before != "Add" or (kind == "Conv" and not padded) else 2
     kept += before == "Mul" and kind == "ConvTranspose"
     assert len(folded.graph.node) == kept
@@ -214,3 +214,18 @@ def test_inside_a_body_outer_weights_are_folded_into_constants_of_the_body() -> 
     feeds = {"x": np.ones((1, 2, 3), np.float32), "c": np.array(True)}
     (expected,), (got,) = _run(model, feeds), _run(after, feeds)
     np.testing.assert_array_equal(got, expected)
+
+
+def test_below_opset_7_broadcasting_is_left_alone() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Sub", ["x", "n"], ["d"], broadcast=1),
+        helper.make_node("Mul", ["d", "c"], ["m"], broadcast=1, axis=0),
+        helper.make_node("Mul", ["m", "c"], ["k"], broadcast=1, axis=1),
+        helper.make_node("Add", ["k", "z"], ["y"], broadcast=1, axis=0),
+    ]
+    constants = {"c": np.array([2.0, 4.0], np.float32), "z": np.array([-0.0, -0.0], np.float32)}
+    model = _model(nodes, constants, [2, 2])
+    model.opset_import[0].version = 6
+    after = _optimized(model, ())
+    assert [node.op_type for node in after.graph.node] == [node.op_type for node in model.graph.node]
