@@ -104,6 +104,7 @@ def _rich_table(table: Table, indent: str) -> Any:
         show_header=any(table.columns),
         header_style="bold",
         pad_edge=False,
+        show_edge=False,
         padding=(0, 1),
     )
     for column, align in zip(table.columns, table.align, strict=True):

@@ -142,6 +142,7 @@ def test_inspect(invoke: Invoke, functions: Path) -> None:
 def test_inspect_lists_weights_when_verbose(invoke: Invoke, weights: Path) -> None:
     assert "largest weights" not in invoke("inspect", weights).out
     out = invoke("inspect", weights, "-v").out
+    assert out.splitlines()[-1] == "  estimated FLOPs: 128*N"
     assert any(line.split() == ["w", "float", "[8,", "8]", "256", "B"] for line in out.splitlines())
 
 

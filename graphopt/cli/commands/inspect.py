@@ -32,7 +32,7 @@ _LISTED = 15
 def command(run: Run, model: Path) -> None:
     """Show how a model is called and what it consists of: inputs, outputs, operators, weights, functions.
 
-    With -v, everything is listed, and the largest weights too.
+    With -v, everything is listed, the largest weights and the estimated FLOPs too.
     """
     from graphopt import api
     from graphopt.instrument.summary import Interface, Summary, external_bytes
@@ -40,6 +40,7 @@ def command(run: Run, model: Path) -> None:
     loaded = api.load(model)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
+    flops, unknown = _flops(loaded) if run.verbose else (None, 0)
     run.console.json(
         {
             "path": str(model),
@@ -49,10 +50,14 @@ def command(run: Run, model: Path) -> None:
             **summary.to_dict(),
             "function_names": [_function_name(function) for function in loaded.functions.values()],
             "external_data": external,
+            "flops": flops,
         }
     )
     if not run.console.as_json:
         _print(run, model, loaded, summary, interface, external)
+        if flops is not None:
+            but = f" (without {counted(unknown, 'node')} of unknown shape)" if unknown else ""
+            run.console.print(f"\n  estimated FLOPs{but}: {flops}")
 
 
 def _print(
@@ -101,6 +106,15 @@ def _print(
     if run.verbose:
         show()
         _print_weights(run, model)
+
+
+def _flops(model: ir.Model) -> tuple[str, int]:
+    """Operations of one run, in the names of the dynamic dims, and how many nodes are not counted."""
+    from graphopt import api
+    from graphopt.analysis.cost import Cost
+
+    cost = api.context_for(model).get(Cost, model.graph)
+    return str(cost.flops), len(cost.unknown)
 
 
 def _print_counts(run: Run, what: str, counts: list[tuple[str, int]]) -> None:
