@@ -60,7 +60,8 @@ class Tool:
         except subprocess.TimeoutExpired:
             return Outcome(None, time.perf_counter() - begin, f"no result after {timeout:.0f} s")
         seconds = time.perf_counter() - begin
-        words = (done.stderr.strip() or done.stdout.strip() or "").splitlines()
+        words = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        words = [line for line in words if not line.startswith("hint:")]
         return Outcome(done.returncode, seconds, words[-1][:300] if words else "")
 
 

@@ -4,14 +4,18 @@
 
 prints {"verdict": …, "max_diff": …}. It uses onnxruntime alone, once with its optimizations off in both
 sessions and once with its defaults in both, since users run the latter and a graph that is right may break
-under them. Verdicts: `ok`, `wrong` (outputs differ), `signature` (names, types or dims changed), `refused`
-(onnxruntime does not run the result), `original refused`.
+under them. At the defaults, a result may differ from the original's by as much as those optimizations
+themselves change the original: in quantized models one rounding more or less is a whole step.
+
+Verdicts: `ok`, `wrong` (outputs differ), `signature` (names, types or dims changed), `refused` (onnxruntime
+does not run the result), `original refused`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,31 +42,36 @@ class Fault(Exception):
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
     """Compare on every shape set of `entry`; `max_diff` is the largest absolute difference seen."""
     try:
-        worst = max(_compare_sessions(original, result, entry, optimized) for optimized in (False, True))
+        return {"verdict": "ok", "max_diff": _compare_models(original, result, entry)}
     except Fault as fault:
         return {"verdict": fault.verdict, "detail": fault.detail}
-    return {"verdict": "ok", "max_diff": worst}
 
 
-def _compare_sessions(original: Path, result: Path, entry: Entry, optimized: bool) -> float:
+def _compare_models(original: Path, result: Path, entry: Entry) -> float:
     with _blame("original refused"):
-        before = _session(original, optimized)
+        before = [_session(original, optimized) for optimized in (False, True)]
     with _blame("refused"):
-        after = _session(result, optimized)
-    if difference := signature_difference(before, after):
+        after = [_session(result, optimized) for optimized in (False, True)]
+    if difference := signature_difference(before[0], after[0]):
         raise Fault("signature", difference)
+    names = [value.name for value in before[0].get_outputs()]
     worst = 0.0
     for shape_set in range(len(entry["shape_sets"])):
         feeds = make_feeds(entry, shape_set)
         with _blame("original refused"):
-            expected = before.run(None, feeds)
+            plain, optimized = (session.run(None, feeds) for session in before)
         with _blame("refused"):
-            got = after.run(None, feeds)
-        for value, a, b in zip(before.get_outputs(), expected, got, strict=True):
-            equal, diff = compare(a, b)
-            worst = max(worst, diff)
-            if not equal:
-                raise Fault("wrong", f"{value.name} by {diff:.3g} on shape set {shape_set}")
+            got_plain, got_optimized = (session.run(None, feeds) for session in after)
+        for i, name in enumerate(names):
+            noise = compare(plain[i], optimized[i])[1]
+            for expected, got, allowed in (
+                (plain[i], got_plain[i], 0.0),
+                (optimized[i], got_optimized[i], noise if math.isfinite(noise) else 0.0),
+            ):
+                equal, diff = compare(expected, got)
+                worst = max(worst, diff)
+                if not equal and diff > allowed:
+                    raise Fault("wrong", f"{name} by {diff:.3g} on shape set {shape_set}")
     return worst
 
 
@@ -77,28 +86,28 @@ def _blame(verdict: str) -> Iterator[None]:
 
 
 def compare(a: Any, b: Any) -> tuple[bool, float]:
-    """Whether two outputs agree, and their largest absolute difference (0 where that has no meaning)."""
+    """Whether two outputs agree, and their largest difference: infinite where it is not one of degree."""
     if isinstance(a, list):
         if not isinstance(b, list) or len(a) != len(b):
-            return False, 0.0
+            return False, math.inf
         results = [compare(x, y) for x, y in zip(a, b, strict=True)]
         return all(equal for equal, _ in results), max((diff for _, diff in results), default=0.0)
     if isinstance(a, dict):
         if not isinstance(b, dict) or list(a) != list(b):
-            return False, 0.0
+            return False, math.inf
         return compare(np.array(list(a.values())), np.array(list(b.values())))
     if a is None or b is None:
-        return a is b, 0.0
+        return a is b, 0.0 if a is b else math.inf
     x, y = np.asarray(a), np.asarray(b)
     if x.dtype != y.dtype or x.shape != y.shape:
-        return False, 0.0
+        return False, math.inf
     if x.dtype.kind != "f":
-        return bool(np.array_equal(x, y)), 0.0
+        return (True, 0.0) if np.array_equal(x, y) else (False, math.inf)
     tolerance = TOLERANCE.get(x.dtype.name, 2e-2)
     x, y = x.astype(np.float64), y.astype(np.float64)
     finite = np.isfinite(x)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
-        return False, float("inf")
+        return False, math.inf
     diff = float(np.abs(x[finite] - y[finite]).max(initial=0.0))
     scale = float(np.abs(x[finite]).max(initial=0.0))
     return diff <= tolerance * max(scale, 1e-3), diff

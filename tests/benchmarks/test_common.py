@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -51,6 +52,31 @@ def test_judge_accepts_the_same_and_names_what_differs(tmp_path) -> None:
     del broken.graph.node[0]
     broken_path = write(broken, tmp_path / "broken.onnx")
     assert judge.judge(original, broken_path, entry)["verdict"] == "refused"
+
+
+def test_judge_allows_what_onnxruntime_itself_changes(tmp_path, monkeypatch) -> None:
+    class Session:
+        """Stands for a session whose only output is known."""
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def get_inputs(self) -> list:
+            return []
+
+        def get_outputs(self) -> list:
+            return [SimpleNamespace(name="y", type="tensor(float)", shape=[1])]
+
+        def run(self, names, feeds) -> list[np.ndarray]:
+            return [np.float32([self.value])]
+
+    # By (file, with onnxruntime's optimizations): they move the original by 0.25.
+    outputs = {("original", False): 1.0, ("original", True): 1.25}
+    monkeypatch.setattr(judge, "_session", lambda path, optimized: Session(outputs[path.name, optimized]))
+    entry = {"inputs": {}, "shape_sets": [{}]}
+    for plain, optimized, verdict in ((1.0, 1.5, "ok"), (1.0, 1.6, "wrong"), (1.1, 1.25, "wrong")):
+        outputs |= {("result", False): plain, ("result", True): optimized}
+        assert judge.judge(tmp_path / "original", tmp_path / "result", entry)["verdict"] == verdict
 
 
 @pytest.mark.parametrize(
