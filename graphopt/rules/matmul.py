@@ -9,6 +9,7 @@ from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
+from graphopt.rules._forms import reduce
 from graphopt.rules._linear import folded_name
 
 
@@ -88,6 +89,21 @@ def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     if labels is None or labels[1] is not None or sorted(labels[0]) != sorted(labels[2]):
         return m.no("it does more than reorder axes")
     return op.Transpose(x, perm=[labels[0].index(label) for label in labels[2]])
+
+
+@rule(
+    lambda op, x, e: op.Einsum(x, equation=e),
+    numerics=Reassociates,
+)
+def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
+    """An Einsum of one operand that only leaves out axes is a ReduceSum."""
+    labels = _labels(e)
+    if labels is None or labels[1] is not None:
+        return m.no("it does more than sum over axes")
+    axes = [axis for axis, label in enumerate(labels[0]) if label not in labels[2]]
+    if not axes or "".join(label for label in labels[0] if label in labels[2]) != labels[2]:
+        return m.no("it sums over no axis, or reorders the others")
+    return reduce(op, m, "ReduceSum", x, axes, keepdims=False)
 
 
 @rule(
