@@ -23,6 +23,10 @@ from graphopt.runtime.trial import Runner
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
+#: Seconds that a run of the original may take, unless nothing runs in that time.
+_QUICK = 3.0
+#: How often that time may run out before no more bindings are tried.
+_TIMEOUTS = 2
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -84,19 +88,29 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
     stop = time.monotonic() + seconds
     ran: list[tuple[Feeds, list[Any]]] = []
     crashes: list[str] = []
+    out_of_time: list[str] = []
 
     def attempt(feeds: Feeds) -> str | None:
-        if len(crashes) >= _CRASHES:
+        if len(crashes) >= _CRASHES or len(out_of_time) >= _TIMEOUTS:
             return crashes[0]
         try:
             ran.append((feeds, original.run("off", feeds)))
         except (RuntimeFailure, ResourceLimit) as failure:
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashes.append(str(failure))
+            if isinstance(failure, ResourceLimit):
+                out_of_time.append(str(failure))
             return str(failure)
         return None
 
+    patience, original.seconds = original.seconds, _QUICK
     search: Found = find_legal(inputs, attempt)
+    if not search.legal and crashes and crashes == out_of_time:
+        # nothing runs quickly: one binding has to do, with all the time there is
+        original.seconds = patience
+        crashes.clear()
+        out_of_time.clear()
+        search = find_legal(inputs, attempt, wanted=1)
     cases = Cases(legal=search.legal)
     if not search.legal:
         cases.refusal = search.refusal or "no inputs could be made up"
@@ -122,10 +136,14 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
     if not legal:
         return cases
     base = legal[-1]
+    original.seconds = _QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
             # some kernels leave the results of empty inputs uninitialized: run twice
-            _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
+            failure = _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
+            if isinstance(failure, ProcessCrashed | ResourceLimit):
+                cases.skipped.append("more dims of size 0: once it hangs or crashes is enough")
+                break
     return cases
 
 
@@ -148,17 +166,19 @@ def with_jitter(case: Case, original: Runner) -> list[list[float]] | None:
 
 def _add(
     cases: Cases, inputs: Inputs, original: Runner, legal: Legal, flavour: Flavour, random: bool
-) -> None:
+) -> Exception | None:
+    """Add a case unless the inputs are not new; returns why the original fails on them, if so."""
     where = f"{flavour} inputs at {describe(legal.binding)}"
     try:
         feeds = inputs.feeds(legal.binding, flavour, legal.caution)
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
-            return
+            return None
         off = original.run("off", feeds)
     except (RuntimeFailure, ResourceLimit) as failure:
         cases.skipped.append(f"{where}: the original fails itself ({failure})")
-        return
+        return failure
     cases.found.append(_complete(legal, flavour, feeds, off, original, check_random=random))
+    return None
 
 
 def _complete(
@@ -172,7 +192,10 @@ def _complete(
     noise = [movement(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
     case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
     if check_random:
-        again = original.run("off", feeds)
+        try:
+            again = original.run("off", feeds)
+        except ResourceLimit:  # it took almost all of its time at first
+            return case
         changed = [place for place, (a, b) in enumerate(zip(off, again, strict=True)) if not identical(a, b)]
         case.random = frozenset(changed)
         case.random_shapes = frozenset(

@@ -61,6 +61,8 @@ from graphopt.runtime.verdict import Row, Verdict
 
 #: Movements are estimates: a difference may be this many times as large.
 _MARGIN = 4.0
+#: Seconds that one run may take.
+_PATIENCE = 60.0
 
 
 def verify(
@@ -200,9 +202,9 @@ class Oracle:
 
     def _runner(self, source: Source, *, isolated: bool, child: Child | None = None) -> Runner:
         if not isolated:
-            return Runs(source, self._device, self._threads)
+            return Runs(source, self._device, self._threads, _PATIENCE)
         host = RemoteHost(child or self._risky(), {"model": source}, self._device, self._threads)
-        return RemoteRuns(host, "model")
+        return RemoteRuns(host, "model", _PATIENCE)
 
     # Judging ----------------------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.devices import CPU, Device, quiet
 from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
 
@@ -76,20 +77,32 @@ def create(
 
 
 def run(
-    session: InferenceSession, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None
+    session: InferenceSession,
+    feeds: Mapping[str, Any],
+    outputs: Sequence[str] | None = None,
+    *,
+    seconds: float | None = None,
 ) -> list[Any]:
     """Run ``session`` and return the results, in the order of ``outputs`` (default: all).
 
     Tensors are numpy arrays, of ``ml_dtypes`` for the element types that numpy lacks and of
     dtype object for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
 
+    Args:
+        seconds: stop between two operators after this time.
+
     Raises:
         RuntimeFailure: onnxruntime stops, or takes or gives no such value.
+        ResourceLimit: the time is up.
     """
     import onnxruntime
 
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
+    if seconds is not None:
+        watch = threading.Timer(seconds, setattr, (options, "terminate", True))
+        watch.daemon = True
+        watch.start()
     types = {arg.name: arg.type for arg in session.get_inputs()}
     results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
     names = [arg.name for arg in results] if outputs is None else list(outputs)
@@ -103,7 +116,12 @@ def run(
     except RuntimeFailure:
         raise
     except Exception as error:  # onnxruntime's errors have no common base
+        if options.terminate:
+            raise ResourceLimit(f"it took more than {seconds:g} s") from error
         raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+    finally:
+        if seconds is not None:
+            watch.cancel()
 
 
 def explain(error: BaseException) -> str:

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from graphopt.runtime.child import Child
 
 
+#: Seconds that a child may take until it is ready.
+_START = 60
+
+
 class Runner(Protocol):
-    """Runs a model; :class:`Runs` here, :class:`RemoteRuns` in a child."""
+    """Runs a model; :class:`Runs` here, :class:`RemoteRuns` in a child.
+
+    Attributes:
+        seconds: what one run may take; ``None`` for any time.
+    """
+
+    seconds: float | None
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs; raises RuntimeFailure or ResourceLimit."""
@@ -26,7 +36,10 @@ class Runner(Protocol):
 class Runs:
     """The sessions of one model, each made when first needed and kept."""
 
-    def __init__(self, source: Source, device: Device = CPU, threads: int | None = None) -> None:
+    def __init__(
+        self, source: Source, device: Device = CPU, threads: int | None = None, seconds: float | None = None
+    ) -> None:
+        self.seconds = seconds
         self._source = source
         self._device = device
         self._threads = threads
@@ -50,7 +63,8 @@ class Runs:
         made = self.session(level)
         arguments = (*made.get_inputs(), *made.get_overridable_initializers())
         names = {argument.name for argument in arguments}
-        return session.run(made, {name: value for name, value in feeds.items() if name in names})
+        known = {name: value for name, value in feeds.items() if name in names}
+        return session.run(made, known, seconds=self.seconds)
 
     def _create(self, level: Optimizations) -> InferenceSession:
         import onnxruntime
@@ -80,7 +94,6 @@ class RemoteHost:
     Args:
         child: the process; the caller closes it.
         sources: models by key.
-        timeout: seconds a run may take.
     """
 
     def __init__(
@@ -89,29 +102,30 @@ class RemoteHost:
         sources: Mapping[str, Source],
         device: Device = CPU,
         threads: int | None = None,
-        timeout: float = 60,
     ) -> None:
         self._child = child
         self._arguments = (dict(sources), device, threads)
-        self._timeout = timeout
         self._ready = False
 
-    def run(self, key: str, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run the model ``key``."""
+    def run(
+        self, key: str, level: Optimizations, feeds: Mapping[str, Any], seconds: float | None
+    ) -> list[Any]:
+        """Run the model ``key``, for at most ``seconds``."""
         if not self._ready or not self._child.alive:
-            self._child.new(Host, *self._arguments, timeout=self._timeout)
+            self._child.new(Host, *self._arguments, timeout=_START)
             self._ready = True
-        outputs: list[Any] = self._child.ask("run", key, level, dict(feeds), timeout=self._timeout)
+        outputs: list[Any] = self._child.ask("run", key, level, dict(feeds), timeout=seconds)
         return outputs
 
 
 class RemoteRuns:
     """One model of a :class:`RemoteHost`."""
 
-    def __init__(self, host: RemoteHost, key: str) -> None:
+    def __init__(self, host: RemoteHost, key: str, seconds: float | None = None) -> None:
+        self.seconds = seconds
         self._host = host
         self._key = key
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs for ``feeds``."""
-        return self._host.run(self._key, level, feeds)
+        return self._host.run(self._key, level, feeds, self.seconds)
