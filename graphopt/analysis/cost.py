@@ -64,7 +64,9 @@ class Cost:
 
 
 def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
-    """The cost of one run of ``node``; ``None`` where shapes are unknown."""
+    """The cost of one run of ``node``; ``None`` where shapes are unknown, or it has no outputs."""
+    if not node.outputs:
+        return None
     traffic: Dim = 0
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
