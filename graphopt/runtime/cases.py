@@ -24,9 +24,9 @@ FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
 #: Seconds that a run of the original may take, unless nothing runs in that time.
-_QUICK = 3.0
+_QUICK = 2.0
 #: How often that time may run out before no more bindings are tried.
-_TIMEOUTS = 2
+_TIMEOUTS = 4
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 

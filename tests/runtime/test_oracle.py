@@ -411,3 +411,24 @@ def test_the_same_seed_gives_the_same_rows():
         "{ a = Add(x, x) b = MatMul(a, w) d = MatMul(x, w) y = Sub(b, d) }"
     )
     assert judge(model, other).rows == judge(model, other).rows
+
+
+def test_an_original_that_may_run_forever_is_verified_on_the_inputs_with_which_it_ends() -> None:
+    text = """g (float[2] x, bool c) => (float[2] y)
+    <int64 n = {1000000000}, bool go = {1}, float[2] a = {1.0, 2.0}, float[1] k = {1.0}> {
+        y = If (c) <
+            then_branch = t () => (float[2] p) {
+                b = Loop (n, go, a) <
+                    body = body (int64 i, bool q, float[2] v) => (bool r, float[2] w) {
+                        r = Identity(q) w = Mul(v, k)
+                    }
+                >
+                p = Add(x, b)
+            },
+            else_branch = e () => (float[2] o) { o = Identity(x) }
+        >
+    }"""
+    model = parse(text)
+    verdict = verify(model, model)
+    assert verdict.ok
+    assert verdict.rows
