@@ -20,7 +20,7 @@ from graphopt.analysis.polynomial import (
     term_bounds,
 )
 
-_PROOF_DEPTH = 3
+_PROOF_DEPTH = 2
 
 
 def bounds(dim: Dim, ranges: Mapping[str, Range] | None = None) -> Range:

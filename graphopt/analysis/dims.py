@@ -44,7 +44,7 @@ __all__ = [
     "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least", "bounds",
     "ceildiv", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate", "floordiv", "fresh_symbol",
     "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute", "symbol", "symbols",
-    "truncdiv", "within", "zero_with",
+    "within", "zero_with",
 ]  # fmt: skip
 
 _MAX_ARGS = 6
@@ -110,15 +110,6 @@ def _floordiv_atom(num: Dim, den: Dim) -> SymDim:
 def ceildiv(a: Dim, b: Dim) -> Dim:
     """``a / b``, rounded towards plus infinity."""
     return -floordiv(-a, b)
-
-
-def truncdiv(a: Dim, b: int) -> Dim:
-    """``a / b`` rounded towards zero, as in C; ``b`` >= 1."""
-    if bounds(a)[0] >= 0:
-        return floordiv(a, b)
-    if bounds(a)[1] <= 0:
-        return ceildiv(a, b)
-    return dim_max(floordiv(a, b), dim_min(0, ceildiv(a, b)))
 
 
 # minimum and maximum

@@ -31,6 +31,7 @@ from graphopt.analysis.shape_rules import shape_rules
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
 
 _HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
+_GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _ANONYMOUS = frozenset({"", "?", "*", "-1", "None"})  # dim_params that exporters write for "unknown"
 _CALL_DEPTH = 24
 _CALL_BUDGET = 50_000  # nodes inferred within calls, over the life of a World
@@ -226,23 +227,34 @@ class Inference:
 
     # the walk
 
-    def infer_graph(self, graph: ir.Graph) -> None:
-        """Compute the facts of every value that a node of ``graph`` produces."""
+    def infer_graphs(self, graphs: Iterable[ir.Graph]) -> None:
+        """Compute the facts of every value of ``graphs`` and of the bodies within."""
+        stack = list(graphs)[::-1]
+        while stack:
+            stack.extend(reversed(self._infer_graph(stack.pop())))
+
+    def _infer_graph(self, graph: ir.Graph) -> list[ir.Graph]:
+        """Compute the facts of every value of ``graph``; gives back the bodies that its nodes hold."""
         facts = self.facts
+        found: list[ir.Graph] = []
         for value in (*graph.inputs, *graph.initializers.values()):
             if value not in facts:
                 self._compute(value)
         for node in graph:
+            attributes = node.attributes.data
+            if attributes and any(attribute.type in _GRAPH_TYPES for attribute in attributes.values()):
+                found += ir.bodies(node)
             outputs = node.outputs
-            if outputs and outputs[0] in facts:
+            if not outputs or outputs[0] in facts:
                 continue
-            if node.op_type not in _HAVE_BODIES:
-                for operand in node.inputs:
-                    if operand is not None and operand not in facts:
-                        self._compute(operand)
-                self._infer(node)
-            elif outputs:
+            if node.op_type in _HAVE_BODIES:
                 self._compute(outputs[0])
+                continue
+            for operand in node.inputs:
+                if operand is not None and operand not in facts:
+                    self._compute(operand)
+            self._infer(node)
+        return found
 
     def _compute(self, wanted: ir.Value) -> Fact:
         """Work back from ``wanted`` to what is known, and forward again. No recursion over nodes."""
@@ -258,11 +270,12 @@ class Inference:
             if node is None:
                 self.settle(value, self._source(value))
                 continue
+            if node is not value.producer() and node.outputs and node.outputs[0] in facts:
+                self.settle(value, UNKNOWN)  # a body's input that its node says nothing about
+                continue
             missing = [need for need in self._operands(node) if need not in facts]
             if not missing:
                 self._infer(node)
-                if value not in facts:  # a body's input that its node says nothing about
-                    self.settle(value, UNKNOWN)
             elif node in entered:  # the graph is cyclic
                 for output in (value, *node.outputs):
                     self.settle(output, UNKNOWN)

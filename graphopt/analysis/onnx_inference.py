@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,56 @@ def infer(given: NodeFacts) -> list[Fact] | None:
 
     Returns None where onnx has no schema, the node holds graphs, or inference fails.
     """
-    import onnx
-    from onnx import shape_inference
-
     node = given.node
     schema = _schema(node.domain, node.op_type, given.version)
     if schema is None or not schema.has_type_and_shape_inference_function:
         return None
+    proto = _node_proto(given)
+    if proto is None:
+        return None
+    names: dict[Dim, str] = {}
+    facts = _ask(given, schema, proto, lambda dim: names.setdefault(dim, f"s{len(names)}"))
+    if facts is None or not names or not any(map(_has_number, facts)):
+        return facts
+    # Some operators' inference takes a symbol for the number 0 and computes with it. A number
+    # counts only if it comes out whatever the symbols stand for.
+    trials = [_ask(given, schema, proto, _sizes(names, step)) for step in (4, 0)]
+    confirmed = [trial for trial in trials if trial is not None]
+    return [_checked(given, fact, [trial[index] for trial in confirmed]) for index, fact in enumerate(facts)]
+
+
+def _sizes(dims: Iterable[Dim], step: int) -> Callable[[Dim], int]:
+    """A size for each of ``dims``: different ones, or with ``step`` 0 all the same."""
+    sizes = {dim: 96 + step * place for place, dim in enumerate(dims)}
+    return sizes.__getitem__
+
+
+def _has_number(fact: Fact) -> bool:
+    if fact.element is not None:
+        return _has_number(fact.element)
+    return any(isinstance(dim, int) for dim in fact.shape or ())
+
+
+def _checked(given: NodeFacts, fact: Fact, trials: list[Fact]) -> Fact:
+    """``fact`` without numbers that a trial does not confirm."""
+    if fact.element is not None:
+        inner = [trial.element or UNKNOWN for trial in trials]
+        return Fact(container=fact.container, element=_checked(given, fact.element, inner))
+    if fact.shape is None:
+        return fact
+    dims: list[Dim] = []
+    for place, dim in enumerate(fact.shape):
+        others = [trial.shape[place] for trial in trials if trial.shape and len(trial.shape) > place]
+        sure = not isinstance(dim, int) or (others and all(other == dim for other in others))
+        dims.append(dim if sure else given.fresh())
+    return Fact(fact.dtype, tuple(dims))
+
+
+def _node_proto(given: NodeFacts) -> onnx.NodeProto | None:
+    """The node with its inputs called i0, i1 and so on, its outputs o0, o1; None if it holds graphs."""
+    import onnx
+
+    node = given.node
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     for name in node.attributes:
         attribute = given.attr(name)
@@ -40,26 +83,41 @@ def infer(given: NodeFacts) -> list[Fact] | None:
             return None
         proto.attribute.append(onnx_ir.serde.serialize_attribute(attribute))
         proto.attribute[-1].name = name
+    proto.input.extend(f"i{index}" if given.has(index) else "" for index in range(len(node.inputs)))
+    proto.output.extend(f"o{index}" for index in range(len(node.outputs)))
+    return proto
+
+
+def _ask(
+    given: NodeFacts,
+    schema: onnx.defs.OpSchema,
+    proto: onnx.NodeProto,
+    stand_in: Callable[[Dim], str | int],
+) -> list[Fact] | None:
+    """onnx's answer, with each symbolic dim given as a name or a size that stands in for it."""
+    from onnx import checker, helper, shape_inference
+
+    names: dict[str, Dim] = {}
+
+    def named(dim: Dim) -> str | int:
+        result = stand_in(dim)
+        if isinstance(result, str):
+            names[result] = dim
+        return result
+
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
-    tokens: dict[Dim, str] = {}
-    for index in range(len(node.inputs)):
-        if not given.has(index):
-            proto.input.append("")
-            continue
-        name = f"i{index}"
-        proto.input.append(name)
-        types[name] = _to_proto(given.fact(index), tokens)
-        tensor = _data(given, index)
-        if tensor is not None:
-            data[name] = tensor
-    proto.output.extend(f"o{index}" for index in range(len(node.outputs)))
-    imports = [onnx.helper.make_opsetid(node.domain, given.version)]
+    for index, name in enumerate(proto.input):
+        if name:
+            types[name] = _to_proto(given.fact(index), named)
+            tensor = _data(given, index)
+            if tensor is not None:
+                data[name] = tensor
+    imports = [helper.make_opsetid(given.node.domain, given.version)]
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
         return None
-    names = {token: dim for dim, token in tokens.items()}
     return [_from_proto(given, found.get(name), names) for name in proto.output]
 
 
@@ -85,12 +143,12 @@ def _data(given: NodeFacts, index: int) -> onnx.TensorProto | None:
     return onnx_ir.serde.serialize_tensor(tensor)
 
 
-def _to_proto(fact: Fact, tokens: dict[Dim, str]) -> onnx.TypeProto:
+def _to_proto(fact: Fact, stand_in: Callable[[Dim], str | int]) -> onnx.TypeProto:
     import onnx
 
     proto = onnx.TypeProto()
     if fact.container is not None:
-        element = _to_proto(fact.element or UNKNOWN, tokens)
+        element = _to_proto(fact.element or UNKNOWN, stand_in)
         if fact.container is ir.SequenceType:
             proto.sequence_type.elem_type.CopyFrom(element)
         else:
@@ -101,10 +159,11 @@ def _to_proto(fact: Fact, tokens: dict[Dim, str]) -> onnx.TypeProto:
             dims = proto.tensor_type.shape.dim
             proto.tensor_type.shape.SetInParent()
             for dim in fact.shape:
-                if isinstance(dim, int):
-                    dims.add().dim_value = dim
+                given = dim if isinstance(dim, int) else stand_in(dim)
+                if isinstance(given, int):
+                    dims.add().dim_value = given
                 else:
-                    dims.add().dim_param = tokens.setdefault(dim, f"s{len(tokens)}")
+                    dims.add().dim_param = given
     return proto
 
 

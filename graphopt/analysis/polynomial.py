@@ -271,6 +271,8 @@ def birth_of(a: Dim) -> int:
 
 def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """The polynomial q with ``a == q * b``, if there is one. ``b`` is taken to be nonzero."""
+    if b == 0:
+        return None
     if isinstance(b, int):
         if isinstance(a, int):
             return a // b if a % b == 0 else None

@@ -119,8 +119,8 @@ class ShapeFacts:
 
     def infer_all(self) -> None:
         """Compute the facts of every value of the model, its bodies and its functions."""
-        for graph in ir.graphs_of(self._world.model):
-            self._scope.infer_graph(graph)
+        model = self._world.model
+        self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
         """Take over what is known of ``old``, which ``new`` now stands for and is equal to.

@@ -74,9 +74,9 @@ def check(proto: onnx.ModelProto, feeds: Sequence[Feeds], assumptions: Assumptio
     for value in _produced(model.graph):
         report.values += 1
         shape = facts.shape(value)
-        if shape is None and facts.dtype(value) is not None:
-            report.unknown_rank.append(value.name or "")
-        elif shape is None and facts.type(value) is None:
+        if (shape is None and facts.dtype(value) is not None) or (
+            shape is None and facts.type(value) is None
+        ):
             report.unknown_rank.append(value.name or "")
         for dim in shape or ():
             report.dims += 1
@@ -91,8 +91,22 @@ def check(proto: onnx.ModelProto, feeds: Sequence[Feeds], assumptions: Assumptio
         except Exception as error:  # onnxruntime raises classes of its own
             report.not_run.append(str(error))
             continue
-        probes.compare(report, {**feed, **dict(zip(probes.wanted, results, strict=True))})
+        named = {**feed, **dict(zip(probes.wanted, results, strict=True))}
+        if _reduces_nothing(model, named):
+            report.not_run.append("onnxruntime does not reduce an empty tensor")
+            continue
+        probes.compare(report, named)
     return report
+
+
+def _reduces_nothing(model: ir.Model, results: Mapping[str, Any]) -> bool:
+    """Whether the run met a defect of onnxruntime: an empty input comes out of a reduction as it is."""
+    for node in model.graph:
+        if node.op_type.startswith(("Reduce", "Arg")) and node.inputs and node.inputs[0] is not None:
+            data = results.get(node.inputs[0].name or "")
+            if isinstance(data, np.ndarray) and data.size == 0:
+                return True
+    return False
 
 
 def _session(proto: onnx.ModelProto, report: Report) -> Any:
@@ -173,9 +187,7 @@ class _Probes:
             layout = self._record(body, inner.attributes[name].value)
             layouts.append(layout)
             if node.op_type == "If":
-                layout.record = self._emit(
-                    body, "Concat", [self._number(body, tag), layout.record], axis=0
-                )
+                layout.record = self._emit(body, "Concat", [self._number(body, tag), layout.record], axis=0)
             tails.append((body, layout.record))
         result = self._name()
         carried = len(node.input) - 2
@@ -255,6 +267,8 @@ class _Probes:
             return
         dtype = self.facts.dtype(value)
         actual = _dtype_of(array)
+        if dtype is not None and dtype.name.startswith("FLOAT8"):
+            actual = None  # onnxruntime hands these over as bytes
         if dtype is not None and actual is not None and dtype != actual:
             report.wrong.append(f"{value.name}: dtype {dtype} is {actual}")
         elements = array.reshape(-1).tolist() if self.facts.known_ints(value) is not None else None
@@ -286,7 +300,9 @@ class _Probes:
             if problem:
                 producer = value.producer()
                 by = f" of {producer.op_type}" if producer is not None else ""
-                report.wrong.append(f"{value.name}{by}: {problem} in {[str(d) for d in shape]} = {list(dims)}")
+                report.wrong.append(
+                    f"{value.name}{by}: {problem} in {[str(d) for d in shape]} = {list(dims)}"
+                )
 
     def _compare_node(
         self, report: Report, layout: _NodeLayout, reader: _Reader, sizes: dict[str, int]

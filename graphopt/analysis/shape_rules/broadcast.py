@@ -29,9 +29,11 @@ _BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", 
     *("Pow", "Sub", "Sum", "Xor"),
 )
 def elementwise(given: NodeFacts) -> Fact:
-    """All inputs broadcast together; the dtype is that of the first, or bool."""
+    """All inputs broadcast together; the dtype is theirs (of the base in Pow), or bool."""
     op_type = given.node.op_type
     dtype = ir.DataType.BOOL if op_type in _BOOLEAN else given.dtype(0)
+    if dtype is None and op_type != "Pow":  # the inputs are alike, but for the exponent
+        dtype = next((fact.dtype for fact in given.facts if fact.dtype is not None), None)
     shapes = [fact.shape for fact in given.facts]
     if given.version < 8 and given.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
         # The second input is stretched to the first, or all have one shape.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, ceildiv, dim_min, floordiv, truncdiv
+from graphopt.analysis.dims import Dim, ceildiv, dim_max, dim_min, floordiv
 from graphopt.analysis.facts import Fact, ShapeTuple
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
 
@@ -101,11 +101,11 @@ def conv_transpose(given: NodeFacts) -> Fact:
         return Fact(dtype, (shape[0], channels, *output_shape[-axes:]))
     dims: list[Dim] = []
     for axis, size in enumerate(shape[2:]):
-        stride = window.strides[axis]
-        if window.same:
-            dims.append(size * stride)
+        stride, extent = window.strides[axis], window.extent(axis)
+        grown = (size - 1) * stride + output_padding[axis] + extent
+        if window.same:  # padding only takes away
+            dims.append(dim_min(size * stride, grown))
         else:
-            grown = (size - 1) * stride + output_padding[axis] + window.extent(axis)
             dims.append(grown - window.before[axis] - window.after[axis])
     return Fact(dtype, (shape[0], channels, *dims))
 
@@ -130,7 +130,8 @@ def _pooled(given: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
             last = floordiv(size + window.before[axis] - 1, stride) + 1
             dims.append(dim_min(ceildiv(room, stride) + 1, last))
         else:
-            dims.append(truncdiv(room, stride) + 1)
+            # room / stride + 1, rounded towards zero, for all results that are not negative
+            dims.append(dim_max(floordiv(room, stride) + 1, dim_min(room + stride, 1), 0))
     return dims
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, ceildiv, dim_max, product
@@ -40,12 +41,10 @@ def constant(given: NodeFacts) -> Fact:
 _SCALARS = {"value_float": ir.DataType.FLOAT, "value_string": ir.DataType.STRING}
 
 
-def _dense(sparse: object) -> Fact:
+def _dense(sparse: bytes) -> Fact:
     """The facts of a sparse constant, which the node gives as a dense tensor."""
-    dims, values = getattr(sparse, "dims", None), getattr(sparse, "values", None)
-    if dims is None or values is None:
-        return UNKNOWN
-    return Fact(values.dtype, tuple(int(dim) for dim in dims))
+    proto = onnx.SparseTensorProto.FromString(sparse)
+    return Fact(ir.DataType(proto.values.data_type), tuple(proto.dims))
 
 
 @shape_rule("ConstantOfShape")
@@ -104,7 +103,7 @@ def _clamped(index: int, rank: int) -> int:
 @shape_rule("Size")
 def size(given: NodeFacts) -> Fact:
     dims = given.shape(0)
-    return Fact(ir.DataType.INT64, (), None if dims is None else (product(dims),))
+    return Fact(ir.DataType.INT64, (), (given.fresh() if dims is None else product(dims),))
 
 
 @shape_rule("RandomNormal", "RandomUniform")

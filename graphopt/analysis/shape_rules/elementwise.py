@@ -124,14 +124,17 @@ def batch_normalization(given: NodeFacts) -> list[Fact]:
 
 @shape_rule("LayerNormalization")
 def layer_normalization(given: NodeFacts) -> list[Fact]:
-    """Y; mean and inverse deviation have size 1 from ``axis`` on, in ``stash_type``."""
-    shape = given.shape(0)
+    """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
+
+    onnxruntime lets input and scale differ in dtype: Y is like the scale.
+    """
+    shape, dtype = given.shape(0), given.dtype(1)
     stash = ir.DataType(given.attr_int("stash_type", 1))
     if shape is None:
-        return [given.like(0), Fact(stash), Fact(stash)]
+        return [Fact(dtype), Fact(stash), Fact(stash)]
     axis = given.axis(len(shape), -1)
     reduced = shape[:axis] + (1,) * (len(shape) - axis)
-    return [given.like(0), Fact(stash, reduced), Fact(stash, reduced)]
+    return [Fact(dtype, shape), Fact(stash, reduced), Fact(stash, reduced)]
 
 
 @shape_rule("RMSNormalization")

@@ -75,27 +75,29 @@ def reshaped(
 
 
 def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]) -> bool:
-    """Whether the symbolic entry at ``index`` may be 0 and so copy a size that is not 0.
-
-    Where it does, the input is empty, so the run is legal only if another dim of the result is 0.
-    """
+    """Whether the symbolic entry at ``index`` may be 0 and so copy a size that is not 0."""
     entry = target[index]
     if known_nonzero(entry):
         return False
-    if source is not None and (index >= len(source) or zero_with(source[index], entry)):
+    if source is None:
+        return True
+    if index >= len(source) or zero_with(source[index], entry):
         return False  # there is nothing to copy and the run fails, or what is copied is a 0
+    if not any(zero_with(dim, entry) for dim in source):
+        return True
+    # The input is empty then, so the run is legal only if another dim of the result is 0.
     return any(
         place != index and _result_may_be_zero(other, place, source) for place, other in enumerate(target)
     )
 
 
-def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple | None) -> bool:
+def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
     """Whether the dim that comes of ``entry`` can be 0: by a -1, or by copying a 0."""
     if entry == -1:
         return True
     if known_nonzero(entry):
         return False
-    return source is None or (place < len(source) and not known_nonzero(source[place]))
+    return place < len(source) and not known_nonzero(source[place])
 
 
 def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:

@@ -84,7 +84,7 @@ def sequence_at(given: NodeFacts) -> Fact:
 
 @shape_rule("SequenceLength")
 def sequence_length(given: NodeFacts) -> Fact:
-    return Fact(ir.DataType.INT64, ())
+    return Fact(ir.DataType.INT64, (), (given.fresh("length"),))
 
 
 @shape_rule("SplitToSequence")

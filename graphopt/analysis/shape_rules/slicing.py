@@ -84,6 +84,8 @@ def _cut(size: Dim, start: Dim | None, end: Dim | None, step: Dim | None) -> tup
     """First index, length and step of a slice; None if a sign is not known (ONNX: Slice)."""
     if start is None or end is None or not isinstance(step, int) or step == 0:
         return None
+    if step < 0 and isinstance(end, int) and end >= _TO_THE_END:
+        return None  # nothing is left by the specification, but onnxruntime goes on to the front
     first, last = _from_front(size, start), _from_front(size, end)
     if first is None or last is None:
         return None
