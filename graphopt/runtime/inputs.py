@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import zlib
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError
+from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.runtime.bindings import RANKS, Binding, Dimensions, Shape
 from graphopt.runtime.domains import Domain, domains
 from graphopt.runtime.samples import Flavour, sample
@@ -180,13 +179,7 @@ class Inputs:
     def _known_name(self, name: str) -> str:
         if name in self._ports:
             return name
-        near = difflib.get_close_matches(name, self._ports, 1) or list(self._ports)[:8]
-        raise UsageError(
-            f"the model has no input {name!r}",
-            hint=("did you mean " if len(near) == 1 else "its inputs are ") + ", ".join(near)
-            if near
-            else None,
-        )
+        raise unknown("input", name, self._ports, f"inputs: {', '.join(self._ports) or 'none'}")
 
     def _fit(self, name: str, array: Any) -> Any:
         """``array`` as the element type that the input wants, if no value changes."""

@@ -133,12 +133,10 @@ def test_missing_and_broken_files(tmp_path):
 
 
 def test_unknown_names_get_the_nearest():
-    with pytest.raises(UsageError, match="no input 'pixel_value'") as caught:
+    with pytest.raises(UsageError, match="no input is called 'pixel_value'; nearest: pixel_values"):
         Inputs(parse(MODEL), InputOptions.parse(["pixel_value:2,3"]))
-    assert caught.value.hint == "did you mean pixel_values"
-    with pytest.raises(UsageError, match="no input 'zzz'") as caught:
+    with pytest.raises(UsageError, match=r"no input is called 'zzz'; inputs: pixel_values, ids"):
         Inputs(parse(MODEL), InputOptions.parse(["zzz:2,3"]))
-    assert caught.value.hint == "its inputs are pixel_values, ids"
 
 
 def test_shapes_fix_symbols_everywhere():
