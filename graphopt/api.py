@@ -109,6 +109,7 @@ def optimize(
     verify_each: bool = False,
     check_each: bool = False,
     stop_after: int | None = None,
+    weigh_each: bool = False,
     instruments: Sequence[Watcher] = (),
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
@@ -133,6 +134,7 @@ def optimize(
         verify_each: check the structure of the model after each pass.
         check_each: also compare its results with the original's after each pass that changed it.
         stop_after: make only so many rewrites, to find one that does harm.
+        weigh_each: add up the weights after each pass, for the report.
         instruments: told of passes, rewrites and refusals as they happen.
 
     Raises:
@@ -155,7 +157,7 @@ def optimize(
     candidate, original, file_bytes = _take(model)
     seconds = {"load": time.perf_counter() - begin} if file_bytes is not None else {}
     before, interface = Summary.of(candidate), Interface.of(candidate)
-    stats, gate = Stats(), None if stop_after is None else StopAfter(stop_after)
+    stats, gate = Stats(by_pass=weigh_each), None if stop_after is None else StopAfter(stop_after)
     watchers: list[Watcher] = [stats, *instruments]
 
     with contextlib.ExitStack() as stack:
@@ -189,6 +191,7 @@ def optimize(
             next_action=gate.first_denied if gate else None,
             seconds=seconds,
             file_bytes=(file_bytes, None),
+            weight_bytes=stats.weight_bytes,
         )
         _check_interface(interface, Interface.of(candidate))
         if oracle is not None and settings.verify:

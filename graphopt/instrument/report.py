@@ -38,6 +38,7 @@ class Report:
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after, where there are files.
         remarks: what else the user should know, such as why a device was not used.
+        weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
     """
 
     pipeline: str
@@ -54,6 +55,7 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     file_bytes: tuple[int | None, int | None] = (None, None)
     remarks: list[str] = field(default_factory=list)
+    weight_bytes: dict[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -66,7 +68,7 @@ class Report:
             yield f"  {note}"
         if verbose:
             yield ""
-            yield from passes_table(self.passes).lines("  ")
+            yield from self.passes_table().lines("  ")
             yield ""
             for item in self.refusals[: None if verbose > 1 else 10]:
                 yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
@@ -136,7 +138,7 @@ class Report:
                 name: [self.original.ops.get(name, 0), self.optimized.ops.get(name, 0)] for name in names
             },
             "interface": self.interface.to_dict(),
-            "passes": [_record_dict(record) for record in self.passes],
+            "passes": [self._record_dict(record) for record in self.passes],
             "rewrites": {owner: count for owner, count in self.rules().most_common()},
             "planned": self.planned,
             "skipped": self.skipped,
@@ -146,13 +148,33 @@ class Report:
             "seconds": self.seconds,
         }
 
+    def passes_table(self) -> Table:
+        """Each run of a pass: time, what was left after it, what it rewrote."""
+        table = Table(["", "pass", "time", "nodes", "weights", "rewrites"], "><>>><")
+        for record in self.passes:
+            rules = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(4))
+            weights = self.weight_bytes.get(record.index)
+            table.add(
+                record.index,
+                record.name,
+                human_seconds(record.seconds),
+                f"{record.nodes:,}",
+                "" if weights is None else human_bytes(weights),
+                rules,
+            )
+        return table
+
+    def _record_dict(self, record: Record) -> dict[str, Any]:
+        return {
+            **vars(record),
+            "changes": dict(record.changes),
+            "rewrites": dict(record.rewrites),
+            "weight_bytes": self.weight_bytes.get(record.index),
+        }
+
     def rules(self) -> Counter[str]:
         """How often each rule or pass rewrote something."""
         return sum((record.rewrites for record in self.passes), Counter())
-
-
-def _record_dict(record: Record) -> dict[str, Any]:
-    return {**vars(record), "changes": dict(record.changes), "rewrites": dict(record.rewrites)}
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
@@ -182,15 +204,6 @@ def kept(interface: Interface) -> str:
     if interface.metadata:
         parts.append("metadata")
     return ", ".join(parts)
-
-
-def passes_table(records: list[Record]) -> Table:
-    """Each run of a pass: time, nodes after it, what it rewrote."""
-    table = Table(["", "pass", "time", "nodes", "rewrites"], "><>><")
-    for record in records:
-        rules = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(4))
-        table.add(record.index, record.name, human_seconds(record.seconds), f"{record.nodes:,}", rules)
-    return table
 
 
 def _percent(old: int, new: int) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 
 import pytest
 
 from graphopt import ir
+from graphopt.api import context_for, optimize
 from graphopt.context import Action, Refusal
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.instrument.dump import heading
@@ -84,13 +86,14 @@ def test_stats_count_each_refused_place_once() -> None:
     ]
 
 
-def test_stats_by_pass() -> None:
-    model, stats = parse(SMALL), Stats(by_pass=True)
-    cx_report = Pipeline.parse("peephole,dce", registry())
-    from graphopt.api import context_for
-
-    cx_report.run(model, context_for(model, observers=[stats]), [stats])
-    assert stats.weight_bytes == {1: 4, 2: 0} or stats.weight_bytes == {1: 0, 2: 0}
+def test_weights_are_added_up_after_each_pass() -> None:
+    model = parse("""
+        g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}, float[3] unused = {1.0, 2.0, 3.0}> {
+          y = Add(x, w)
+        }""")
+    _, report = optimize(model, pipeline="cse,dce", weigh_each=True, verify=False)
+    assert report.weight_bytes == {1: 20, 2: 8}
+    assert [record["weight_bytes"] for record in report.to_dict()["passes"]] == [20, 8]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
@@ -131,8 +134,6 @@ def test_the_specification() -> None:
 
 def logged(spec: str, pipeline: str = "dce,peephole") -> list[str]:
     """What a run over the small model logs."""
-    from graphopt.api import context_for
-
     stream, model = io.StringIO(), parse(SMALL)
     known = registry()
     log = Log(spec, stream, known.passes, all_rules())
@@ -161,8 +162,6 @@ def test_one_mark_adds_rewrites() -> None:
 
 def test_two_marks_add_refusals() -> None:
     text = "g (float[N] x) => (float[M] y) <int64[1] shape = {-1}> { y = Reshape(x, shape) }"
-    from graphopt.api import context_for
-
     stream, model, known = io.StringIO(), parse(text), registry()
     log = Log(">>identities", stream, known.passes, all_rules())
     Pipeline.parse("peephole", known).run(model, context_for(model, observers=[log]), [log])
@@ -179,8 +178,6 @@ def test_two_marks_add_refusals() -> None:
 
 
 def run_checked(pass_: object, check: VerifyEach) -> None:
-    from graphopt.api import context_for
-
     model = parse(SMALL)
     Pipeline((*Pipeline.parse("dce", registry()).steps, pass_)).run(  # type: ignore[arg-type]
         model, context_for(model), [check]
@@ -243,8 +240,6 @@ def test_a_long_chain_is_compared_in_one_walk() -> None:
 
 
 def test_headings() -> None:
-    from collections import Counter
-
     record = Record(3, "peephole", "peephole", 0.1, Counter(replace=2), Counter(a=2, b=1), 10)
     assert heading(record).startswith("── 003 peephole ─ 3 rewrites ─ a ×2, b ×1 ───")
     assert len(heading(record)) == 100

@@ -83,7 +83,8 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
-    return {**values, "inputs": inputs, "pipeline": pipeline}
+    weigh = bool(run.verbose or run.console.as_json)
+    return {**values, "inputs": inputs, "pipeline": pipeline, "weigh_each": weigh}
 
 
 def _optimize(run: Run, source: Path, target: Path, arguments: dict[str, Any]) -> Report:
