@@ -247,7 +247,7 @@ def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
     data = node.inputs[0]
     rank = None if data is None else m.rank(data)
     starts, ends = ints_of(m, node, 1, "starts"), ints_of(m, node, 2, "ends")
-    if rank is None or starts is None or ends is None or len(starts) != len(ends):
+    if rank is None or not starts or not ends or len(starts) != len(ends):
         return None
     axes = ints_of(m, node, 3, "axes", tuple(range(len(starts))))
     steps = ints_of(m, node, 4, "steps", (1,) * len(starts))
@@ -275,7 +275,7 @@ def range_from(axis: int, taken: range) -> Range:
     return Range(axis, taken.start, taken.stop, taken.step)
 
 
-# Pad, Split ----------------------------------------------------------------------------------
+# Pad -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -336,19 +336,3 @@ def pad_number(padding: Padding) -> float | int | bool | None:
     if padding.value is None:
         return 0
     return ir.scalar_of(padding.value) if isinstance(padding.value, ir.Value) else padding.value
-
-
-def split_sizes(m: Match, node: ir.Node) -> tuple[int, ...] | None:
-    """The sizes of a Split's outputs along its axis, if every one is a known int."""
-    sizes = ints_of(m, node, 1, "split", ())
-    if sizes:
-        return tuple(sizes)
-    found = []
-    axis = None if node.inputs[0] is None else axis_of(m, node, m.rank(node.inputs[0]))
-    for output in node.outputs:
-        shape = m.shape(output)
-        size = None if shape is None or axis is None else shape[axis]
-        if not isinstance(size, int):
-            return None
-        found.append(size)
-    return tuple(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis import dims
@@ -61,19 +62,51 @@ def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
     if axis is None:
         return m.no("rank unknown", m.root.outputs[0])
-    joined: list[ir.Value] = []
-    last: tuple[ir.Value, Range] | None = None
+    pieces: list[_Piece] = []
     for x in xs:
-        taken = _slice_along(m, x, axis)
-        if last is not None and taken is not None and last[0] is taken[0] and _adjacent(last[1], taken[1]):
-            whole = Range(axis, last[1].start, taken[1].end)
-            joined[-1], last = _take(op, m, taken[0], whole), (taken[0], whole)
+        piece = _Piece(x, *(_slice_along(m, x, axis) or (None, None)))
+        if pieces and pieces[-1].reaches(piece):
+            pieces[-1] = pieces[-1].joined(piece)
         else:
-            joined.append(x)
-            last = taken
-    if len(joined) == len(xs):
+            pieces.append(piece)
+    if len(pieces) == len(xs):
         return m.no("no two neighbours are adjacent Slices")
+    joined = [piece.write(op, m) for piece in pieces]
     return joined[0] if len(joined) == 1 else op.like(m.root, joined)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Operands of a Concat: ``value`` alone, or joined, which is what ``taken`` takes of ``data``."""
+
+    value: ir.Value | None
+    data: ir.Value | None
+    taken: Range | None
+
+    def reaches(self, other: _Piece) -> bool:
+        """Whether ``other`` begins where this ends, whatever the size of the axis that clamps them."""
+        a, b = self.taken, other.taken
+        if a is None or b is None or self.data is not other.data or a.end != b.start:
+            return False
+        return (a.start == 0 and b.end >= forms.INT32_MAX) or 0 <= a.start <= a.end <= b.end
+
+    def joined(self, other: _Piece) -> _Piece:
+        assert self.taken is not None and other.taken is not None
+        return _Piece(None, self.data, Range(self.taken.axis, self.taken.start, other.taken.end))
+
+    def write(self, op: Builder, m: Match) -> ir.Value:
+        """The operand itself, all of the data, or one Slice of it."""
+        if self.value is not None:
+            return self.value
+        assert self.data is not None and self.taken is not None
+        shape = m.shape(self.data)
+        assert shape is not None
+        end, size = self.taken.end, shape[self.taken.axis]
+        if self.taken.start == 0 and (end >= forms.INT32_MAX or size == end):
+            return self.data
+        result = forms.slice_(op, m, self.data, [self.taken])
+        assert result is not None  # only steps other than 1 can fail
+        return result
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
@@ -93,22 +126,6 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
         exact = taken.of(size)
         return data, Range(axis, exact.start, max(exact.start, exact.stop))
     return data, taken
-
-
-def _adjacent(a: Range, b: Range) -> bool:
-    """Whether ``b`` begins where ``a`` ends, whatever the size of the axis that clamps them."""
-    reaches_end = a.start == 0 and b.end >= forms.INT32_MAX
-    return a.end == b.start and (reaches_end or 0 <= a.start <= a.end <= b.end)
-
-
-def _take(op: Builder, m: Match, x: ir.Value, taken: Range) -> ir.Value:
-    shape = m.shape(x)
-    assert shape is not None
-    if taken.start == 0 and (taken.end >= forms.INT32_MAX or shape[taken.axis] == taken.end):
-        return x
-    piece = forms.slice_(op, m, x, [taken])
-    assert piece is not None  # only steps other than 1 can fail
-    return piece
 
 
 def _producer(x: ir.Value, op_type: str, m: Match) -> ir.Node | None:
@@ -131,6 +148,10 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
         return m.no("it cuts along another axis, or into other parts", concat)
     if not all(_same_size(m, x, part, axis) for x, part in zip(xs, m.root.outputs, strict=True)):
         return m.no("it cuts at other places", concat)
+    named = [(part, x) for part, x in zip(m.root.outputs, xs, strict=True) if part.is_graph_output()]
+    bearing = {x for part, x in named if m.cx.edit.can_stand_for(part, x)}
+    if len(named) - len(bearing) > 1:  # one may take the place of the Split
+        return m.no("several outputs of the graph would need an Identity", concat)
     return tuple(xs)
 
 

@@ -40,7 +40,7 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
     target = forms.reshape_target(m, source, result, forms.nonzero_dims(m, m.root))
     if target is not None:
         return forms.reshape(op, m, x, target)
-    axis = _flatten_axis(m, source, result)
+    axis = _flatten_axis(m, source, result) if m.version >= 9 else None  # before, Flatten took floats only
     return m.no("two dims or more are unknown", shape) if axis is None else op.Flatten(x, axis=axis)
 
 
@@ -139,6 +139,8 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
     x, y = _viewed(m, a), _viewed(m, b)
     if x is a and y is b:
         return m.no("no operand is reshaped", a)
+    if x is not a and _transposed_and_maybe_empty(m, x):
+        return m.no("onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches", x)
     for left, right in ((x, y), (x, b), (a, y)):
         if (left, right) != (a, b) and _same_product(m, (a, left), (b, right)):
             return op.MatMul(left, right)
@@ -151,6 +153,16 @@ def _viewed(m: Match, value: ir.Value) -> ir.Value:
     if node is None or node.op_type not in _CHEAP_VIEWS or node.domain or node.graph is not m.root.graph:
         return value
     return node.inputs[0] or value
+
+
+def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:
+    node = value.producer()
+    shape = m.shape(value)
+    return (
+        node is not None
+        and node.op_type == "Transpose"
+        and (shape is None or not all(dims.known_nonzero(dim) for dim in shape))
+    )
 
 
 def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Value, ir.Value]) -> bool:

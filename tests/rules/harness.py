@@ -6,6 +6,7 @@ A case is a text file::
     # opset: 13                      (default 18; or a whole <…> header in front of the graphs)
     # feed: i = np.array([0, 2])     (an input that random numbers won't do for; may be repeated)
     # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
+    # random                         (results differ from run to run: they are not compared)
     g (float[N, 4] x) => (float[N, 4] y) {
         a = Transpose <perm = [1, 0]> (x)
         y = Transpose <perm = [1, 0]> (a)
@@ -25,6 +26,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ from graphopt.api import context_for
 from graphopt.context import Options, Refusal
 from graphopt.numerics import Numerics
 from graphopt.passes.peephole import Peephole
+from graphopt.passes.pipeline import Pipeline
+from graphopt.pipelines import registry
 from graphopt.rewrite import Rule
 from graphopt.rules import all_rules
 from graphopt.runtime import session
@@ -76,6 +80,11 @@ def rule_of(path: Path) -> str:
 
 def is_near_miss(path: Path) -> bool:
     return re.search(r"^=> unchanged$", path.read_text(), re.M) is not None
+
+
+def is_random(path: Path) -> bool:
+    """Whether the case says that its results differ from run to run."""
+    return re.search(r"^# random$", path.read_text(), re.M) is not None
 
 
 def read_case(path: Path) -> Case:
@@ -138,6 +147,13 @@ def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int,
     cx = context_for(model, options, observers=[refusals])
     Peephole().run(model, cx)
     return ir.to_proto(model), cx.actions, refusals.reasons
+
+
+def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` after the default pipeline."""
+    model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    Pipeline.parse("O2", registry()).run(model, context_for(model))
+    return ir.to_proto(model)
 
 
 # Comparing graphs ----------------------------------------------------------------------------
@@ -227,6 +243,11 @@ def _constant(node: onnx.NodeProto) -> str:
         return _tensor(value)
     dtype = np.int64 if "int" in attribute.name else np.float32
     return _tensor(onnx.numpy_helper.from_array(np.array(value, dtype)))
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """Nodes of the main graph, constants not counted."""
+    return sum(node.op_type != "Constant" for node in model.graph.node)
 
 
 def show(model: onnx.ModelProto) -> str:
@@ -369,7 +390,11 @@ class Runtime:
     """onnxruntime in this process."""
 
     def __init__(self, model: onnx.ModelProto, optimizations: Any) -> None:
-        self._session = session.create(model.SerializeToString(), optimizations=optimizations, threads=1)
+        self._model, self._optimizations = model, optimizations
+
+    @cached_property
+    def _session(self) -> Any:
+        return session.create(self._model.SerializeToString(), optimizations=self._optimizations, threads=1)
 
     def run(self, feeds: Feeds) -> list[np.ndarray]:
         return [np.asarray(result) for result in session.run(self._session, feeds)]

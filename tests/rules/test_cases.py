@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
 from tests.rules import harness
 
@@ -33,6 +34,15 @@ def test_case(path: Path, child: Child) -> None:
         _, again, _ = harness.apply_rule(after, case.rule)
         assert again == 0, "the rule applies to its own result"
         harness.judge(case, after, rules[case.rule].numerics, child)
+
+
+@pytest.mark.parametrize("path", harness.case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_all_rules_together_keep_the_meaning(path: Path, child: Child) -> None:
+    case = harness.read_case(path)
+    after = harness.optimize(case.before)
+    assert harness.count_nodes(after) <= harness.count_nodes(case.before), harness.show(after)
+    if not harness.is_random(path):
+        harness.judge(case, after, Numerics.REASSOCIATES, child)
 
 
 def test_every_rule_has_a_positive_and_a_near_miss_case() -> None:
