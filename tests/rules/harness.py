@@ -298,8 +298,9 @@ def make_feeds(case: Case, sizes: Mapping[str, int], fill: str) -> Feeds:
             continue
         shape = [sizes[dim.dim_param] if dim.dim_param else max(dim.dim_value, 0) for dim in _dims(value)]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        feeds[value.name] = _array(random, fill, shape, np.dtype(dtype))
-    return {**feeds, **{name: array for name, array in case.feeds.items() if name in feeds}}
+        given = case.feeds.get(value.name)
+        feeds[value.name] = _array(random, fill, shape, np.dtype(dtype)) if given is None else given.astype(dtype)
+    return feeds
 
 
 def _array(random: np.random.Generator, fill: str, shape: list[int], dtype: np.dtype[Any]) -> np.ndarray:
