@@ -16,6 +16,7 @@ from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 
+_EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")
 #: Elementwise operators whose first operand may be the only one with more than one element.
 _ELEMENTWISE = tuple(sorted((facts.UNARY_ELEMENTWISE | facts.BINARY_ELEMENTWISE) - {"Identity"}))
@@ -140,7 +141,7 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
     if x is a and y is b:
         return m.no("no operand is reshaped", a)
     if x is not a and _transposed_and_maybe_empty(m, x):
-        return m.no("onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches", x)
+        return m.no(_EMPTY_BATCHES, x)
     for left, right in ((x, y), (x, b), (a, y)):
         if (left, right) != (a, b) and _same_product(m, (a, left), (b, right)):
             return op.MatMul(left, right)
@@ -198,6 +199,8 @@ def gemm_without_reshapes(
     gemm = m.node("gemm")
     if not m.only_use(gemm.outputs[0]):
         return m.no("the product is read by others", gemm.outputs[0])
+    if _transposed_and_maybe_empty(m, x):
+        return m.no(_EMPTY_BATCHES, x)
     transposed = bool(m.attribute(gemm, "transB"))
     fault = _changes_rows(m, x, gemm.inputs[0], w, (1, 0) if transposed else (0, 1))
     if fault is not None:

@@ -120,6 +120,7 @@ class Oracle:
         model = self._artifact.model()
         self._signature = Signature.of(model)
         self._coarsest = coarsest_float(model)
+        self._rounding = [_absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
         self._random = any(facts.is_random(node) for graph in ir.graphs_of(model) for node in graph)
         self._isolated = isolate or may_crash(model) is not None
         self._unfeedable: str | None = None
@@ -224,14 +225,15 @@ class Oracle:
             return self._loads(runner), changes, cases.skipped, f"the original does not run ({cases.refusal})"
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
-        rows = _Judge(outputs, runner, numerics, tolerance, self._original).rows(cases.found)
+        rounding = self._rounding
+        rows = _Judge(outputs, runner, numerics, tolerance, rounding, self._original).rows(cases.found)
         skipped = [*cases.skipped]
         if self._empty:
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
             arbiter = Reference(self._artifact.model)
-            rows += _Judge(outputs, remote, numerics, tolerance, None, arbiter).rows(empty.found)
+            rows += _Judge(outputs, remote, numerics, tolerance, rounding, None, arbiter).rows(empty.found)
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:
@@ -292,6 +294,7 @@ class _Judge:
         candidate: the model to judge.
         numerics: sets what is demanded.
         tolerance: of floats.
+        rounding: for each output, the absolute error that its operator makes by itself.
         original: asked for its conditioning when a difference is found; ``None``: never.
         arbiter: asked who is right when a difference is found.
     """
@@ -302,6 +305,7 @@ class _Judge:
         candidate: Runner,
         numerics: Numerics,
         tolerance: Tolerance,
+        rounding: Sequence[float],
         original: Runner | None,
         arbiter: Reference | None = None,
     ) -> None:
@@ -310,6 +314,7 @@ class _Judge:
         self._candidate = candidate
         self._numerics = numerics
         self._tolerance = tolerance
+        self._rounding = rounding
         self._original = original
         self._crashed = False
 
@@ -363,7 +368,8 @@ class _Judge:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self._numerics, case.flavour, level)
         strict = self._numerics is Numerics.EXACT and level == "off"
-        slack = [_MARGIN * moved for moved in case.noise[place]] if level == "default" else None
+        least = 0.0 if strict else self._rounding[place]
+        slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
         outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=strict, slack=slack)
         if self._arbiter is not None and same_kind(a, b).reason is not None:
             # onnxruntime's kernels disagree about an empty tensor's shape: the specification decides
@@ -374,11 +380,30 @@ class _Judge:
             return outcome, None
         moved = with_jitter(case, self._original)
         known = moved if moved is not None else case.noise
-        slack = [_MARGIN * amount for amount in known[place]]
+        slack = [_MARGIN * amount + least for amount in known[place]]
         excused = compare(a, b, self._tolerance, nonfinite=demand, slack=slack)
         if excused.reason is None:
             return excused, f"{self._outputs[place]!r} is ill-conditioned: rounding moves it as much"
         return outcome, None
+
+
+#: Operators whose kernels compute something of the size of 1 and round it as such.
+_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
+#: Spacing of floats below 1.
+_SPACING = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8": 2.0**-3,
+}
+
+
+def _absolute_rounding(output: ir.Value, coarsest: str) -> float:
+    """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
+    node = output.producer()
+    bounded = node is not None and node.domain == "" and node.op_type in _BOUNDED
+    return _MARGIN * _SPACING[coarsest] if bounded else 0.0
 
 
 def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> NonFinite:

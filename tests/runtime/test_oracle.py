@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
@@ -239,7 +240,9 @@ def test_noise_of_the_default_session_is_allowed():
         off = np.zeros(3, np.float32)
         case = Case("", "normal", {}, [off], [off + np.float32(noise)], [[noise]])
         candidate = Fixed(off, off + np.float32(default))
-        return _Judge(["y"], candidate, Numerics.EXACT, Tolerance.of(Numerics.EXACT), None).rows([case])
+        return _Judge(["y"], candidate, Numerics.EXACT, Tolerance.of(Numerics.EXACT), [0.0], None).rows(
+            [case]
+        )
 
     assert [row.ok for row in rows(default=0.1, noise=0.05)] == [True, True]
     assert [row.ok for row in rows(default=0.1, noise=0.0)] == [True, False]
@@ -446,3 +449,17 @@ def test_where_onnxruntime_gives_a_wrong_shape_for_size_0_the_specification_deci
     )
     verdict = verify(original, candidate)
     assert verdict.ok, verdict.rows
+
+
+def test_a_sigmoid_may_be_off_by_the_spacing_of_floats_below_1_however_small_it_is() -> None:
+    original = parse("g (float[4] x) => (float[4] y) <float[1] c = {20.0}> { a = Sub(x, c) y = Sigmoid(a) }")
+
+    def shifted(by: str) -> ir.Model:
+        return parse(
+            f"""g (float[4] x) => (float[4] y) <float[1] c = {{20.0}}, float[1] d = {{{by}}}, float[1] z = {{0.0}}> {{
+                a = Sub(x, c) b = Sigmoid(a) e = Add(b, d) f = Identity(e) h = Identity(f) y = Add(h, z)
+            }}"""
+        )
+
+    assert verify(original, shifted("3e-8"), numerics=Numerics.REASSOCIATES).ok
+    assert not verify(original, shifted("3e-6"), numerics=Numerics.REASSOCIATES).ok

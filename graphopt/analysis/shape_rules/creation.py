@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, ceildiv, dim_max, product
@@ -26,7 +25,7 @@ def constant(given: NodeFacts) -> Fact:
         value = attribute.value
         match name:
             case "value" | "sparse_value":
-                return constant_fact(value) if name == "value" else _dense(value)
+                return constant_fact(value) if name == "value" else _dense(attribute)
             case "value_int":
                 return Fact(ir.DataType.INT64, (), (value,))
             case "value_ints":
@@ -41,10 +40,13 @@ def constant(given: NodeFacts) -> Fact:
 _SCALARS = {"value_float": ir.DataType.FLOAT, "value_string": ir.DataType.STRING}
 
 
-def _dense(sparse: bytes) -> Fact:
+def _dense(attribute: ir.Attr) -> Fact:
     """The facts of a sparse constant, which the node gives as a dense tensor."""
-    proto = onnx.SparseTensorProto.FromString(sparse)
-    return Fact(ir.DataType(proto.values.data_type), tuple(proto.dims))
+    carried = ir.Carried.attribute(attribute)
+    if carried is None:
+        return UNKNOWN
+    sparse = carried.sparse_tensor
+    return Fact(ir.DataType(sparse.values.data_type), tuple(sparse.dims))
 
 
 @shape_rule("ConstantOfShape")
