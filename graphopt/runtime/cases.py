@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.bindings import describe
 from graphopt.runtime.child import ProcessCrashed
-from graphopt.runtime.compare import identical, movement
+from graphopt.runtime.compare import identical, movement, nbytes
 from graphopt.runtime.inputs import Feeds, Inputs
 from graphopt.runtime.samples import Flavour
 from graphopt.runtime.search import Found, Legal, find_legal
@@ -27,6 +27,8 @@ _CRASHES = 4
 _QUICK = 2.0
 #: How often that time may run out before no more bindings are tried.
 _TIMEOUTS = 4
+#: Bytes that all cases may take before no more flavours are tried.
+_MEMORY = 1 << 29
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -57,6 +59,11 @@ class Case:
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     jitter: list[list[float]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the feeds and the outputs take."""
+        return nbytes([*self.feeds.values(), self.off, *([] if self.default is self.off else [self.default])])
 
 
 @dataclass
@@ -118,15 +125,18 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
     for legal, (feeds, off) in zip(search.legal, ran, strict=True):
         first = not cases.found
         cases.found.append(_complete(legal, "normal", feeds, off, original, check_random=random or first))
-    postponed: dict[Flavour, int] = {}
+    postponed: dict[tuple[Flavour, str], int] = {}
     for flavour in FLAVOURS[1:]:
         for legal in reversed(search.legal):
-            if time.monotonic() > stop:
-                postponed[flavour] = postponed.get(flavour, 0) + 1
-                continue
-            _add(cases, inputs, original, legal, flavour, random)
-    for flavour, count in postponed.items():
-        cases.skipped.append(f"{flavour} inputs on {count} shape bindings: the time is up")
+            reason = "the time is up" if time.monotonic() > stop else ""
+            if sum(case.nbytes for case in cases.found) > _MEMORY:
+                reason = "the results would take too much memory"
+            if not reason:
+                _add(cases, inputs, original, legal, flavour, random)
+            else:
+                postponed[flavour, reason] = postponed.get((flavour, reason), 0) + 1
+    for (flavour, reason), count in postponed.items():
+        cases.skipped.append(f"{flavour} inputs on {count} shape bindings: {reason}")
     return cases
 
 
@@ -190,6 +200,8 @@ def _complete(
     except (RuntimeFailure, ResourceLimit):
         default = None
     noise = [movement(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
+    if default is not None and all(map(identical, off, default)):
+        default = off  # held once
     case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
     if check_random:
         try:

@@ -115,6 +115,11 @@ def movement(before: Any, after: Any) -> list[float]:
     return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
 
 
+def nbytes(value: Any) -> int:
+    """Memory that the tensors in ``value`` take."""
+    return sum(array.nbytes for _, array in _leaves(value, ""))
+
+
 def _same_bits(a: Array, b: Array) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

@@ -330,7 +330,7 @@ def _captured(node: ir.Node) -> list[ir.Value]:
         return []
     graphs = {graph for body in bodies for graph in ir.with_bodies(body)}
     found: dict[ir.Value, None] = {}
-    for graph in graphs_in_order(bodies):
+    for graph in (graph for body in bodies for graph in ir.with_bodies(body)):
         for value in (value for nested in graph for value in nested.inputs):
             if value is not None and not _belongs(value, graphs):
                 found[value] = None
@@ -338,11 +338,6 @@ def _captured(node: ir.Node) -> list[ir.Value]:
             if not _belongs(value, graphs):
                 found[value] = None
     return list(found)
-
-
-def graphs_in_order(bodies: Sequence[ir.Graph]) -> list[ir.Graph]:
-    """``bodies`` and those nested in them, in a fixed order."""
-    return [graph for body in bodies for graph in ir.with_bodies(body)]
 
 
 def _belongs(value: ir.Value, graphs: set[ir.Graph]) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.numerics import Numerics
-from graphopt.runtime.compare import Tolerance, compare, identical, movement, same_kind
+from graphopt.runtime.compare import Tolerance, compare, identical, movement, nbytes, same_kind
 
 EXACT, REASSOCIATES, APPROXIMATES = (Tolerance.of(numerics) for numerics in Numerics)
 NAN, INF = np.nan, np.inf
@@ -170,6 +170,10 @@ def test_random_results_keep_their_kind():
     assert same_kind(floats(1, 2), floats(3)).reason is not None
     assert same_kind(floats(1, 2), floats(3), shapes=False).reason is None
     assert same_kind(floats(1), np.zeros(1), shapes=False).reason is not None
+
+
+def test_memory():
+    assert nbytes([floats(1, 2), {"a": np.zeros(3)}, None]) == 8 + 24
 
 
 def test_identity():
