@@ -136,7 +136,7 @@ class Refusals:
         self.reasons.append(f"{refusal.node}: {refusal.reason} ({refusal.value})")
 
     def said(self, owner: str, message: Any) -> None:
-        raise AssertionError(message())  # rules that undo each other
+        assert "undo each other" not in message()
 
 
 def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int, list[str]]:
@@ -152,7 +152,7 @@ def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int,
 def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` after the default pipeline."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
-    Pipeline.parse("O2", registry()).run(model, context_for(model))
+    Pipeline.parse("O2", registry()).run(model, context_for(model, observers=[Refusals()]))
     return ir.to_proto(model)
 
 
