@@ -46,7 +46,7 @@ class Copier:
             that is absent. Without it references are kept.
         value_name: makes the name of a copied value.
         node_name: makes the name of a copied node that has one.
-        declarations: copy declared types and shapes.
+        declarations: copy declared types and shapes of values inside.
         origin: if given, tells the original nodes that a copied node stands for.
     """
 
@@ -85,15 +85,15 @@ class Copier:
 
     def _declare(self, values: Iterable[onnx_ir.Value]) -> None:
         for value in values:
+            # inputs and outputs of bodies keep theirs in any case: onnxruntime counts on them
+            kept = self.declarations or value.is_graph_input() or value.is_graph_output()
             copy = onnx_ir.Value(
                 name=self.value_name(value.name) if value.name else value.name,
-                type=value.type if self.declarations else None,
-                shape=value.shape.copy() if self.declarations and value.shape is not None else None,
+                type=value.type if kept else None,
+                shape=value.shape.copy() if kept and value.shape is not None else None,
                 doc_string=value.doc_string,
                 const_value=value.const_value,
-                metadata_props=dict(value.metadata_props)
-                if self.declarations and value.metadata_props
-                else None,
+                metadata_props=dict(value.metadata_props) if kept and value.metadata_props else None,
             )
             if value.meta:
                 copy.meta.update(value.meta)

@@ -17,7 +17,7 @@ from graphopt.ir.carrier import carried_type
 from graphopt.ir.constants import is_overridable
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import feed_order
-from graphopt.ir.scopes import bodies, walk_nodes, with_bodies
+from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies
 from graphopt.ir.weights import hash_of
 
 _Key = tuple[str, str, str]
@@ -95,7 +95,7 @@ class _Walk:
         inner: Mapping[onnx_ir.Graph, tuple[str, list[onnx_ir.Value]]],
     ) -> None:
         self._graph = graph
-        self._imports = imports
+        self._imports = normal_imports(imports)
         self._functions = functions
         self._inner = inner
         self._hasher = hashlib.blake2b(digest_size=16)
@@ -206,10 +206,7 @@ class _Walk:
         key = node.op_identifier()
         if key in self._functions:
             return self._functions[key]
-        version = self._imports.get(node.domain)
-        if version is None and node.domain == "":
-            version = self._imports.get("ai.onnx")
-        return (*key, version)
+        return (*key, self._imports.get(node.domain, 1))
 
 
 _GRAPHS = frozenset({onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS})

@@ -30,11 +30,24 @@ def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, n
     if (domain, name, "") in edit.model.functions:
         return f"there is a function {domain}::{name} already"
     region = _Region(nodes, graph)
+    for node in (*region.inside, *_holders(edit, graph)):
+        if node.domain != "" and node.attributes and bodies(node):
+            return f"{label(node)!r} of {node.domain} has a body, on which onnxruntime fails in functions"
     if region.back is not None:
         return f"{label(region.back)!r} lies outside, between two of the nodes"
     if not region.outputs:
         return "nothing outside reads what the nodes compute"
     return None
+
+
+def _holders(edit: Editor, graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
+    """The nodes whose bodies ``graph`` stands in, inner ones first."""
+    found: list[onnx_ir.Node] = []
+    while (holder := edit.scopes.holder(graph)) is not None:
+        assert holder.graph is not None
+        found.append(holder)
+        graph = holder.graph
+    return found
 
 
 class _Region:

@@ -63,7 +63,9 @@ def run(data: onnx.ModelProto | bytes | Path, **feeds: np.ndarray) -> list[np.nd
     return list(session.run(None, feeds))
 
 
-def external(path: Path, tensors: dict[str, np.ndarray], *, location: str = "w.bin", write: bool = True) -> None:
+def external(
+    path: Path, tensors: dict[str, np.ndarray], *, location: str = "w.bin", write: bool = True
+) -> None:
     """A model at ``path`` that adds up ``tensors``, which lie one behind the other in ``location``."""
     nodes, protos, offset, data = [], [], 0, b""
     last = "x"

@@ -82,7 +82,9 @@ def test_a_branch_that_returns_an_outer_value_gets_an_identity() -> None:
 
 @pytest.mark.parametrize("taken", ["t", "c"])
 def test_names_of_a_body_that_shadow_outer_ones_change(taken: str) -> None:
-    then = helper.make_graph([NODE("Add", ["x", taken], ["z"])], "then", [], [floats("z", "N", 4)], [_scale(taken, 5)])
+    then = helper.make_graph(
+        [NODE("Add", ["x", taken], ["z"])], "then", [], [floats("z", "N", 4)], [_scale(taken, 5)]
+    )
     otherwise = helper.make_graph([NODE("Neg", ["x"], ["z"])], "else", [], [floats("z", "N", 4)])
     proto = model(
         [NODE("Abs", ["x"], ["t"]), NODE("If", ["c"], ["y"], then_branch=then, else_branch=otherwise)],
@@ -96,7 +98,8 @@ def test_names_of_a_body_that_shadow_outer_ones_change(taken: str) -> None:
 def test_bodies_of_vendor_operators_keep_their_names() -> None:
     body = helper.make_graph([NODE("Neg", ["x"], ["t"])], "decoder", [floats("x", 4)], [floats("t", 4)])
     proto = model(
-        [NODE("Abs", ["x"], ["t"]), NODE("Search", ["t"], ["y"], domain="vendor", decoder=body)], domains=("vendor",)
+        [NODE("Abs", ["x"], ["t"]), NODE("Search", ["t"], ["y"], domain="vendor", decoder=body)],
+        domains=("vendor",),
     )
     loaded = ir.from_proto(proto)
     ir.verify(loaded)

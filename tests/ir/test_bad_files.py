@@ -150,7 +150,10 @@ NEG_Z = _body("z", [NODE("Neg", ["x"], ["z"])])
 
 FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "dangling input": (lambda: model([NODE("Add", ["x", "nowhere"], ["y"], "add")]), "'add' reads 'nowhere'"),
-    "dangling output": (lambda: model([NODE("Neg", ["x"], ["t"])]), "output 'y' of graph 'g' nothing defines"),
+    "dangling output": (
+        lambda: model([NODE("Neg", ["x"], ["t"])]),
+        "output 'y' of graph 'g' nothing defines",
+    ),
     "dangling in a body": (
         lambda: _branches(NEG_Z, _body("z", [NODE("Neg", ["gone"], ["z"])])),
         "reads 'gone'",
@@ -173,14 +176,27 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: model(
             [
                 NODE("Neg", ["y"], ["t"], "neg"),
-                NODE("If", ["c"], ["y"], "if", then_branch=_body("z", [NODE("Abs", ["t"], ["z"])]), else_branch=NEG_Z),
+                NODE(
+                    "If",
+                    ["c"],
+                    ["y"],
+                    "if",
+                    then_branch=_body("z", [NODE("Abs", ["t"], ["z"])]),
+                    else_branch=NEG_Z,
+                ),
             ],
             [numpy_helper.from_array(np.array(True), "c")],
         ),
         "cycle: (neg → if → neg|if → neg → if)",
     ),
-    "defined twice": (lambda: model([NODE("Neg", ["x"], ["y"]), NODE("Abs", ["x"], ["y"])]), "'y' is defined 2"),
-    "an input defined again": (lambda: model([NODE("Neg", ["x"], ["x"]), NODE("Abs", ["x"], ["y"])]), "'x' is"),
+    "defined twice": (
+        lambda: model([NODE("Neg", ["x"], ["y"]), NODE("Abs", ["x"], ["y"])]),
+        "'y' is defined 2",
+    ),
+    "an input defined again": (
+        lambda: model([NODE("Neg", ["x"], ["x"]), NODE("Abs", ["x"], ["y"])]),
+        "'x' is",
+    ),
     "a weight defined again": (
         lambda: model([NODE("Neg", ["x"], ["w"]), *ADD], [weight("w", 4)]),
         "'w' is defined 2",
@@ -219,10 +235,15 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "function F imports no version",
     ),
     "no such overload": (
-        lambda: model([NODE("F", ["x"], ["y"], domain="local", overload="two")], domains=("local",), ir_version=10),
+        lambda: model(
+            [NODE("F", ["x"], ["y"], domain="local", overload="two")], domains=("local",), ir_version=10
+        ),
         "is not there",
     ),
-    "dangling in a function": (lambda: _calls(_function("F", [NODE("Neg", ["gone"], ["b"])])), "reads 'gone'"),
+    "dangling in a function": (
+        lambda: _calls(_function("F", [NODE("Neg", ["gone"], ["b"])])),
+        "reads 'gone'",
+    ),
 }
 CYCLE_END = [NODE("Add", ["a", "b"], ["y"])]
 
@@ -243,7 +264,7 @@ def test_broken_structure(fault: str) -> None:
 def test_a_long_cycle_is_found_without_recursion() -> None:
     proto = chain(10_000)
     proto.graph.node[0].input[0] = "y"
-    with pytest.raises(InvalidModel, match="cycle: n.* → …"):
+    with pytest.raises(InvalidModel, match=r"cycle: n.* → …"):
         ir.from_proto(proto)
 
 

@@ -73,7 +73,9 @@ def test_identity_keeps_sparse_tensors_training_info_and_bytes() -> None:
         [
             helper.make_node("Constant", [], ["c"], sparse_value=sparse),
             helper.make_node("Sum", ["x", "s", "c", "d"], ["y"]),
-            helper.make_node("Blob", ["x"], ["unread"], domain="vendor", data=[b"\xff\xfe", b"ok"], one=b"\xff"),
+            helper.make_node(
+                "Blob", ["x"], ["unread"], domain="vendor", data=[b"\xff\xfe", b"ok"], one=b"\xff"
+            ),
         ],
         inputs=[floats("x", "N", 4), floats("d", 4)],
         domains=("vendor",),
@@ -110,7 +112,9 @@ def test_identity_keeps_declared_types_of_functions() -> None:
 
 
 def test_an_output_that_is_returned_twice_keeps_both_declarations() -> None:
-    _unchanged(model([helper.make_node("Neg", ["x"], ["y"])], outputs=[floats("y", "N", 4), floats("y", "M", 4)]))
+    _unchanged(
+        model([helper.make_node("Neg", ["x"], ["y"])], outputs=[floats("y", "N", 4), floats("y", "M", 4)])
+    )
 
 
 def test_external_data_is_mapped_once_and_tied_weights_are_written_once(tmp_path: Path) -> None:
@@ -146,10 +150,14 @@ def test_small_external_tensors_move_into_the_model(tmp_path: Path) -> None:
 
 
 def test_external_attributes_of_constant_nodes_move_along(tmp_path: Path) -> None:
-    value = TensorProto(name="v", data_type=TensorProto.FLOAT, dims=[500, 4], data_location=TensorProto.EXTERNAL)
+    value = TensorProto(
+        name="v", data_type=TensorProto.FLOAT, dims=[500, 4], data_location=TensorProto.EXTERNAL
+    )
     value.external_data.add(key="location", value="w.bin")
     (tmp_path / "w.bin").write_bytes(np.full(2000, 2, np.float32).tobytes())
-    proto = model([helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Add", ["x", "c"], ["y"])])
+    proto = model(
+        [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Add", ["x", "c"], ["y"])]
+    )
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     (tmp_path / "sub").mkdir()
     files = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "sub" / "out.onnx")
@@ -206,11 +214,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts on sparse files and on ru_maxrss in KiB")
 def test_more_than_two_gigabytes_take_little_memory(tmp_path: Path) -> None:
     rows = 2**27 + 1000
-    proto = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[rows, 4], data_location=TensorProto.EXTERNAL)
+    proto = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[rows, 4], data_location=TensorProto.EXTERNAL
+    )
     proto.external_data.add(key="location", value="w.bin")
     (tmp_path / "m.onnx").write_bytes(
-        model([helper.make_node("Gather", ["w", "i"], ["y"])], [proto, numpy_helper.from_array(np.array(3), "i")])
-        .SerializeToString()
+        model(
+            [helper.make_node("Gather", ["w", "i"], ["y"])],
+            [proto, numpy_helper.from_array(np.array(3), "i")],
+        ).SerializeToString()
     )
     with open(tmp_path / "w.bin", "wb") as file:
         file.truncate(rows * 16)
@@ -223,7 +235,9 @@ def test_more_than_two_gigabytes_take_little_memory(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
 
 
-def test_what_exceeds_the_limit_goes_to_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_exceeds_the_limit_goes_to_external_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ir_io, "INLINE_LIMIT", 1000)
     loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 100)]))
     assert len(ir.save(loaded, tmp_path / "out.onnx", threshold=100)) == 2

@@ -81,7 +81,9 @@ def test_missing_inputs_and_unread_outputs() -> None:
     item = _inlined(f"{HEAD} g (float[N,4] x) => (float[N,4] y) {{ y, unread = local.F(x) }} {body}")
     assert [value is None for value in item.graph[0].inputs] == [False, True, True]
     constant = "<float top = {1.0}>"
-    _inlined(f"{HEAD} g (float[N,4] x) => (float[N,4] y) {constant} {{ y, unread = local.F(x, , top) }} {body}")
+    _inlined(
+        f"{HEAD} g (float[N,4] x) => (float[N,4] y) {constant} {{ y, unread = local.F(x, , top) }} {body}"
+    )
     # onnxruntime asks for all outputs, ONNX does not
     item = parse(f"{HEAD} g (float[N,4] x) => (float[N,4] y) {{ y = local.F(x) }} {body}")
     ir.inline_call(ir.Editor(item), item.graph[0])
@@ -133,7 +135,9 @@ def test_a_function_that_passes_an_input_through() -> None:
 
 
 def test_graph_attributes_are_copied_to_where_they_are_referred_to() -> None:
-    function = helper.make_function("local", "F", ["c", "p"], ["q"], [], [helper.make_opsetid("", 17)], ["then", "other"])
+    function = helper.make_function(
+        "local", "F", ["c", "p"], ["q"], [], [helper.make_opsetid("", 17)], ["then", "other"]
+    )
     for result, then, other in (("a", "then", "other"), ("b", "other", "then")):
         node = helper.make_node("If", ["c"], [result])
         for name, reference in (("then_branch", then), ("else_branch", other)):
@@ -168,7 +172,7 @@ def test_imports_are_merged_and_versions_compared_operator_by_operator() -> None
     item = call("a = Neg(p) q = Softmax(a)", 12)
     reason = "Neg of ai.onnx 12 is not that of ai.onnx 17"
     assert ir.inline_obstacle(ir.Editor(item), item.graph[0]) == reason
-    with pytest.raises(UnsupportedModel, match="can't be inlined: Neg of ai.onnx 12"):
+    with pytest.raises(UnsupportedModel, match=r"can't be inlined: Neg of ai.onnx 12"):
         ir.inline_call(ir.Editor(item), item.graph[0])
 
 
@@ -337,8 +341,9 @@ def test_inlining_undoes_outlining(case: tuple[onnx.ModelProto, list[int]]) -> N
     if ir.outline_obstacle(edit, region, "made", "Part") is not None:
         # any run of neighbours is convex
         region = nodes[min(chosen) : max(chosen) + 1]
-        if ir.outline_obstacle(edit, region, "made", "Part") is not None:
-            assert not any(output.uses() or output.is_graph_output() for node in region for output in node.outputs)
+        obstacle = ir.outline_obstacle(edit, region, "made", "Part")
+        if obstacle is not None:
+            assert obstacle == "nothing outside reads what the nodes compute"
             return
     function, call = ir.outline(edit, region, "made", "Part")
     assert len(function) == len(region)
@@ -451,3 +456,36 @@ def test_ten_thousand_nodes() -> None:
     assert ir.fingerprint(ir.clone(item)) == before
     parts = ir.split(item.graph[5000])
     assert (len(parts.prefix), len(parts.suffix)) == (5000, 5000)
+
+
+def test_declarations_of_bodies_survive_inlining() -> None:
+    """onnxruntime does not run a Loop whose body declares no shapes."""
+    item = parse(
+        """g (float[N,4] x, int64 n) => (float[N,4] y) <bool true = {1}> {
+            y = Loop (n, true, x) <
+                body = b (int64 i, bool c, float[N,4] v) => (bool c2, float[N,4] v2) {
+                    c2 = Identity(c)
+                    v2 = Add(v, v)
+                }
+            >
+        }"""
+    )
+    feeds = {"x": X, "n": np.array(3)}
+    expected = _run(item, **feeds)
+    edit = ir.Editor(item)
+    function, call = ir.outline(edit, list(item.graph), "made", "Part")
+    _equal(_run(item, **feeds), expected)
+    ir.inline_call(edit, call)
+    edit.remove_function(function)
+    _equal(_run(item, **feeds), expected)
+
+
+def test_bodies_of_vendor_operators_stay_out_of_functions() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["p"], ["q"])], "decoder", [floats("p", 4)], [floats("q", 4)]
+    )
+    search = helper.make_node("Search", ["x"], ["y"], domain="vendor", decoder=body)
+    item = ir.from_proto(model([search], domains=("vendor",)))
+    for nodes in (list(item.graph), list(ir.bodies(item.graph[0])[0])):
+        obstacle = ir.outline_obstacle(ir.Editor(item), nodes, "made", "Part")
+        assert obstacle is not None and "of vendor has a body" in obstacle

@@ -123,7 +123,12 @@ def test_strings_and_long_lists_stay_on_one_short_line() -> None:
     )
     (line,) = (ir.print_node(item) for item in ir.from_proto(model([node], domains=("vendor",))).graph)
     assert "\n" not in line and len(line) < 400
-    for part in ('text="a\\nb\\"c"', "5000 characters", "[0, 1, 2, 3, … 1000 #", 'words={["so", "many words"]}'):
+    for part in (
+        'text="a\\nb\\"c"',
+        "5000 characters",
+        "[0, 1, 2, 3, … 1000 #",
+        'words={["so", "many words"]}',
+    ):
         assert part in line
     assert "kind=f32[N,3]" in line
 
@@ -134,7 +139,9 @@ def test_types() -> None:
     assert ir.type_text(None, (ir.SymbolicDim(None),)) == "?[?]"
     value = ir.Value(name="v", type=ir.SequenceType(ir.OptionalType(ir.TensorType(ir.DataType.INT64))))
     assert ir.declared_type(value) == "seq(opt(i64[...]))"
-    zipped = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, [None]))
+    zipped = helper.make_map_type_proto(
+        TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, [None])
+    )
     info = helper.make_value_info("y", helper.make_sequence_type_proto(zipped))
     proto = model(
         [NODE("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a"])],
@@ -199,7 +206,14 @@ def test_long_chains_and_deep_bodies_print_without_recursion() -> None:
     assert len(ir.print_model(ir.from_proto(chain(10_000))).splitlines()) == 10_005
     inner = ir.Graph([], [], nodes=[], name="innermost")
     for depth in range(2000):
-        node = ir.Node("", "If", [], [ir.Attr("then_branch", ir.AttributeType.GRAPH, inner)], outputs=[], name=f"n{depth}")
+        node = ir.Node(
+            "",
+            "If",
+            [],
+            [ir.Attr("then_branch", ir.AttributeType.GRAPH, inner)],
+            outputs=[],
+            name=f"n{depth}",
+        )
         inner = ir.Graph([], [], nodes=[node], name=f"g{depth}")
     assert ir.print_graph(inner).count("\n") == 2000 * 3 + 2
 
@@ -212,5 +226,7 @@ def test_graphs_and_nodes_print_alone() -> None:
 
 
 def test_small_constants_that_nothing_reads_are_shown() -> None:
-    loaded = ir.from_proto(model([NODE("Neg", ["x"], ["y"])], [numpy_helper.from_array(np.array(1), "unread")]))
+    loaded = ir.from_proto(
+        model([NODE("Neg", ["x"], ["y"])], [numpy_helper.from_array(np.array(1), "unread")])
+    )
     assert "  constant %unread: {1}\n" in ir.print_model(loaded)
