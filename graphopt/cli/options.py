@@ -131,7 +131,7 @@ def group(title: str, *options: Function) -> Function:
 path = click.Path(path_type=Path)
 
 
-class Size(click.ParamType[int]):
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
     """Bytes, such as 65536, 64KiB or 1MB."""
 
     name = "size"
