@@ -93,3 +93,34 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
     if axis is None or view != (axis,):
         return m.no("the view has another axis, or axes are unknown", x)
     return op.like(m.node("gather"), [x, index.reshape((1,) * (1 - rank))])
+
+
+@rule(
+    lambda op, part, a: op.Squeeze(part, a.rest()),
+    numerics=Exact,
+)
+def gather_instead_of_split(op: Builder, m: Match, part: ir.Value, a: object) -> Outcome:
+    """Parts of size 1 of a Split, each squeezed, are Gathers of one index each."""
+    split = part.producer()
+    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.root.graph:
+        return m.no("it squeezes no part of a Split", part)
+    x = split.inputs[0]
+    axis = None if x is None else forms.axis_of(m, split, m.rank(x))
+    if x is None or axis is None or not all(_is_squeezed(m, other, axis) for other in split.outputs):
+        return m.no("not every part of the Split is squeezed along its axis", part)
+    return op.Gather(x, np.array(split.outputs.index(part), np.int64), axis=axis)
+
+
+def _is_squeezed(m: Match, part: ir.Value, axis: int) -> bool:
+    """Whether a Squeeze of ``axis`` is all that reads ``part``."""
+    if not part.uses():
+        return not part.is_graph_output()
+    if not m.only_use(part):
+        return False
+    ((user, _),) = ((use.node, use.idx) for use in part.uses() if use.node.graph is not None)
+    return (
+        user.op_type == "Squeeze"
+        and user.domain == ""
+        and user.graph is m.root.graph
+        and forms.axes_of(m, user) == (axis,)
+    )

@@ -144,3 +144,98 @@ def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value |
     result = op.Gather(shape, np.array([whole.axes.index(axis) for axis in wanted.axes], np.int64))
     assert isinstance(result, ir.Value)
     return result
+
+
+_REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather")
+#: Longer vectors and longer chains are not looked at.
+_MAX_LENGTH, _MAX_STEPS = 64, 8
+
+
+@rule(
+    lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()),
+    numerics=Exact,
+)
+def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A small integer vector that only cuts and reorders a Concat is a Concat in that order.
+
+    Exporters reverse the pads of ``pad`` this way.
+    """
+    vector = m.root.outputs[0]
+    if m.rank(vector) != 1 or m.dtype(vector) not in (ir.DataType.INT64, ir.DataType.INT32):
+        return m.no("no vector of integers", vector)
+    steps = [m.root]
+    while len(steps) < _MAX_STEPS and (node := steps[-1].inputs[0].producer()) is not None:  # type: ignore[union-attr]
+        if node.domain or node.graph is not m.root.graph or not m.only_use(node.outputs[0]):
+            break
+        if node.op_type == "Concat":
+            parts = [value for value in node.inputs if value is not None]
+            order = _order(m, parts, steps[::-1])
+            pieces = None if order is None else _pieces(op, m, parts, order)
+            if not pieces:
+                break
+            return pieces[0] if len(pieces) == 1 else op.Concat(*pieces, axis=0)
+        if node.op_type not in _REARRANGES:
+            break
+        steps.append(node)
+    return m.no("it does not cut and reorder a Concat of its own into whole operands", x)
+
+
+def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> list[tuple[int, int]] | None:
+    """For each element of the result of ``steps``, the part and the place in it that it comes from."""
+    lengths = [forms.static(m.shape(part)) for part in parts]
+    if any(length is None or len(length) != 1 for length in lengths):
+        return None
+    places = [(i, at) for i, length in enumerate(lengths) if length is not None for at in range(length[0])]
+    if len(places) > _MAX_LENGTH:
+        return None
+    index: np.ndarray | None = np.arange(len(places))
+    for node in steps:
+        index = None if index is None else _rearranged(m, node, index)
+    return None if index is None else [places[at] for at in index.tolist()]
+
+
+def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None:
+    """What ``node`` makes of ``index``."""
+    match node.op_type:
+        case "Transpose":
+            perm = forms.perm_of(m, node)
+            return None if perm is None else index.transpose(perm)
+        case "Slice":
+            ranges = forms.slice_ranges(m, node)
+            for taken in ranges or ():
+                index = index.take(list(taken.of(index.shape[taken.axis])), axis=taken.axis)
+            return None if ranges is None else index
+        case "Gather":
+            picks, axis = m.constant(forms.operand(node, 1)), forms.axis_of(m, node, index.ndim)
+            if (
+                picks is None
+                or axis is None
+                or np.any(picks >= index.shape[axis])
+                or np.any(picks < -index.shape[axis])
+            ):
+                return None
+            return index.take(picks, axis=axis)
+    shape = forms.static(m.shape(node.outputs[0]))
+    return None if shape is None or np.prod(shape, dtype=int) != index.size else index.reshape(shape)
+
+
+def _pieces(
+    op: Builder, m: Match, parts: Sequence[ir.Value], order: Sequence[tuple[int, int]]
+) -> list[ir.Value] | None:
+    """The operands of a Concat that has the elements at ``order``; ``None`` if one would have to be cut."""
+    pieces: list[ir.Value | list[np.generic]] = []
+    at = 0
+    while at < len(order):
+        part, place = order[at]
+        constant, length = m.constant(parts[part]), (m.shape(parts[part]) or (0,))[0]
+        if constant is not None:
+            if not pieces or not isinstance(pieces[-1], list):
+                pieces.append([])
+            pieces[-1].append(constant[place])  # type: ignore[union-attr]
+            at += 1
+        elif list(order[at : at + length]) == [(part, i) for i in range(length)]:
+            pieces.append(parts[part])
+            at += length
+        else:
+            return None
+    return [op.constant(np.array(piece)) if isinstance(piece, list) else piece for piece in pieces]

@@ -299,7 +299,9 @@ def make_feeds(case: Case, sizes: Mapping[str, int], fill: str) -> Feeds:
         shape = [sizes[dim.dim_param] if dim.dim_param else max(dim.dim_value, 0) for dim in _dims(value)]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         given = case.feeds.get(value.name)
-        feeds[value.name] = _array(random, fill, shape, np.dtype(dtype)) if given is None else given.astype(dtype)
+        feeds[value.name] = (
+            _array(random, fill, shape, np.dtype(dtype)) if given is None else given.astype(dtype)
+        )
     return feeds
 
 
