@@ -65,7 +65,7 @@ def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
         item.name, item.doc_string = _mended(item.name), _mended(item.doc_string)
     for node in holder.node:
         if not _are_utf8([node.op_type, node.domain]):
-            raise InvalidModel(f"the operator of node {node.name!r} is not UTF-8: {ascii(node.op_type)}")
+            raise InvalidModel(f"the operator of node {node.name!r} is not UTF-8: {node.op_type!a}")
 
 
 def _are_utf8(texts: list[str]) -> bool:
