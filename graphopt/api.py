@@ -14,36 +14,43 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
-from graphopt.analysis.shapes import ShapeFacts
-from graphopt.context import Action, Context, Observer, Options
-from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
+from graphopt.driver import Job, context_for, make_options, make_pipeline
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
-from graphopt.instrument.stats import Stats
-from graphopt.instrument.stop_after import StopAfter
-from graphopt.instrument.summary import Interface, Summary, external_bytes
-from graphopt.instrument.verify_each import VerifyEach
+from graphopt.instrument.summary import external_bytes
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Pipeline, Step
-from graphopt.pipelines import registry
 
 if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.once import Trial
     from graphopt.runtime.oracle import Oracle
     from graphopt.runtime.session import Optimizations
-    from graphopt.runtime.signature import Signature
-    from graphopt.runtime.trial import Runs
     from graphopt.runtime.verdict import Verdict
+
+__all__ = [
+    "Report",
+    "Result",
+    "choose_device",
+    "context_for",
+    "copy",
+    "load",
+    "make_options",
+    "make_pipeline",
+    "optimize",
+    "run",
+    "save",
+    "try_out",
+    "verify",
+]
 
 PathLike = str | os.PathLike[str]
 
@@ -154,57 +161,32 @@ def optimize(
     passes = make_pipeline(steps, pre_passes, post_passes)
     options = make_options(settings, only)
     begin = time.perf_counter()
-    candidate, original, file_bytes = _take(model)
-    seconds = {"load": time.perf_counter() - begin} if file_bytes is not None else {}
-    before, interface = Summary.of(candidate), Interface.of(candidate)
-    stats, gate = Stats(by_pass=weigh_each), None if stop_after is None else StopAfter(stop_after)
-    watchers: list[Watcher] = [stats, *instruments]
-
+    candidate, original, size = _take(model)
+    load_seconds = time.perf_counter() - begin
     with contextlib.ExitStack() as stack:
-        oracle: Oracle | None = None
-        remark: str | None = None
+        oracle, remark = None, None
         if settings.verify or check_each:
-            _tell(watchers, "starting onnxruntime")
+            for watcher in instruments:
+                watcher.entered("starting onnxruntime")
             oracle, remark = _oracle(original, inputs, settings, device)
             stack.enter_context(oracle)
-        if verify_each or check_each:
-            watchers.append(VerifyEach(oracle if check_each else None, options.numerics))
-        begin = time.perf_counter()
-        cx = context_for(candidate, options, gate=gate, observers=watchers)
-        stack.callback(cx.evaluator.close)
-        try:
-            done = passes.run(candidate, cx, watchers)
-        except Exception as error:
-            error.add_note(f"in pass {stats.running}")
-            raise
-        seconds["optimize"] = time.perf_counter() - begin
-        report = Report(
-            done.pipeline,
-            before,
-            Summary.of(candidate),
-            interface,
-            done.records,
-            done.planned,
-            done.skipped,
-            stats.rewrites,
-            stats.refusals,
-            next_action=gate.first_denied if gate else None,
-            seconds=seconds,
-            file_bytes=(file_bytes, None),
-            weight_bytes=stats.weight_bytes,
+        job = Job(
+            passes,
+            options,
+            oracle,
+            settings.verify,
+            verify_each,
+            check_each,
+            stop_after,
+            weigh_each,
+            instruments,
         )
-        _check_interface(interface, Interface.of(candidate))
-        if oracle is not None and settings.verify:
-            _tell(watchers, "verifying")
-            report.verdict = oracle.verify(candidate, numerics=options.numerics)
-            if remark and (device or settings.device) != "auto":
-                report.remarks.append(remark)
-            seconds["verify"] = report.verdict.seconds
-            if not report.verdict.ok:
-                raise VerificationFailed(
-                    f"the optimized model is not the same: {report.verdict.summary()}",
-                    hint="--check-each names the pass at fault; --skip leaves it out",
-                )
+        report = job.run(candidate)
+    if size is not None:
+        report.file_bytes = (size, None)
+        report.seconds["load"] = load_seconds
+    if remark and (device or settings.device) != "auto":
+        report.remarks.append(remark)
     return Result(candidate, report)
 
 
@@ -237,16 +219,7 @@ def verify(
     """
     oracle, _ = _oracle(original, inputs, _settings(allow_fallback=allow_fallback), device)
     with oracle:
-        other = load(candidate) if isinstance(candidate, str | os.PathLike) else candidate
-        return oracle.verify(other, numerics=numerics, signature=signature)
-
-
-class Trial(NamedTuple):
-    """A run of a model on made-up inputs: what was fed, what came out, and how long the run took."""
-
-    feeds: dict[str, Any]
-    outputs: dict[str, Any]
-    seconds: float
+        return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature)
 
 
 def run(
@@ -273,9 +246,10 @@ def run(
         UsageError: an input is missing, or there is none of that name.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
-    with _runnable(model, device, allow_fallback) as (runs, signature):
-        _check_feeds(feeds, signature)
-        return dict(zip(_output_names(signature), runs.run(optimizations, feeds), strict=True))
+    from graphopt.runtime.once import run_once
+
+    chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
+    return run_once(_loaded(model), feeds, device=chosen, optimizations=optimizations)
 
 
 def try_out(
@@ -297,64 +271,12 @@ def try_out(
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
-    from graphopt.runtime.inputs import InputOptions, Inputs
-    from graphopt.runtime.search import find_legal
-
-    loaded = load(model) if isinstance(model, str | os.PathLike) else model
-    trial: Trial | None = None
-
-    with _runnable(loaded, device, allow_fallback) as (runs, signature):
-
-        def attempt(feeds: dict[str, Any]) -> str | None:
-            nonlocal trial
-            start = time.perf_counter()
-            try:
-                outputs = runs.run(optimizations, feeds)
-            except RuntimeFailure as failure:
-                return str(failure)
-            seconds = time.perf_counter() - start
-            trial = Trial(feeds, dict(zip(_output_names(signature), outputs, strict=True)), seconds)
-            return None
-
-        runs.session(optimizations)
-        options = inputs or InputOptions(seed=config.current().seed)
-        found = find_legal(Inputs(loaded, options), attempt, wanted=1)
-    if trial is None:
-        raise RuntimeFailure(
-            f"the model does not run on made-up inputs: {found.refusal}",
-            hint="give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
-        )
-    return trial
-
-
-@contextlib.contextmanager
-def _runnable(
-    model: ir.Model | PathLike, device: str | Device | None, allow_fallback: bool | None
-) -> Iterator[tuple[Runs, Signature]]:
-    from graphopt.runtime.artifact import Artifact
-    from graphopt.runtime.signature import Signature
-    from graphopt.runtime.trial import Runs
+    from graphopt.runtime import once
+    from graphopt.runtime.inputs import InputOptions
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
-    artifact = Artifact(load(model) if isinstance(model, str | os.PathLike) else model)
-    try:
-        yield Runs(artifact.source, chosen), Signature.of(artifact.model())
-    finally:
-        artifact.close()
-
-
-def _output_names(signature: Signature) -> list[str]:
-    return [port.name for port in signature.outputs]
-
-
-def _check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
-    names = [port.name for port in signature.inputs if port.role != "constant"]
-    for name in feeds:
-        if name not in names:
-            raise unknown("input", name, names, f"inputs: {', '.join(names) or 'none'}")
-    missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
-    if missing:
-        raise UsageError(f"the model needs a value for input {missing[0]!r}")
+    given = inputs or InputOptions(seed=config.current().seed)
+    return once.try_out(_loaded(model), given, device=chosen, optimizations=optimizations)
 
 
 def copy(model: ir.Model) -> ir.Model:
@@ -362,68 +284,6 @@ def copy(model: ir.Model) -> ir.Model:
     other = model.clone()
     other.meta.update(model.meta)
     return other
-
-
-def make_pipeline(
-    pipeline: str | Sequence[Pass],
-    pre_passes: Iterable[str | Pass] = (),
-    post_passes: Iterable[str | Pass] = (),
-) -> Pipeline:
-    """A pipeline from its name or text, or from passes, with further passes at both ends.
-
-    Raises:
-        UsageError: a pass is unknown, or the text is malformed.
-    """
-    known = registry()
-    missing = {
-        name: "not built yet" for name in ("canonicalize", "remove-expands") if name not in known.passes
-    }
-    known.planned = {**known.planned, **missing}
-    middle = Pipeline.parse(pipeline, known) if isinstance(pipeline, str) else Pipeline(tuple(pipeline))
-    first, last = ([step for item in items for step in _steps(item)] for items in (pre_passes, post_passes))
-    return Pipeline((*first, *middle.steps, *last))
-
-
-def make_options(settings: config.Settings, only: Iterable[str] = ()) -> Options:
-    """What passes may do under ``settings``.
-
-    Raises:
-        UsageError: the settings contradict each other, or name an unknown pass or rule.
-    """
-    if settings.exact and settings.fast_math:
-        raise UsageError("--exact and --fast-math exclude each other")
-    numerics = Numerics.REASSOCIATES
-    if settings.exact or settings.pipeline == "O1":
-        numerics = Numerics.EXACT
-    elif settings.fast_math:
-        numerics = Numerics.APPROXIMATES
-    only = frozenset(only)
-    _check_names(settings.skip, only)
-    return Options(
-        numerics=numerics, fold_limit=settings.fold_limit, skip=frozenset(settings.skip), only=only or None
-    )
-
-
-def context_for(
-    model: ir.Model,
-    options: Options | None = None,
-    *,
-    gate: Callable[[Action], bool] | None = None,
-    observers: Sequence[Observer] = (),
-) -> Context:
-    """Everything that passes need to work on ``model``.
-
-    >>> cx = context_for(model)                               # doctest: +SKIP
-    >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
-    """
-    from graphopt.runtime.evaluate import Evaluator
-    from graphopt.runtime.target import Target
-
-    edit = ir.Editor(model)
-    facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
-    edit.listeners.append(facts)
-    evaluator = Evaluator.of(model, edit.scopes)
-    return Context(model, edit, facts, Target(), evaluator, options or Options(), gate, list(observers))
 
 
 def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
@@ -469,46 +329,10 @@ def choose_device(
     return choose(device or settings.device, allow_fallback=settings.allow_fallback)
 
 
-def _tell(watchers: Iterable[Watcher], stage: str) -> None:
-    for watcher in watchers:
-        watcher.entered(stage)
-
-
 def _settings(**given: Any) -> config.Settings:
     """The current settings with the arguments that were given."""
     return replace(config.current(), **{key: value for key, value in given.items() if value is not None})
 
 
-def _check_names(skip: Iterable[str], only: Iterable[str]) -> None:
-    if not skip and not only:
-        return
-    from graphopt.rules import all_rules
-
-    rules = [rule.name for rule in all_rules()]
-    for name in sorted(only):
-        if name not in rules:
-            raise unknown("rule", name, rules, "graphopt passes peephole lists all")
-    known = [*registry().passes, *rules]
-    for name in skip:
-        if name not in known:
-            raise unknown("pass or rule", name, known, "graphopt passes lists all")
-
-
-def _steps(item: str | Pass) -> Sequence[Step]:
-    """The pass, or what a name, pipeline text or ``module:Class`` stands for."""
-    if isinstance(item, Pass):
-        return [item]
-    if re.fullmatch(r"[\w.]+:\w+", item):
-        from graphopt.passes.onnx_ir import load_pass
-
-        return [load_pass(item)]
-    return Pipeline.parse(item, registry()).steps
-
-
-def _check_interface(before: Interface, after: Interface) -> None:
-    """A model that is called differently is wrong, whatever it computes."""
-    from graphopt.runtime.signature import diff
-
-    changes = diff(before.signature, after.signature)
-    if changes:
-        raise VerificationFailed(f"the optimized model is called differently: {changes[0]}")
+def _loaded(model: ir.Model | PathLike) -> ir.Model:
+    return model if isinstance(model, ir.Model) else load(model)

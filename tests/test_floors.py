@@ -27,6 +27,7 @@ FLOORS = [
     "passes",
     "instrument",
     "pipelines",
+    "driver",
     "api",
     "cli",
 ]

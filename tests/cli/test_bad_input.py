@@ -194,7 +194,7 @@ def test_an_unwritable_folder(
         (["--pre-pass", "tests.cli.broken_passes:Nix"], ["has no Nix"]),
         (["--pre-pass", "tests.cli.broken_passes:dataclass"], ["is no pass"]),
         (["--input-shape", "x"], ["NAME:1,3,224,224"]),
-        (["--input-shape", "z:1,4"], ["no input 'z'"]),
+        (["--input-shape", "z:1,4"], ["'z'"]),
         (["--input", "x:none.npy"], ["no such file"]),
         (["--device", "gpu"], ["auto, cpu, cuda"]),
         (["--set", "fold_limt=1"], ["nearest: fold-limit"]),

@@ -1,0 +1,199 @@
+"""One optimization, from what was asked for to the report."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.analysis.shapes import ShapeFacts
+from graphopt.config import Settings
+from graphopt.context import Action, Context, Observer, Options
+from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.instrument.base import Watcher
+from graphopt.instrument.report import Report
+from graphopt.instrument.stats import Stats
+from graphopt.instrument.stop_after import StopAfter
+from graphopt.instrument.summary import Interface, Summary
+from graphopt.instrument.verify_each import VerifyEach
+from graphopt.numerics import Numerics
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Pipeline, Step
+from graphopt.passes.pipeline import Report as Done
+from graphopt.pipelines import registry
+from graphopt.runtime.signature import diff
+
+if TYPE_CHECKING:
+    from graphopt.runtime.oracle import Oracle
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done to a model, who judges the result, and who watches.
+
+    Attributes:
+        pipeline: the passes.
+        options: what they may do.
+        oracle: judges against the original; needed to verify.
+        verify: judge the result.
+        verify_each: check the structure of the model after each pass.
+        check_each: judge the model after each pass that changed it.
+        stop_after: make only so many rewrites.
+        weigh_each: add up the weights after each pass.
+        watchers: told of everything.
+    """
+
+    pipeline: Pipeline
+    options: Options
+    oracle: Oracle | None = None
+    verify: bool = False
+    verify_each: bool = False
+    check_each: bool = False
+    stop_after: int | None = None
+    weigh_each: bool = False
+    watchers: Sequence[Watcher] = ()
+
+    def run(self, model: ir.Model) -> Report:
+        """Optimize ``model`` in place.
+
+        Raises:
+            VerificationFailed: the result does not compute the same, or is called differently.
+        """
+        before, interface = Summary.of(model), Interface.of(model)
+        stats = Stats(by_pass=self.weigh_each)
+        gate = None if self.stop_after is None else StopAfter(self.stop_after)
+        start = time.perf_counter()
+        done = self._run_passes(model, stats, gate)
+        report = Report(
+            done.pipeline,
+            before,
+            Summary.of(model),
+            interface,
+            done.records,
+            done.planned,
+            done.skipped,
+            stats.rewrites,
+            stats.refusals,
+            next_action=gate.first_denied if gate else None,
+            seconds={"optimize": time.perf_counter() - start},
+            weight_bytes=stats.weight_bytes,
+        )
+        _check_interface(interface, Interface.of(model))
+        if self.verify:
+            self._verify(model, report)
+        return report
+
+    def _run_passes(self, model: ir.Model, stats: Stats, gate: StopAfter | None) -> Done:
+        watchers = [stats, *self.watchers]
+        if self.verify_each or self.check_each:
+            watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
+        cx = context_for(model, self.options, gate=gate, observers=watchers)
+        try:
+            return self.pipeline.run(model, cx, watchers)
+        except Exception as error:
+            error.add_note(f"in pass {stats.running}")
+            raise
+        finally:
+            cx.evaluator.close()
+
+    def _verify(self, model: ir.Model, report: Report) -> None:
+        assert self.oracle is not None, "somebody has to judge"
+        for watcher in self.watchers:
+            watcher.entered("verifying")
+        report.verdict = self.oracle.verify(model, numerics=self.options.numerics)
+        report.seconds["verify"] = report.verdict.seconds
+        if not report.verdict.ok:
+            raise VerificationFailed(
+                f"the optimized model is not the same: {report.verdict.summary()}",
+                hint="--check-each names the pass at fault; --skip leaves it out",
+            )
+
+
+def context_for(
+    model: ir.Model,
+    options: Options | None = None,
+    *,
+    gate: Callable[[Action], bool] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Context:
+    """Everything that passes need to work on ``model``.
+
+    >>> cx = context_for(model)                               # doctest: +SKIP
+    >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
+    """
+    from graphopt.runtime.evaluate import Evaluator
+    from graphopt.runtime.target import Target
+
+    edit = ir.Editor(model)
+    facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
+    edit.listeners.append(facts)
+    evaluator = Evaluator.of(model, edit.scopes)
+    return Context(model, edit, facts, Target(), evaluator, options or Options(), gate, list(observers))
+
+
+def make_pipeline(
+    pipeline: str | Sequence[Pass],
+    pre_passes: Iterable[str | Pass] = (),
+    post_passes: Iterable[str | Pass] = (),
+) -> Pipeline:
+    """A pipeline from its name or text, or from passes, with further passes at both ends.
+
+    Raises:
+        UsageError: a pass is unknown, or the text is malformed.
+    """
+    middle = Pipeline.parse(pipeline, registry()).steps if isinstance(pipeline, str) else tuple(pipeline)
+    first, last = ([step for item in items for step in _steps(item)] for items in (pre_passes, post_passes))
+    return Pipeline((*first, *middle, *last))
+
+
+def _steps(item: str | Pass) -> Sequence[Step]:
+    """The pass, or what a name, pipeline text or ``module:Class`` stands for."""
+    if isinstance(item, Pass):
+        return [item]
+    if re.fullmatch(r"[\w.]+:\w+", item):
+        from graphopt.passes.onnx_ir import load_pass
+
+        return [load_pass(item)]
+    return Pipeline.parse(item, registry()).steps
+
+
+def make_options(settings: Settings, only: Iterable[str] = ()) -> Options:
+    """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
+
+    Raises:
+        UsageError: the settings contradict each other, or name an unknown pass or rule.
+    """
+    if settings.exact and settings.fast_math:
+        raise UsageError("--exact and --fast-math exclude each other")
+    numerics = Numerics.REASSOCIATES
+    if settings.exact or settings.pipeline == "O1":
+        numerics = Numerics.EXACT
+    elif settings.fast_math:
+        numerics = Numerics.APPROXIMATES
+    skip, only = frozenset(settings.skip), frozenset(only)
+    if skip or only:
+        _check_names(settings.skip, sorted(only))
+    return Options(numerics=numerics, fold_limit=settings.fold_limit, skip=skip, only=only or None)
+
+
+def _check_names(skip: Iterable[str], only: Iterable[str]) -> None:
+    from graphopt.rules import all_rules
+
+    rules = [rule.name for rule in all_rules()]
+    for name in only:
+        if name not in rules:
+            raise unknown("rule", name, rules, "graphopt passes peephole lists all")
+    known = [*registry().passes, *rules]
+    for name in skip:
+        if name not in known:
+            raise unknown("pass or rule", name, known, "graphopt passes lists all")
+
+
+def _check_interface(before: Interface, after: Interface) -> None:
+    """A model that is called differently is wrong, whatever it computes."""
+    changes = diff(before.signature, after.signature)
+    if changes:
+        raise VerificationFailed(f"the optimized model is called differently: {changes[0]}")

@@ -1,0 +1,105 @@
+"""Run a model once: on given inputs, or on inputs that are made up to suit it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from graphopt import ir
+from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.runtime.artifact import Artifact
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
+from graphopt.runtime.search import find_legal
+from graphopt.runtime.session import Optimizations
+from graphopt.runtime.signature import Signature
+from graphopt.runtime.trial import Runs
+
+
+class Trial(NamedTuple):
+    """A run on made-up inputs: what was fed, what came out, and how long the run took."""
+
+    feeds: Feeds
+    outputs: dict[str, Any]
+    seconds: float
+
+
+def run_once(
+    model: ir.Model,
+    feeds: Mapping[str, Any],
+    *,
+    device: Device = CPU,
+    optimizations: Optimizations = "default",
+) -> dict[str, Any]:
+    """The outputs of ``model`` by name, in its order.
+
+    Raises:
+        UsageError: an input is missing, or there is none of that name.
+        RuntimeFailure: onnxruntime can't load or run the model.
+    """
+    signature = Signature.of(model)
+    _check_feeds(feeds, signature)
+    with _runs(model, device) as runs:
+        return _named(signature, runs.run(optimizations, feeds))
+
+
+def try_out(
+    model: ir.Model,
+    inputs: InputOptions,
+    *,
+    device: Device = CPU,
+    optimizations: Optimizations = "default",
+) -> Trial:
+    """Run ``model`` on inputs that are made up, in shapes that it accepts.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the model.
+        RuntimeFailure: the model runs on none of the inputs that were tried.
+    """
+    signature, maker = Signature.of(model), Inputs(model, inputs)
+    trial: Trial | None = None
+    with _runs(model, device) as runs:
+
+        def attempt(feeds: Feeds) -> str | None:
+            nonlocal trial
+            start = time.perf_counter()
+            try:
+                outputs = runs.run(optimizations, feeds)
+            except RuntimeFailure as failure:
+                return str(failure)
+            trial = Trial(feeds, _named(signature, outputs), time.perf_counter() - start)
+            return None
+
+        runs.session(optimizations)  # a model that does not load is told by its own error
+        found = find_legal(maker, attempt, wanted=1)
+    if trial is None:
+        raise RuntimeFailure(
+            f"the model does not run on made-up inputs: {found.refusal}",
+            hint="give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
+        )
+    return trial
+
+
+@contextlib.contextmanager
+def _runs(model: ir.Model, device: Device) -> Iterator[Runs]:
+    artifact = Artifact(model)
+    try:
+        yield Runs(artifact.source, device)
+    finally:
+        artifact.close()
+
+
+def _named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
+    return dict(zip((port.name for port in signature.outputs), outputs, strict=True))
+
+
+def _check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
+    names = [port.name for port in signature.inputs if port.role != "constant"]
+    for name in feeds:
+        if name not in names:
+            raise unknown("input", name, names, f"inputs: {', '.join(names) or 'none'}")
+    missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
+    if missing:
+        raise UsageError(f"the model needs a value for input {missing[0]!r}")
