@@ -375,7 +375,7 @@ def test_bodies_of_loops_hold_what_every_iteration_does() -> None:
     assert shown(facts, value(model, "p")) == "s,4"
     assert shown(facts, value(model, "y")) == "?,4"
     assert shown(facts, value(model, "k")) == "s,4"
-    assert shown(facts, value(model, "t")) == "?,?,?"  # of a loop that does not run, the scans are empty
+    assert shown(facts, value(model, "t")) is None  # the loop may not run
     last, within = facts.shape(value(model, "y")), facts.shape(value(model, "w"))
     assert last is not None and within is not None
     assert not facts.dim_equal(last[0], within[0])

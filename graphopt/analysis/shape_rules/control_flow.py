@@ -46,9 +46,8 @@ def loop(given: NodeFacts) -> list[Fact]:
     outputs = []
     for start, end in zip(initial, results[1:count], strict=True):
         outputs.append(_outside(given, end if never_skipped else join(given, start, end), mark))
-    for scan in results[count:]:
-        # Of a loop that does not run, onnxruntime gives scans with dims of 0 where it knows no size.
-        fact = _outside(given, scan, mark) if never_skipped else _of_rank(given, scan)
+    for value, scan in zip(body.outputs[count:], results[count:], strict=True):
+        fact = _outside(given, scan, mark) if never_skipped else _perhaps_skipped(given, value, scan)
         outputs.append(_stacked(fact, trips, 0))
     return outputs
 
@@ -164,8 +163,15 @@ def _outside(given: NodeFacts, fact: Fact, mark: int) -> Fact:
     return Fact(fact.dtype, shape, contents, vacant=fact.vacant)
 
 
-def _of_rank(given: NodeFacts, fact: Fact) -> Fact:
-    return Fact(fact.dtype, None if fact.shape is None else given.fresh_shape(len(fact.shape)))
+def _perhaps_skipped(given: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
+    """What is true of a scan even of a loop that does not run.
+
+    onnxruntime then gives a size of 0 where it knows none, and a vector where it knows no rank. It
+    surely knows the rank that the body declares.
+    """
+    if fact.shape is None or value.shape is None or value.shape.rank() != len(fact.shape):
+        return Fact(fact.dtype)
+    return Fact(fact.dtype, given.fresh_shape(len(fact.shape)))
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:

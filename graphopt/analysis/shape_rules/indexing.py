@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, bounds, dim_min
+from graphopt.analysis.dims import Dim, bounds
 from graphopt.analysis.facts import Fact, all_ints
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_rules.layout import as_array
@@ -99,6 +99,5 @@ def compress(given: NodeFacts) -> Fact:
     if shape is None:
         return Fact(given.dtype(0))
     axis = given.axis(len(shape), 0)
-    condition = given.shape(1)
-    most = bounds(dim_min(shape[axis], condition[0]) if condition else shape[axis])[1]
+    most = bounds(shape[axis])[1]
     return Fact(given.dtype(0), (*shape[:axis], given.fresh(hi=most), *shape[axis + 1 :]))

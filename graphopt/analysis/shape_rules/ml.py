@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.dims import Dim, product
 from graphopt.analysis.facts import Fact
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
 
@@ -48,9 +48,9 @@ def _rows(given: NodeFacts) -> Dim:
 
 @ml_rule("ArrayFeatureExtractor")
 def array_feature_extractor(given: NodeFacts) -> Fact:
-    """The columns that the second input names; of a vector, one row."""
+    """The columns that the elements of the second input name; of a vector, one row."""
     shape, picks = given.shape(0), given.shape(1)
     if shape is None or not shape:
         return Fact(given.dtype(0))
-    columns: Dim = given.fresh("columns") if not picks else picks[-1]
+    columns: Dim = given.fresh("columns") if picks is None else product(picks)
     return Fact(given.dtype(0), (*(shape[:-1] or (1,)), columns))
