@@ -161,6 +161,21 @@ def test_external_data(invoke: Invoke, weights: Path) -> None:
     assert invoke("verify", weights, again).status == 0
 
 
+def test_external_data_may_be_replaced_in_place(invoke: Invoke, weights: Path) -> None:
+    original = weights.with_name("original.onnx")
+    onnx.save(onnx.load(weights), original)
+    onnx.save(
+        onnx.load(weights),
+        weights,
+        save_as_external_data=True,
+        location="weights.onnx.data",
+        size_threshold=0,
+    )
+    assert invoke("optimize", weights, "-o", weights, "--external-data").status == 0
+    assert invoke("verify", original, weights).status == 0
+    assert not list(weights.parent.glob("*.tmp"))
+
+
 def test_given_inputs(invoke: Invoke, small: Path) -> None:
     import numpy as np
 
