@@ -21,6 +21,7 @@ from graphopt.analysis.polynomial import (
 )
 
 _PROOF_DEPTH = 2
+_PROOF_WIDTH = 4
 
 
 def bounds(dim: Dim, ranges: Mapping[str, Range] | None = None) -> Range:
@@ -46,11 +47,13 @@ def _bounds(dim: Dim, ranges: Mapping[str, Range] | None, depth: int) -> Range:
         return (lo, hi)
     # Bounds of a sum are loose where its parts depend on each other, as in d - min(d, 5): pull
     # the rest of the sum into one atom at a time and keep the best of what comes out.
-    for monomial, coefficient in dim.terms:
-        if len(monomial) == 1 and isinstance(monomial[0], FloorDiv | Extremum):
-            rest = dim - lone(monomial[0]) * coefficient
-            lo2, hi2 = _absorbed(monomial[0], coefficient, rest, ranges, depth - 1)
-            lo, hi = max(lo, lo2), min(hi, hi2)
+    candidates = [
+        term for term in dim.terms if len(term[0]) == 1 and isinstance(term[0][0], FloorDiv | Extremum)
+    ]
+    for (atom,), coefficient in candidates[:_PROOF_WIDTH]:
+        rest = dim - lone(atom) * coefficient
+        lo2, hi2 = _absorbed(atom, coefficient, rest, ranges, depth - 1)
+        lo, hi = max(lo, lo2), min(hi, hi2)
     return (lo, hi)
 
 

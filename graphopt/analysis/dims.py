@@ -126,11 +126,13 @@ def dim_min(*args: Dim) -> Dim:
 
 
 def _extremum(sign: int, args: Iterable[Dim]) -> Dim:
-    flat: list[Dim] = []
-    for arg in args:
-        for inner in _inner_args(sign, arg):
-            if inner not in flat:
-                flat.append(inner)
+    found = dict.fromkeys(inner for arg in args for inner in _inner_args(sign, arg))
+    numbers = [arg for arg in found if isinstance(arg, int)]
+    flat: list[Dim] = [arg for arg in found if not isinstance(arg, int)]
+    if numbers:
+        flat.append(max(numbers) if sign > 0 else min(numbers))
+    if len(flat) > _MAX_ARGS:
+        return _extremum_atom(sign, flat)
     kept: list[Dim] = []
     for i, arg in enumerate(flat):
         if not any(_dominates(sign, other, arg) for other in kept + flat[i + 1 :]):

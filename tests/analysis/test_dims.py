@@ -152,6 +152,13 @@ def test_what_grows_too_large_still_agrees_with_itself() -> None:
     assert bounds(large())[0] == 0
 
 
+def test_an_extremum_of_many_is_a_symbol_of_its_own() -> None:
+    many = [symbol(f"n{i}") for i in range(256)]
+    assert dim_max(*many) == dim_max(*many)
+    assert dim_max(*many) != dim_min(*many)
+    assert bounds(dim_min(*many, 7)) == (0, 7)
+
+
 def test_made_up_symbols_are_told_apart() -> None:
     assert fresh_symbol("x", 1) != fresh_symbol("x", 2)
     assert (fresh_symbol("x", 4) // 2 + B).birth == 4  # type: ignore[union-attr]

@@ -25,7 +25,8 @@ def constant(given: NodeFacts) -> Fact:
         value = attribute.value
         match name:
             case "value" | "sparse_value":
-                return constant_fact(value) if name == "value" else _dense(attribute)
+                is_tensor = attribute.type == ir.AttributeType.TENSOR
+                return constant_fact(value) if is_tensor else _dense(attribute)
             case "value_int":
                 return Fact(ir.DataType.INT64, (), (value,))
             case "value_ints":
