@@ -2,161 +2,26 @@
 
 A scope is a set of graphs whose facts are asked for together: the whole model, or the body of a
 function for one particular call. What scopes share (symbols, assumptions, counters) is in
-:class:`World`.
+:class:`graphopt.analysis.world.World`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from graphopt import ir
 from graphopt.analysis import onnx_inference
-from graphopt.analysis.dims import (
-    Atom,
-    Bound,
-    Dim,
-    SymDim,
-    fresh_symbol,
-    lone_atom,
-    replace_atoms,
-    symbol,
-    within,
-)
-from graphopt.analysis.facts import ABSENT, UNKNOWN, Assumptions, Fact, ShapeTuple, constant_fact
+from graphopt.analysis.dims import Dim
+from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
-from graphopt.analysis.shape_rules import shape_rules
+from graphopt.analysis.world import ANONYMOUS, World
 
 # What a rule may raise on a node that breaks the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
 
 _HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-_ANONYMOUS = frozenset({"", "?", "*", "-1", "None"})  # dim_params that exporters write for "unknown"
 _CALL_DEPTH = 24
-_CALL_BUDGET = 50_000  # nodes inferred within calls, over the life of a World
-
-
-class World:
-    """What all scopes of one model share.
-
-    Attributes:
-        failures: nodes on which a rule raised, with the exception; their outputs are unknown.
-    """
-
-    def __init__(
-        self,
-        model: ir.Model,
-        constant: Callable[[ir.Value], ir.TensorProtocol | None],
-        version: Callable[[ir.Node], int],
-        assumptions: Assumptions,
-    ) -> None:
-        self.model = model
-        self.constant = constant
-        self.version = version
-        self.assumptions = assumptions
-        self.rules = shape_rules()
-        self.failures: list[tuple[ir.Node, Exception]] = []
-        self.calls_left = _CALL_BUDGET
-        self._names: dict[str, Dim] = {}
-        self._born = 0
-        self._scopes: ir.Scopes | None = None
-        self._learned: dict[Atom, Dim] = {}
-        self._resolved: dict[SymDim, Dim] = {}
-        self._reserve_names()
-
-    def _reserve_names(self) -> None:
-        """Make the model's own dim names, before any name is made up."""
-        for value in self.model.graph.inputs:
-            for dim in value.shape or ():
-                if isinstance(dim, ir.SymbolicDim) and dim.value not in _ANONYMOUS and dim.value:
-                    self.named(dim.value)
-        for given in self.assumptions.shapes.values():
-            for name in given:
-                if isinstance(name, str):
-                    self.named(name)
-
-    def named(self, name: str) -> Dim:
-        """The dim called ``name`` in the model: a symbol, or its size where that is assumed."""
-        dim = self._names.get(name)
-        if dim is None:
-            size = self.assumptions.dims.get(name)
-            lo, hi = self.assumptions.ranges.get(name, (0, math.inf))
-            if size is None and isinstance(lo, int) and lo == hi:
-                size = lo
-            dim = self._names[name] = symbol(name, lo, hi) if size is None else size
-        return dim
-
-    def assumed(self, name: str) -> bool:
-        """Whether something is assumed of the dim called ``name``."""
-        return name in self.assumptions.dims or name in self.assumptions.ranges
-
-    def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-        """A new symbol, numbered in the order of asking."""
-        while True:
-            self._born += 1
-            if f"{hint}?{self._born}" not in self._names:
-                return fresh_symbol(hint, self._born, lo, hi)
-
-    @property
-    def born(self) -> int:
-        """The number of the newest fresh symbol."""
-        return self._born
-
-    # equalities that hold in every run which completes
-
-    def equate(self, vague: Dim, dim: Dim) -> None:
-        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on."""
-        atom, dim = lone_atom(vague), self.resolved(dim)
-        if atom is not None and not within(atom, dim):
-            self._learned[atom] = dim
-            self._resolved.clear()
-
-    def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with the equalities learned so far put in."""
-        if not self._learned or isinstance(dim, int):
-            return dim
-        result = self._resolved.get(dim)
-        if result is None:
-            result = dim
-            for _ in range(4):  # what is put in may hold something that was learned about later
-                before, result = result, replace_atoms(result, self._learned)
-                if result == before:
-                    break
-            self._resolved[dim] = result
-        return result
-
-    def refreshed(self, fact: Fact) -> Fact:
-        """``fact`` with the equalities learned so far put in."""
-        if fact.known_equal == len(self._learned):
-            return fact
-        fact.known_equal = len(self._learned)
-        shape, contents = fact.shape, fact.contents
-        if shape is not None:
-            shape = tuple(map(self.resolved, shape))
-        if contents is not None:
-            contents = tuple(map(self.resolved, contents))
-        if shape == fact.shape and contents == fact.contents:
-            return fact
-        result = Fact(fact.dtype, shape, contents, assumed=fact.assumed)
-        result.known_equal = fact.known_equal
-        return result
-
-    # scopes
-
-    def holder(self, graph: ir.Graph) -> ir.Node | None:
-        """The node whose body ``graph`` is."""
-        for _ in range(2):  # an edit may have given the body to another node
-            if self._scopes is None:
-                self._scopes = ir.Scopes(self.model)
-            try:
-                node = self._scopes.holder(graph)
-            except KeyError:
-                return None
-            if node is None or (node.graph is not None and graph in ir.bodies(node)):
-                return node
-            self._scopes = None
-        return None
 
 
 class Inference:
@@ -180,7 +45,8 @@ class Inference:
     # what rules ask for
 
     def constant(self, value: ir.Value) -> ir.TensorProtocol | None:
-        return self.tensors.get(value) or self.world.constant(value)
+        tensor = self.tensors.get(value)
+        return self.world.constant(value) if tensor is None else tensor
 
     def resolve(self, attribute: ir.Attr) -> ir.Attr | None:
         """What a reference to an attribute of the enclosing function means in this call."""
@@ -296,10 +162,9 @@ class Inference:
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
         """The values that must be known before ``node``: its inputs, and what its bodies capture."""
-        operands = [value for value in node.inputs if value is not None]
         if node.op_type in _HAVE_BODIES:
-            operands += captured(node)
-        return operands
+            return ir.reads(node)
+        return [value for value in node.inputs if value is not None]
 
     def _source(self, value: ir.Value) -> Fact:
         """The facts of a value that no node produces."""
@@ -330,7 +195,7 @@ class Inference:
                 dims.append(dim)
                 continue
             name = None if isinstance(dim, int) else dim.value
-            if name is None or name in _ANONYMOUS:
+            if name is None or name in ANONYMOUS:
                 name = f"{value.name}.{index}"
             assumed = assumed or world.assumed(name)
             dims.append(world.named(name))
@@ -434,32 +299,6 @@ class Attempt:
         """Forget the premises and all that was inferred from them."""
         for value in self._trail:
             self._scope.facts.pop(value, None)
-
-
-def captured(node: ir.Node) -> list[ir.Value]:
-    """The outer values that the bodies of ``node`` use, in the order of their first use."""
-    inside: set[ir.Graph] = set()
-    graphs: list[ir.Graph] = []
-    for body in ir.bodies(node):
-        for graph in ir.with_bodies(body):
-            inside.add(graph)
-            graphs.append(graph)
-    found: dict[ir.Value, None] = {}
-    for graph in graphs:
-        for inner in graph:
-            for value in inner.inputs:
-                if value is not None and _home(value) not in inside:
-                    found[value] = None
-        for value in graph.outputs:
-            if _home(value) not in inside:
-                found[value] = None
-    return list(found)
-
-
-def _home(value: ir.Value) -> ir.Graph | None:
-    """The graph that defines ``value``; being listed as another graph's output does not count."""
-    producer = value.producer()
-    return producer.graph if producer is not None else value.graph
 
 
 def _container_fact(declared: ir.TypeProtocol) -> Fact:

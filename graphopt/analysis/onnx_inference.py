@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import UNKNOWN, Fact, all_ints
-from graphopt.ir.onnxir import onnx_ir
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +80,7 @@ def _node_proto(given: NodeFacts) -> onnx.NodeProto | None:
             continue
         if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
             return None
-        proto.attribute.append(onnx_ir.serde.serialize_attribute(attribute))
+        proto.attribute.append(ir.serialize_attribute(attribute))
         proto.attribute[-1].name = name
     proto.input.extend(f"i{index}" if given.has(index) else "" for index in range(len(node.inputs)))
     proto.output.extend(f"o{index}" for index in range(len(node.outputs)))
@@ -140,7 +139,7 @@ def _data(given: NodeFacts, index: int) -> onnx.TensorProto | None:
     tensor = given.constant(index)
     if tensor is None or tensor.size > _DATA_LIMIT:
         return None
-    return onnx_ir.serde.serialize_tensor(tensor)
+    return ir.serialize_tensor(tensor)
 
 
 def _to_proto(fact: Fact, stand_in: Callable[[Dim], str | int]) -> onnx.TypeProto:

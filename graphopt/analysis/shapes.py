@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from graphopt import ir
 from graphopt.analysis.dims import Dim, SymDim, ceildiv, equal, product
 from graphopt.analysis.facts import UNKNOWN, Assumptions, Contents, Fact, Origin, ShapeTuple
-from graphopt.analysis.inference import Inference, World
+from graphopt.analysis.inference import Inference
+from graphopt.analysis.world import World
 
 __all__ = ["Assumptions", "Contradiction", "Origin", "ShapeFacts"]
 

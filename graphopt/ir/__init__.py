@@ -53,3 +53,5 @@ TensorType = onnx_ir.TensorType
 TypeProtocol = onnx_ir.TypeProtocol
 Value = onnx_ir.Value
 tensor = onnx_ir.tensor
+serialize_attribute = onnx_ir.serde.serialize_attribute
+serialize_tensor = onnx_ir.serde.serialize_tensor

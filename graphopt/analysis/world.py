@@ -1,0 +1,148 @@
+"""What the inference of all scopes of one model shares: symbols, assumptions, equalities, counters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from graphopt import ir
+from graphopt.analysis.dims import (
+    Atom,
+    Bound,
+    Dim,
+    SymDim,
+    fresh_symbol,
+    lone_atom,
+    replace_atoms,
+    symbol,
+    within,
+)
+from graphopt.analysis.facts import Assumptions, Fact
+from graphopt.analysis.shape_rules import shape_rules
+
+ANONYMOUS = frozenset({"", "?", "*", "-1", "None"})
+"""The names that exporters give to dims of which they know nothing. They are not shared."""
+
+_CALL_BUDGET = 50_000  # nodes inferred within calls of functions, over the life of a World
+
+
+class World:
+    """What all scopes of one model share.
+
+    Attributes:
+        failures: nodes on which a rule raised, with the exception; their outputs are unknown.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        constant: Callable[[ir.Value], ir.TensorProtocol | None],
+        version: Callable[[ir.Node], int],
+        assumptions: Assumptions,
+    ) -> None:
+        self.model = model
+        self.constant = constant
+        self.version = version
+        self.assumptions = assumptions
+        self.rules = shape_rules()
+        self.failures: list[tuple[ir.Node, Exception]] = []
+        self.calls_left = _CALL_BUDGET
+        self._names: dict[str, Dim] = {}
+        self._born = 0
+        self._scopes: ir.Scopes | None = None
+        self._learned: dict[Atom, Dim] = {}
+        self._resolved: dict[SymDim, Dim] = {}
+        self._reserve_names()
+
+    def _reserve_names(self) -> None:
+        """Make the model's own dim names, before any name is made up."""
+        for value in self.model.graph.inputs:
+            for dim in value.shape or ():
+                if isinstance(dim, ir.SymbolicDim) and dim.value not in ANONYMOUS and dim.value:
+                    self.named(dim.value)
+        for given in self.assumptions.shapes.values():
+            for name in given:
+                if isinstance(name, str):
+                    self.named(name)
+
+    def named(self, name: str) -> Dim:
+        """The dim called ``name`` in the model: a symbol, or its size where that is assumed."""
+        dim = self._names.get(name)
+        if dim is None:
+            size = self.assumptions.dims.get(name)
+            lo, hi = self.assumptions.ranges.get(name, (0, math.inf))
+            if size is None and isinstance(lo, int) and lo == hi:
+                size = lo
+            dim = self._names[name] = symbol(name, lo, hi) if size is None else size
+        return dim
+
+    def assumed(self, name: str) -> bool:
+        """Whether something is assumed of the dim called ``name``."""
+        return name in self.assumptions.dims or name in self.assumptions.ranges
+
+    def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
+        """A new symbol, numbered in the order of asking."""
+        while True:
+            self._born += 1
+            if f"{hint}?{self._born}" not in self._names:
+                return fresh_symbol(hint, self._born, lo, hi)
+
+    @property
+    def born(self) -> int:
+        """The number of the newest fresh symbol."""
+        return self._born
+
+    # equalities that hold in every run which completes
+
+    def equate(self, vague: Dim, dim: Dim) -> None:
+        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on."""
+        atom, dim = lone_atom(vague), self.resolved(dim)
+        if atom is not None and not within(atom, dim):
+            self._learned[atom] = dim
+            self._resolved.clear()
+
+    def resolved(self, dim: Dim) -> Dim:
+        """``dim`` with the equalities learned so far put in."""
+        if not self._learned or isinstance(dim, int):
+            return dim
+        result = self._resolved.get(dim)
+        if result is None:
+            result = dim
+            for _ in range(4):  # what is put in may hold something that was learned about later
+                before, result = result, replace_atoms(result, self._learned)
+                if result == before:
+                    break
+            self._resolved[dim] = result
+        return result
+
+    def refreshed(self, fact: Fact) -> Fact:
+        """``fact`` with the equalities learned so far put in."""
+        if fact.known_equal == len(self._learned):
+            return fact
+        fact.known_equal = len(self._learned)
+        shape, contents = fact.shape, fact.contents
+        if shape is not None:
+            shape = tuple(map(self.resolved, shape))
+        if contents is not None:
+            contents = tuple(map(self.resolved, contents))
+        if shape == fact.shape and contents == fact.contents:
+            return fact
+        result = Fact(fact.dtype, shape, contents, assumed=fact.assumed)
+        result.known_equal = fact.known_equal
+        return result
+
+    # scopes
+
+    def holder(self, graph: ir.Graph) -> ir.Node | None:
+        """The node whose body ``graph`` is."""
+        for _ in range(2):  # an edit may have given the body to another node
+            if self._scopes is None:
+                self._scopes = ir.Scopes(self.model)
+            try:
+                node = self._scopes.holder(graph)
+            except KeyError:
+                return None
+            if node is None or (node.graph is not None and graph in ir.bodies(node)):
+                return node
+            self._scopes = None
+        return None
