@@ -13,7 +13,7 @@ help:
 	@echo "make demo       optimize, check and dump a sample model"
 	@echo "make test       the test suite; make test-all adds the long sweeps"
 	@echo "make lint       ruff (rules and format) and mypy"
-	@echo "make bench      rebuild the tables of docs/benchmarks.md (MODELS=DIR: for a folder of models instead)"
+	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
 	@echo "make lock       pin the development environment anew"
 	@echo "make clean      remove everything that these made"
@@ -35,7 +35,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.peers
-	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)
 	$(BIN)/python -m benchmarks.process_time $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 
 # Installs nothing: it also runs on a GPU machine that no package registry can be reached from.

@@ -160,7 +160,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
         "--peer-python", default=sys.executable, metavar="PYTHON", help="an interpreter that has the peers"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the table into this Markdown file")
+    parser.add_argument(
+        "--docs", type=Path, action="append", default=[], metavar="FILE", help="put the table into this page"
+    )
     return parser
 
 
@@ -169,9 +171,9 @@ def publish(options: argparse.Namespace, section: str, text: str, results: dict[
     print(text)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if options.docs:
-        page = options.docs.read_text(encoding="utf-8")
-        options.docs.write_text(replace_section(page, section, text), encoding="utf-8")
+    for path in options.docs:
+        page = path.read_text(encoding="utf-8")
+        path.write_text(replace_section(page, section, text), encoding="utf-8")
 
 
 def replace_section(page: str, section: str, text: str) -> str:

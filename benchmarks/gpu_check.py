@@ -218,7 +218,9 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for a rehearsal")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="only these samples")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="put the table into this Markdown file")
+    parser.add_argument(
+        "--docs", type=Path, action="append", default=[], metavar="FILE", help="put the table into this page"
+    )
     options = parser.parse_args()
     try:
         device, _note = choose(options.device)
