@@ -381,14 +381,7 @@ def _node_tests() -> Iterator[tuple[str, onnx.ModelProto, list[Feeds]]]:
         yield case.name, proto, sets
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [
-        "symbolic",
-        pytest.param("constants", marks=pytest.mark.slow),
-        pytest.param("static", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("variant", ["symbolic", "constants", "static"])
 def test_facts_hold_on_the_node_tests_of_onnx(variant: str) -> None:
     wrong: dict[str, list[str]] = {}
     ran = checked = 0
