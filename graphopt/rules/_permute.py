@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ _MAX_NODES = 24
 _SMALL = 1024
 
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+#: Work along axes that another order of the axes only renames.
+_ALONG_ONE_AXIS = ("Softmax", "LogSoftmax")
 
 
 @dataclass
@@ -30,18 +32,20 @@ class Region:
         nodes: in the order in which they were met; everything that reads them is one of them,
             or the Transpose itself.
         operands: the values that they read from outside, and that have to be transposed.
+        reduces: whether reductions and Softmax let a Transpose pass.
     """
 
     m: Match
     top: ir.Value
     perm: tuple[int, ...]
+    reduces: bool = False
     nodes: dict[ir.Node, None] = field(default_factory=dict)
     operands: dict[ir.Value, None] = field(default_factory=dict)
 
     @classmethod
-    def above(cls, m: Match, top: ir.Value, perm: Sequence[int]) -> Region:
+    def above(cls, m: Match, top: ir.Value, perm: Sequence[int], *, reduces: bool = False) -> Region:
         """The largest such region above ``top``, of few nodes."""
-        region = cls(m, top, tuple(perm))
+        region = cls(m, top, tuple(perm), reduces)
         pending = [top]
         while pending and len(region.nodes) < _MAX_NODES:
             node = pending.pop(0).producer()
@@ -89,6 +93,19 @@ class Region:
             return self._is_scalar_quantizer(node) or self._is_axis_quantizer(node)
         if node.op_type == "Pad":
             return forms.padding_of(self.m, node) is not None
+        if node.op_type == "Slice":
+            return forms.slice_ranges(self.m, node) is not None
+        if node.op_type in _ALONG_ONE_AXIS:
+            # below opset 13 they flatten what is before and behind the axis
+            return (
+                self.reduces
+                and self.m.version >= 13
+                and forms.axis_of(self.m, node, len(self.perm)) is not None
+            )
+        if node.op_type in forms.REDUCTIONS:
+            return (
+                self.reduces and self.m.attribute(node, "keepdims") == 1 and bool(forms.axes_of(self.m, node))
+            )
         if not facts.is_elementwise(node):
             return False
         data = list(self._data(node))
@@ -107,7 +124,7 @@ class Region:
     def _data(self, node: ir.Node) -> Iterator[ir.Value]:
         """The operands of ``node`` that must be transposed with its result."""
         values = [value for value in node.inputs if value is not None]
-        if node.op_type in ("Pad", "Clip", *_QUANTIZERS):
+        if node.op_type in ("Pad", "Slice", "Clip", *forms.REDUCTIONS, *_QUANTIZERS):
             values = values[:1]
         elif node.op_type != "Concat":
             values = [value for value in values if not forms.has_one_element(self.m, value)]
@@ -175,6 +192,20 @@ class Region:
                     [side[axis] for axis in self.perm] for side in (padding.before, padding.after)
                 )
                 result = forms.pad(op, self.m, node, inputs[0], before + after)
+            case "Slice":
+                ranges = forms.slice_ranges(self.m, node)
+                assert ranges is not None and inputs[0] is not None
+                moved = [replace(taken, axis=self.perm.index(taken.axis)) for taken in ranges]
+                result = forms.slice_(op, self.m, inputs[0], moved)
+            case "Softmax" | "LogSoftmax":
+                axis = forms.axis_of(self.m, node, len(self.perm))
+                assert axis is not None
+                result = op.like(node, inputs, axis=self.perm.index(axis))
+            case kind if kind in forms.REDUCTIONS:
+                axes = forms.axes_of(self.m, node)
+                assert axes is not None and inputs[0] is not None
+                moved_axes = sorted(self.perm.index(axis) for axis in axes)
+                result = forms.reduce(op, self.m, kind, inputs[0], moved_axes, keepdims=True)
             case _:
                 result = op.like(node, inputs)
         assert isinstance(result, ir.Value)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
+from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules._permute import Region
 
 Perm = tuple[int, ...]
+#: Operators of several operands of one shape, or that are joined along an axis.
+_JOINS = (*sorted(facts.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mean", "Concat")
 
 
 @rule(
@@ -36,16 +39,86 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object)
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
-    """A Transpose moves up through elementwise operators, Concat and Pad, if fewer Transposes are left."""
+    """A Transpose moves up through elementwise operators, Concat, Pad and Slice, if fewer are left."""
+    return _hoisted(op, m, y, reduces=False)
+
+
+@rule(
+    lambda op, y, q: op.Transpose(y, perm=q),
+    numerics=Reassociates,
+    tags=("onnxruntime:TransposeOptimizer",),
+)
+def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
+    """A Transpose moves up through reductions and Softmax too, if fewer are left."""
+    return _hoisted(op, m, y, reduces=True)
+
+
+def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
     perm = forms.perm_of(m, m.root)
     if perm is None:
         return m.no("rank unknown", y)
-    region = Region.above(m, y, perm)
+    region = Region.above(m, y, perm, reduces=reduces)
     if not region.nodes:
         return m.no("nothing above lets it pass", y)
     if region.transposes_saved() <= 0:
         return m.no("no fewer Transposes would be left", y)
     return region.rebuild(op)
+
+
+@rule(
+    lambda op, xs: op.one_of(*_JOINS)(xs.rest()),
+    numerics=Exact,
+    tags=("onnxruntime:TransposeOptimizer",),
+)
+def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Operands that are all transposed in the same way are joined first, and the result transposed once."""
+    sources = [_transposed(m, x) for x in xs]
+    first = sources[0]
+    if first is None or any(source is None or source[1] != first[1] for source in sources):
+        return m.no("the operands are not all transposed in the same way", xs[0])
+    if sum(m.only_use(x) for x in dict.fromkeys(xs)) < 2:
+        return m.no("others read the transposed operands", xs[0])
+    perm, operands = first[1], [source[0] for source in sources if source is not None]
+    if m.root.op_type == "Concat":
+        axis = forms.axis_of(m, m.root, len(perm))
+        if axis is None:
+            return m.no("axis unknown", xs[0])
+        return op.Transpose(op.like(m.root, operands, axis=perm[axis]), perm=list(perm))
+    return op.Transpose(op.like(m.root, operands), perm=list(perm))
+
+
+def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
+    """What ``x`` is a Transpose of, and how."""
+    node = x.producer()
+    if node is None or node.op_type != "Transpose" or node.domain or node.graph is not m.root.graph:
+        return None
+    perm = forms.perm_of(m, node)
+    return None if perm is None or node.inputs[0] is None else (node.inputs[0], perm)
+
+
+@rule(
+    lambda op, part, q: op.Transpose(part, perm=q),
+    numerics=Exact,
+    tags=("onnxruntime:TransposeOptimizer",),
+)
+def transpose_of_split_part(op: Builder, m: Match, part: ir.Value, q: object) -> Outcome:
+    """Where each part of a Split of a transposed tensor is transposed back, the tensor itself is split."""
+    split = part.producer()
+    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.root.graph:
+        return m.no("it transposes no part of a Split", part)
+    whole = split.inputs[0]
+    source = None if whole is None else _transposed(m, whole)
+    axis = None if source is None else forms.axis_of(m, split, len(source[1]))
+    if source is None or axis is None:
+        return m.no("what is split is not transposed", part)
+    x, perm = source
+    for other in split.outputs:
+        backs = [_transposed(m, user.outputs[0]) for user, _ in other.uses() if user.graph is not None]
+        if other.is_graph_output() or any(
+            b is None or [perm[a] for a in b[1]] != sorted(perm) for b in backs
+        ):
+            return m.no("not each part is transposed back", other)
+    return op.like(split, [x, *split.inputs[1:]], axis=perm[axis])[split.outputs.index(part)]
 
 
 @rule(
