@@ -12,9 +12,20 @@ from graphopt.ops import facts
 
 #: Operations an element of the output costs, where that is not one.
 _PER_ELEMENT = {
-    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "BatchNormalization": 2,
-    "InstanceNormalization": 8, "GroupNormalization": 8, "Exp": 4, "Log": 4, "Sigmoid": 5, "Tanh": 5, "Erf": 8, "Gelu": 10, "Pow": 8,
-}  # fmt: skip
+    "Softmax": 5,
+    "LogSoftmax": 6,
+    "LayerNormalization": 8,
+    "BatchNormalization": 2,
+    "InstanceNormalization": 8,
+    "GroupNormalization": 8,
+    "Exp": 4,
+    "Log": 4,
+    "Sigmoid": 5,
+    "Tanh": 5,
+    "Erf": 8,
+    "Gelu": 10,
+    "Pow": 8,
+}
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ class Builder:
             overload=node.overload,
         )
 
-    def constant(self, data: np.ndarray | np.generic | ir.TensorProtocol, name: str | None = None) -> ir.Value:
+    def constant(
+        self, data: np.ndarray | np.generic | ir.TensorProtocol, name: str | None = None
+    ) -> ir.Value:
         """A constant with these contents."""
         graph = self._root.graph
         assert graph is not None

@@ -71,7 +71,7 @@ def test_every_cut_and_many_broken_bytes_are_refused_or_loaded_without_a_crash(t
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.onnx", Path("/dev/zero"), "a\0b", tmp_path / ("n" * 300)):
+    for path in (tmp_path, tmp_path / "missing.onnx", Path("/dev/zero"), "a\0b", tmp_path / ("n" * 256)):
         with pytest.raises(UsageError) as error:
             ir.load(path)
         _refused(error)
