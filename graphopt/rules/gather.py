@@ -112,7 +112,10 @@ def gather_instead_of_split(op: Builder, m: Match, part: ir.Value, a: object) ->
 
 
 def _is_squeezed(m: Match, part: ir.Value, axis: int) -> bool:
-    """Whether a Squeeze of ``axis`` is all that reads ``part``."""
+    """Whether ``part`` has size 1 along ``axis``, and a Squeeze of it is all that reads it."""
+    shape = m.shape(part)
+    if shape is None or shape[axis] != 1:
+        return False
     if not part.uses():
         return not part.is_graph_output()
     if not m.only_use(part):
