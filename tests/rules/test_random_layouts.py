@@ -30,6 +30,7 @@ class Grower:
         self.weights: list[onnx.TensorProto] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.integers: dict[str, int] = {}  # name and length of int64 vectors
+        self.undo: dict[str, tuple[str, tuple[int, ...]]] = {}  # what makes up for the last view of a value
 
     def pick(self, *choices: Any) -> Any:
         return self.draw(st.sampled_from(choices))
@@ -98,7 +99,20 @@ class Grower:
         if not shape:
             return None
         perm = self.draw(st.permutations(range(len(shape))))
-        return [(self.op("Transpose", x, perm=perm), tuple(shape[axis] for axis in perm))]
+        name = self.op("Transpose", x, perm=perm)
+        self.undo[name] = "Transpose", tuple(perm.index(axis) for axis in range(len(perm)))
+        return [(name, tuple(shape[axis] for axis in perm))]
+
+    def add_undo(self, x: str, shape: tuple[int, ...]) -> Any:
+        """The inverse of a Transpose or Reshape above, perhaps with elementwise operators between."""
+        names = [name for name in self.shapes if name in self.undo]
+        if not names:
+            return None
+        x = self.pick(*names)
+        kind, numbers = self.undo[x]
+        if kind == "Transpose":
+            return [(self.op(kind, x, perm=numbers), tuple(self.shapes[x][axis] for axis in numbers))]
+        return [(self.op(kind, x, self.constant(*numbers)), numbers)]
 
     def add_reshape(self, x: str, shape: tuple[int, ...]) -> Any:
         wanted = list(shape)
@@ -123,7 +137,9 @@ class Grower:
                     told[axis] = 0
             if self.pick(True, False):
                 told[self.number(0, len(told) - 1)] = -1
-            return [(self.op("Reshape", x, self.constant(*told)), tuple(wanted))]
+            name = self.op("Reshape", x, self.constant(*told))
+            self.undo[name] = "Reshape", shape
+            return [(name, tuple(wanted))]
         return [(self.op("Reshape", x, self.shape_vector(x, tuple(wanted))), tuple(wanted))]
 
     def add_flatten(self, x: str, shape: tuple[int, ...]) -> Any:
@@ -254,7 +270,10 @@ class Grower:
     def add_unary(self, x: str, shape: tuple[int, ...]) -> Any:
         if self.pick(True, False):
             return [(self.op("Cast", self.op("Cast", x, to=TensorProto.DOUBLE), to=TensorProto.FLOAT), shape)]
-        return [(self.op(self.pick("Relu", "Neg", "Abs", "Identity", "Sigmoid"), x), shape)]
+        name = self.op(self.pick("Relu", "Neg", "Abs", "Identity", "Sigmoid"), x)
+        if x in self.undo:
+            self.undo[name] = self.undo[x]
+        return [(name, shape)]
 
     def add_binary(self, x: str, shape: tuple[int, ...]) -> Any:
         found = {}
@@ -264,7 +283,10 @@ class Grower:
             except ValueError:
                 continue
         y = self.pick(*found)
-        return [(self.op(self.pick("Add", "Mul", "Sub", "Max"), *self.pick((x, y), (y, x))), found[y])]
+        name = self.op(self.pick("Add", "Mul", "Sub", "Max"), *self.pick((x, y), (y, x)))
+        if x in self.undo and found[y] == shape:
+            self.undo[name] = self.undo[x]
+        return [(name, found[y])]
 
     def add_matmul(self, x: str, shape: tuple[int, ...]) -> Any:
         if not shape or not shape[-1]:
