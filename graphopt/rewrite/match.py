@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,8 @@ class Matcher:
 
     def match(self, pattern: OpPattern, root: ir.Node) -> tuple[Bindings, dict[OpPattern, ir.Node]] | None:
         """The variables' bindings and the nodes of the first match at ``root``, or ``None``."""
+        if not _may_match(pattern, root):
+            return None
         for bindings, nodes in self._node(pattern, root, {}, {}):
             return bindings, nodes
         return None
@@ -212,6 +214,25 @@ class Matcher:
             elif value != wanted:
                 return None
         return bindings
+
+
+def _may_match(pattern: OpPattern, node: ir.Node) -> bool:
+    """Whether the operators right before ``node`` are those that ``pattern`` needs, in some order."""
+    needs, inputs = pattern.needs, node.inputs
+    if all(_may_stand(inputs, index, wanted) for index, wanted in needs):
+        return True
+    swaps = len(pattern.operands) == len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type)
+    return swaps and all(_may_stand(inputs, 1 - index, wanted) for index, wanted in needs)
+
+
+def _may_stand(inputs: Sequence[ir.Value | None], index: int, wanted: tuple[str, ...] | None) -> bool:
+    value = inputs[index] if index < len(inputs) else None
+    if value is None:
+        return False
+    producer = value.producer()
+    if wanted is None:
+        return producer is None or producer.op_type == "Constant"
+    return producer is not None and producer.op_type in wanted
 
 
 def _same_graph(producer: ir.Node, nodes: dict[OpPattern, ir.Node]) -> bool:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -62,6 +63,23 @@ class OpPattern:
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int | None = None
     tag: str | None = None
+
+    @cached_property
+    def needs(self) -> tuple[tuple[int, tuple[str, ...] | None], ...]:
+        """What must stand before the node at least, to tell cheaply that the pattern can't match.
+
+        Pairs of an operand's index and the operators that may make it, ``None`` for a constant.
+        """
+        found: list[tuple[int, tuple[str, ...] | None]] = []
+        for index, operand in enumerate(self.operands):
+            match operand:
+                case OpPattern():
+                    found.append((index, operand.op_types))
+                case OutputPattern():
+                    found.append((index, operand.node.op_types))
+                case Literal():
+                    found.append((index, None))
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
