@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -218,21 +218,29 @@ class Matcher:
 
 def _may_match(pattern: OpPattern, node: ir.Node) -> bool:
     """Whether the operators right before ``node`` are those that ``pattern`` needs, in some order."""
-    needs, inputs = pattern.needs, node.inputs
-    if all(_may_stand(inputs, index, wanted) for index, wanted in needs):
+    needs = pattern.needs
+    if not needs or _stand_before(node, needs, swapped=False):
         return True
-    swaps = len(pattern.operands) == len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type)
-    return swaps and all(_may_stand(inputs, 1 - index, wanted) for index, wanted in needs)
+    swaps = len(pattern.operands) == 2 and facts.is_commutative(node.domain, node.op_type)
+    return swaps and len(node.inputs) == 2 and _stand_before(node, needs, swapped=True)
 
 
-def _may_stand(inputs: Sequence[ir.Value | None], index: int, wanted: tuple[str, ...] | None) -> bool:
-    value = inputs[index] if index < len(inputs) else None
-    if value is None:
-        return False
-    producer = value.producer()
-    if wanted is None:
-        return producer is None or producer.op_type == "Constant"
-    return producer is not None and producer.op_type in wanted
+def _stand_before(
+    node: ir.Node, needs: Iterable[tuple[int, tuple[str, ...] | None]], *, swapped: bool
+) -> bool:
+    inputs = node.inputs
+    for index, op_types in needs:
+        place = 1 - index if swapped else index
+        value = inputs[place] if place < len(inputs) else None
+        if value is None:
+            return False
+        producer = value.producer()
+        if op_types is None:
+            if producer is not None and producer.op_type != "Constant":
+                return False
+        elif producer is None or producer.op_type not in op_types:
+            return False
+    return True
 
 
 def _same_graph(producer: ir.Node, nodes: dict[OpPattern, ir.Node]) -> bool:
