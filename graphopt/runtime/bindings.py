@@ -25,6 +25,8 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23)
 _LARGER = (16, 24, 12, 20, 9, 10, 14, 15)
 #: Sizes that models with a minimum or a granularity accept.
 _LADDER = (2, 4, 8, 16, 32, 64, 96, 128, 160, 224, 256, 320, 512, 576, 1024)
+#: Lengths that users run models with.
+_TYPICAL = (128, 64, 32)
 #: Ranks for inputs that declare none.
 RANKS = (2, 4, 3, 1, 0)
 
@@ -72,6 +74,11 @@ class Dimensions:
         yield self._spread(2, _PRIMES)
         yield self._spread(3, _LARGER)
         yield self._spread(2, _PRIMES, reverse=True)
+
+    def typical_tries(self) -> Iterator[dict[str, int]]:
+        """Sizes that are worth timing: a batch of 1, long other dims."""
+        for size in _TYPICAL:
+            yield {symbol: 1 if symbol in self.batch else size for symbol in self.symbols}
 
     def more_tries(self, seed: int) -> Iterator[dict[str, int]]:
         """Likelier bindings, for a model that accepts no other."""

@@ -7,7 +7,7 @@ import ctypes
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,17 +36,18 @@ class Device:
             return "CPU"
         return f"CUDA:{self.index}" if self.index else "CUDA"
 
-    def providers(self, *, tf32: bool = False) -> list[Any]:
+    def providers(self, *, tf32: bool = False, options: Mapping[str, str] | None = None) -> list[Any]:
         """onnxruntime's providers for this device, in order of preference.
 
         Args:
             tf32: let CUDA round float32 products to 10 bits, onnxruntime's own default; off
                 here, because it hides faults when results are compared.
+            options: further options of the CUDA provider, which win.
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
-        options = {"device_id": str(self.index), "use_tf32": str(int(tf32))}
-        return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+        own = {"device_id": str(self.index), "use_tf32": str(int(tf32))}
+        return [("CUDAExecutionProvider", own | dict(options or {})), "CPUExecutionProvider"]
 
 
 CPU = Device()

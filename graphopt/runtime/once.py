@@ -51,8 +51,11 @@ def try_out(
     *,
     device: Device = CPU,
     optimizations: Optimizations = "default",
+    typical: bool = False,
 ) -> Trial:
     """Run ``model`` on inputs that are made up, in shapes that it accepts.
+
+    With ``typical``, shapes that users run are preferred to small ones.
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
@@ -73,7 +76,7 @@ def try_out(
             return None
 
         runs.session(optimizations)  # a model that does not load is told by its own error
-        found = find_legal(maker, attempt, wanted=1)
+        found = find_legal(maker, attempt, wanted=1, typical=typical)
     if trial is None:
         raise RuntimeFailure(
             f"the model does not run on made-up inputs: {found.refusal}",

@@ -40,7 +40,9 @@ class Found:
     tries: int = 0
 
 
-def find_legal(inputs: Inputs, attempt: Attempt, *, wanted: int = 3, seconds: float = 20) -> Found:
+def find_legal(
+    inputs: Inputs, attempt: Attempt, *, wanted: int = 3, seconds: float = 20, typical: bool = False
+) -> Found:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
     Args:
@@ -48,11 +50,14 @@ def find_legal(inputs: Inputs, attempt: Attempt, *, wanted: int = 3, seconds: fl
         attempt: runs the model.
         wanted: bindings to find; fewer if the model has fewer.
         seconds: after this time no further try is begun.
+        typical: try first what users run (a batch of 1, long sequences), not what tells most.
     """
     search = _Search(inputs, attempt, time.monotonic() + seconds)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
     for rank in ranks:
         inputs.use_rank(rank)
+        if typical:
+            search.try_all(inputs.dimensions.typical_tries(), 0, wanted, _LARGEST)
         search.try_all(inputs.dimensions.first_tries(), 0, wanted)
         if search.found.legal:
             break

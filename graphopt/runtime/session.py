@@ -42,6 +42,7 @@ def create(
     device: Device = CPU,
     threads: int | None = None,
     options: SessionOptions | None = None,
+    provider_options: Mapping[str, str] | None = None,
 ) -> InferenceSession:
     """Create a session that logs nothing.
 
@@ -52,6 +53,7 @@ def create(
         device: where to run. On CUDA an error is raised instead of falling back to the CPU.
         threads: threads inside one operator; by default onnxruntime's choice, one a core.
         options: session options to build upon, changed in place.
+        provider_options: options of the CUDA provider; ``use_tf32`` is off by default.
 
     Raises:
         RuntimeFailure: onnxruntime refuses the model or the device.
@@ -66,7 +68,7 @@ def create(
     if threads is not None:
         options.intra_op_num_threads = threads
     source = model if isinstance(model, bytes) else os.fspath(model)
-    providers = device.providers()
+    providers = device.providers(options=provider_options)
     try:
         if device.kind == "cpu":
             return onnxruntime.InferenceSession(source, options, providers=providers)

@@ -1,0 +1,239 @@
+"""graphopt bench: time models against one another."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import GraphoptError, UsageError, unknown
+
+if TYPE_CHECKING:
+    from graphopt.runtime.bench import Contestant
+
+EXAMPLE = """
+graphopt bench model.onnx --threads 2
+graphopt bench model.onnx --against original,onnxslim --input-shape x:1x3x224x224,8x3x224x224
+graphopt bench a.onnx b.onnx --processes 15 --plot speed.svg
+graphopt bench model.onnx --device cuda --cuda-graph --hot
+"""
+
+_ORIGINAL = "original"
+
+
+@options.command("bench", example=EXAMPLE)
+@click.argument("models", nargs=-1, required=True, type=options.path, metavar="MODEL...")
+@options.group(
+    "Comparison",
+    click.option(
+        "--against",
+        multiple=True,
+        callback=options.split_names,
+        metavar="A,B",
+        help="Compare with: original, onnxslim, onnxsim, onnxoptimizer, onnxscript.  [default: original]",
+    ),
+    click.option(
+        "--peer-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="An interpreter that has those tools.  [default: this one]",
+    ),
+)
+@options.group(
+    "Measurement",
+    click.option("--threads", type=click.IntRange(1), help="Threads in one operator.  [default: one a core]"),
+    click.option("--processes", type=click.IntRange(1), default=7, help="Fresh processes.  [default: 7]"),
+    click.option("--rounds", type=click.IntRange(1), default=40, help="Rounds in each.  [default: 40]"),
+    click.option(
+        "--warmup", type=click.IntRange(1), default=5, help="Runs before the first round.  [default: 5]"
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(0, min_open=True),
+        default=120.0,
+        help="Start no more processes after this time, for each table.  [default: 120]",
+    ),
+    click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
+    click.option("--plot", type=options.path, metavar="FILE.svg", help="Draw the latencies."),
+)
+@options.pipeline_options
+@options.input_options
+@options.device_options
+@options.group(
+    "CUDA",
+    click.option("--tf32/--no-tf32", default=None, help="Round float32 products.  [default: tf32]"),
+    click.option("--cuda-graph", is_flag=True, help="Record the kernels once, and replay them."),
+    click.option("--nhwc", is_flag=True, help="Prefer channels last."),
+)
+@options.model_options
+def command(
+    run: Run,
+    models: tuple[Path, ...],
+    against: tuple[str, ...],
+    peer_python: str,
+    hot: bool,
+    plot: Path | None,
+    **values: Any,
+) -> None:
+    """Time models: one as graphopt makes it against the original, or several as they are.
+
+    One model is optimized in memory (options under Passes) and compared with the original and the
+    results of other tools. Of several models, each is compared with the first. The models take
+    turns, in fresh processes; the original also runs against itself, and what lies within the band
+    of that is no difference. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
+    """
+    from graphopt import api
+    from graphopt.cli.timings import drawing, print_result
+    from graphopt.runtime.bench import Bench, cuda_options
+    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.shape_grids import parse_grid
+    from graphopt.runtime.stopwatch import Limits
+
+    grid = parse_grid(values.pop("input_shapes"))
+    inputs = InputOptions.parse((), values.pop("input_files"), run.settings.seed)
+    limits = Limits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
+    flags = {key: values.pop(key) for key in ("tf32", "cuda_graph", "nhwc")}
+    threads = values.pop("threads")
+    _check_against(models, against)
+    for path in models:
+        api.load(path)  # before anything is said about the device
+    device = options.chosen_device(run)
+    provider_options = cuda_options(device, **flags)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        contestants = _Contestants(run, Path(folder)).all(models, against, peer_python, values)
+        bench = Bench(contestants, device, threads, provider_options, limits)
+        for shapes in grid:
+            with run.console.progress("timing") as advance:
+                results.append(bench.run(replace(inputs, shapes=shapes), advance))
+            print_result(run.console, results[-1], bench, hot=hot)
+    run.console.json({**bench.facts(), "tables": [result.to_dict() for result in results]})
+    if plot is not None:
+        _write(plot, drawing(results))
+        run.console.note(f"  wrote {plot}")
+
+
+# What is compared ---------------------------------------------------------------------------------
+
+
+def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
+    from graphopt.runtime.peers import PEERS
+
+    for name in against:
+        if name != _ORIGINAL and name not in PEERS:
+            raise unknown("tool", name, [_ORIGINAL, *PEERS], f"known: {', '.join([_ORIGINAL, *PEERS])}")
+    if against and len(models) > 1:
+        raise UsageError(
+            "--against goes with one model; several are compared as they are",
+            hint="leave out --against, or bench one model at a time",
+        )
+
+
+class _Contestants:
+    """Makes the models that are compared, as files in a folder."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        self._folder = folder
+
+    def all(
+        self, models: Sequence[Path], against: Sequence[str], python: str, passes: dict[str, Any]
+    ) -> list[Contestant]:
+        """The models, the original first."""
+        if len(models) > 1:
+            return [self._given(name, path) for name, path in zip(_names(models), models, strict=True)]
+        (path,) = models
+        original = self._given(_ORIGINAL, path)
+        peers = [name for name in dict.fromkeys(against) if name != _ORIGINAL]
+        found = [original, *self._peers(peers, python, original.path)]
+        return [*found, self._optimized(path, passes)]
+
+    def _given(self, name: str, path: Path) -> Contestant:
+        """A model as it is; forms that onnxruntime does not read are written as ONNX."""
+        from graphopt import api
+        from graphopt.runtime.bench import Contestant
+
+        model = api.load(path)
+        if path.suffix != ".onnx" or self._run.settings.allow_external:
+            path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
+            api.save(model, path)
+        return Contestant.of(name, path, model)
+
+    def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
+        from graphopt import api
+        from graphopt.runtime.bench import Contestant
+
+        pipeline = options.chosen_pipeline(passes)
+        text = pipeline or self._run.settings.pipeline
+        with self._run.console.progress("optimizing"):
+            # outputs are compared on the inputs that are timed
+            model, _ = api.optimize(path, pipeline=pipeline, verify=False, **passes)
+        target = self._folder / "graphopt.onnx"
+        api.save(model, target)
+        name = f"graphopt -{text}" if text in ("O0", "O1", "O2") else "graphopt"
+        return Contestant.of(name, target, model)
+
+    def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
+        if not names:
+            return
+        from graphopt.runtime import peers
+
+        try:
+            versions = peers.versions(python)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise UsageError(f"--peer-python: {python} is no Python interpreter that runs") from error
+        for name in names:
+            if name not in versions:
+                raise UsageError(
+                    f"{name} is not installed for {python}",
+                    hint=f"pip install {name}, or name another interpreter with --peer-python",
+                )
+            with self._run.console.progress(name):
+                yield self._peer(name, python, source)
+
+    def _peer(self, name: str, python: str, source: Path) -> Contestant:
+        """What another tool makes of the original; where that fails, a contestant that says why."""
+        from graphopt import ir
+        from graphopt.runtime import peers
+        from graphopt.runtime.bench import Contestant
+
+        target = self._folder / name / "model.onnx"
+        target.parent.mkdir()
+        arguments = [*peers.command(python, name), str(source.absolute()), str(target)]
+        done = subprocess.run(arguments, cwd=target.parent, capture_output=True, text=True, check=False)
+        if done.returncode or not target.is_file():
+            words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
+            return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
+        model = None
+        with contextlib.suppress(GraphoptError):  # onnxruntime may read what we do not
+            model = ir.load(target)
+        return Contestant.of(name, target, model)
+
+
+def _names(models: Sequence[Path]) -> list[str]:
+    """Names by which to call the models: their files', or their paths where these are the same."""
+    stems = [path.stem for path in models]
+    if len(set(stems)) == len(stems):
+        return stems
+    names = [str(path) for path in models]
+    return (
+        [f"{name} ({number})" for number, name in enumerate(names, 1)]
+        if len(set(names)) < len(names)
+        else names
+    )
+
+
+def _write(path: Path, drawing: str) -> None:
+    try:
+        path.write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

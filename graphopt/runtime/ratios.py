@@ -1,0 +1,123 @@
+"""What timings tell: ratios, the band of a model against itself, and whether a difference is one.
+
+All functions are pure. A *ratio* is the time of a model over that of the original, both measured
+in turns in one process; each process gives one, the median over its rounds. The *band* comes from
+timing the original against itself in the same way: what lies inside it is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Conclusion = Literal["faster", "slower", "no difference", "too few processes"]
+
+#: With fewer processes than this nothing is claimed.
+LEAST_PROCESSES = 5
+#: A process stops early when the standard error of each median falls below this.
+_PRECISE = 0.003
+_LEAST_ROUNDS = 10
+#: A difference is settled when it is this many times as far from 1 as the band.
+_CLEAR = 3.0
+
+
+@dataclass(frozen=True)
+class Band:
+    """A range of ratios."""
+
+    low: float
+    high: float
+
+    def __contains__(self, ratio: float) -> bool:
+        return self.low <= ratio <= self.high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a model compares with the original.
+
+    Attributes:
+        ratio: median of the processes' ratios.
+        spread: their 5th to 95th percentile.
+        conclusion: what may be claimed.
+    """
+
+    ratio: float
+    spread: Band
+    conclusion: Conclusion
+
+
+def turns(names: Sequence[str], index: int) -> list[str]:
+    """``names`` in the order of the turn ``index``: reversed in every other, and begun one later each two.
+
+    Each name comes first, and each comes before and after each other, equally often.
+    """
+    start = index // 2 % len(names)
+    order = [*names[start:], *names[:start]]
+    return order if index % 2 == 0 else order[::-1]
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value."""
+    return float(np.median(values))
+
+
+def spread(values: Sequence[float]) -> Band:
+    """The 5th to 95th percentile."""
+    low, high = np.percentile(values, [5, 95])
+    return Band(float(low), float(high))
+
+
+def band_of(twin: Sequence[float]) -> Band:
+    """The band of ratios between two sessions of the same model.
+
+    Each ratio counts with its inverse, because which of the twins is called the original is
+    arbitrary: the band always holds 1.
+    """
+    return spread([*twin, *(1 / ratio for ratio in twin)])
+
+
+def compare(ratios: Sequence[float], band: Band) -> Comparison:
+    """What the ratios of several processes allow to claim.
+
+    A difference is claimed where the median lies outside the band, and all but the extreme ratios
+    lie on the same side of 1.
+    """
+    middle, around = median(ratios), spread(ratios)
+    conclusion: Conclusion = "no difference"
+    if middle not in band and 1.0 not in around:
+        conclusion = "faster" if middle < 1 else "slower"
+        if len(ratios) < LEAST_PROCESSES:
+            conclusion = "too few processes"
+    return Comparison(middle, around, conclusion)
+
+
+def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
+    """Whether more processes would not change what is claimed.
+
+    True where there are enough processes and every model is so much faster or slower than the
+    original that each of its ratios lies well outside the band.
+    """
+    if len(twin) < LEAST_PROCESSES:
+        return False
+    band = band_of(twin)
+    reach = _CLEAR * max(math.log(band.high), -math.log(band.low))
+    return all(
+        all(math.log(ratio) > reach for ratio in found) or all(math.log(ratio) < -reach for ratio in found)
+        for found in ratios
+    )
+
+
+def precise(rounds: Sequence[Sequence[float]]) -> bool:
+    """Whether the median of each series of round ratios is known well enough to stop."""
+    return all(len(series) >= _LEAST_ROUNDS and _error(series) < _PRECISE for series in rounds)
+
+
+def _error(series: Sequence[float]) -> float:
+    """The relative standard error of the median, from the quartiles (normal noise assumed)."""
+    low, middle, high = np.percentile(series, [25, 50, 75])
+    return float(1.2533 * (high - low) / 1.349 / math.sqrt(len(series)) / middle)

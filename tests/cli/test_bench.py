@@ -1,0 +1,135 @@
+"""graphopt bench, with as little measuring as there can be."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from graphopt.cli.plot import Bar, bars
+from graphopt.errors import UsageError
+from graphopt.runtime import peers
+from graphopt.runtime.bench import cuda_options
+from graphopt.runtime.devices import CPU, Device
+
+from .conftest import Invoke
+
+BRIEFLY = ("--device", "cpu", "--threads", 1, "--processes", 1, "--rounds", 3, "--warmup", 1)
+
+
+def test_one_model_is_optimized_and_compared_in_each_shape(
+    invoke: Invoke, small: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "speed.svg"
+    done = invoke("bench", small, *BRIEFLY, "--input-shape", "x:2x4,3x4", "--hot", "--plot", plot)
+    assert done.status == 0, done.err
+    for text in ("CPU (1 thread)", "inputs x [2, 4]", "inputs x [3, 4]", "outputs are equal", "Relu"):
+        assert text in done.out
+    rows = [
+        line.split()
+        for line in done.out.splitlines()
+        if line.startswith(("  original  ", "  graphopt -O2  "))
+    ]
+    assert [row[0] for row in rows] == ["original", "graphopt"] * 2
+    assert "original against itself" in done.out
+    assert "x [3, 4]" in plot.read_text() and str(plot) in done.err
+
+
+def test_several_models_are_compared_as_they_are(invoke: Invoke, small: Path, weights: Path) -> None:
+    text = small.with_suffix(".onnxtxt")
+    assert invoke("optimize", small, "-o", text, "--no-verify").status == 0
+    copy = small.parent / "copy" / "small.onnx"
+    copy.parent.mkdir()
+    copy.write_bytes(small.read_bytes())
+    done = invoke("bench", small, copy, text, weights, *BRIEFLY, "--json")
+    assert done.status == 0, done.err
+    told = json.loads(done.out)
+    assert told["device"] == "CPU" and told["threads"] == 1
+    (table,) = told["tables"]
+    assert table["processes"] == 1 and table["rounds"] == 3 and len(table["twin"]) == 1
+    first, same, optimized, other = table["models"]
+    assert (first["name"], same["name"]) == (str(small), str(copy))
+    assert first["nodes"] == same["nodes"] > optimized["nodes"] == 1
+    assert first["placement"]["nodes"] == {"CPU": first["placement"]["kernels"]["CPU"]}
+    assert "ratio" not in first and same["conclusion"] in ("no difference", "too few processes")
+    assert optimized["difference"] == {"max": 0.0, "reason": None}
+    assert "invalid dimensions for input: x" in other["error"]  # it wants 8 columns
+
+
+def test_a_tool_that_fails_has_a_row_that_says_so(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = {
+        "onnxslim": "import shutil, sys; shutil.copy(*sys.argv[-2:])",
+        "onnxsim": "raise SystemExit('no such op')",
+    }
+    monkeypatch.setattr(peers, "versions", lambda python: dict.fromkeys(scripts, "1"))
+    monkeypatch.setattr(peers, "command", lambda python, name: (sys.executable, "-c", scripts[name]))
+    done = invoke("bench", small, *BRIEFLY, "--against", "original,onnxslim,onnxsim")
+    assert done.status == 0, done.err
+    assert [line.split()[0] for line in done.out.splitlines()[2:6]] == [
+        "original", "onnxslim", "onnxsim", "graphopt",
+    ]  # fmt: skip
+    assert "onnxsim: onnxsim failed: no such op" in done.out
+
+
+def test_what_an_interpreter_has_is_asked_in_a_process_of_its_own() -> None:
+    assert peers.versions(sys.executable) == peers.installed()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--against", "onnxslimm"], "no tool is called 'onnxslimm'; nearest: onnxslim"),
+        (["--against", "onnxslim", "--peer-python", "/nowhere/python"], "is no Python interpreter"),
+        (["--device", "cpu", "--cuda-graph"], "--cuda-graph is for CUDA"),
+        (["--device", "cpu", "--no-tf32"], "--no-tf32 is for CUDA"),
+        (["--input-shape", "z:1x4"], "no input is called 'z'"),
+        (["--plot", "nowhere/speed.svg", "--processes", 0], "processes"),
+    ],
+)
+def test_wrong_requests(invoke: Invoke, small: Path, arguments: list[str], message: str) -> None:
+    done = invoke("bench", small, *arguments)
+    assert done.status == 2 and done.out == ""
+    assert message in done.err
+
+
+def test_a_tool_that_is_not_installed_is_named(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "versions", lambda python: {})
+    done = invoke("bench", small, "--device", "cpu", "--against", "onnxsim")
+    assert done.status == 2
+    assert "onnxsim is not installed for" in done.err and "pip install onnxsim" in done.err
+
+
+def test_tools_go_with_one_model(invoke: Invoke, small: Path) -> None:
+    done = invoke("bench", small, small, "--against", "onnxslim")
+    assert done.status == 2 and "--against goes with one model" in done.err
+
+
+def test_flags_become_options_of_the_cuda_provider() -> None:
+    cuda = Device("cuda")
+    assert cuda_options(cuda) == {"use_tf32": "1"}
+    assert cuda_options(cuda, tf32=False, cuda_graph=True, nhwc=True) == {
+        "use_tf32": "0",
+        "enable_cuda_graph": "1",
+        "prefer_nhwc": "1",
+    }
+    assert cuda.providers(options=cuda_options(cuda, cuda_graph=True))[0][1]["enable_cuda_graph"] == "1"
+    assert cuda_options(CPU) == {}
+    with pytest.raises(UsageError, match="--nhwc is for CUDA"):
+        cuda_options(CPU, nhwc=True)
+
+
+def test_a_drawing_is_svg_with_a_bar_for_each_model() -> None:
+    group = [Bar("a<b", 1.0, 2.0, "", None), Bar("c", 0.5, 0.6, "× 0.50, faster", "faster")]
+    root = ElementTree.fromstring(bars([("x [1, 4]", group), ("x [8, 4]", group)]))
+    shapes = [node for node in root.iter() if node.tag.endswith("rect")]
+    widths = [float(node.attrib["width"]) for node in shapes[1:]]  # the first is the ground
+    assert len(widths) == 4 and widths[0] == pytest.approx(2 * widths[1])
+    texts = [node.text for node in root.iter() if node.tag.endswith("text")]
+    assert "a<b" in texts and "0.5 ms × 0.50, faster" in texts
