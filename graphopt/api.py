@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
-from graphopt.driver import Job, context_for, make_options, make_pipeline
+from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -277,13 +277,6 @@ def try_out(
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
     given = inputs or InputOptions(seed=config.current().seed)
     return once.try_out(_loaded(model), given, device=chosen, optimizations=optimizations)
-
-
-def copy(model: ir.Model) -> ir.Model:
-    """A copy of ``model`` that shares its tensors, which nobody edits in place."""
-    other = model.clone()
-    other.meta.update(model.meta)
-    return other
 
 
 def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:

@@ -112,6 +112,13 @@ class Job:
             )
 
 
+def copy(model: ir.Model) -> ir.Model:
+    """A copy of ``model`` that shares its tensors, which nobody edits in place."""
+    other = model.clone()
+    other.meta.update(model.meta)
+    return other
+
+
 def context_for(
     model: ir.Model,
     options: Options | None = None,

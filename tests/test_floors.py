@@ -28,6 +28,7 @@ FLOORS = [
     "instrument",
     "pipelines",
     "driver",
+    "debug",
     "api",
     "cli",
 ]

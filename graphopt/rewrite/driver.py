@@ -87,7 +87,11 @@ class _Run:
             cx.refuse(match.no("another node, or the caller, reads a value inside", value))
             return False
         builder = Builder(cx.edit, root)
-        result = rule.replace(builder, match, **{name: bindings.get(name) for name in _parameters(rule)})
+        try:
+            result = rule.replace(builder, match, **{name: bindings.get(name) for name in _parameters(rule)})
+        except Exception as error:
+            error.add_note(f"in rule {rule.name} at {ir.label(root)}")
+            raise
         if isinstance(result, Refusal):
             builder.discard()
             cx.refuse(result)

@@ -51,7 +51,7 @@ from graphopt.runtime.child import Child, ProcessCrashed
 from graphopt.runtime.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.hazards import may_crash
-from graphopt.runtime.inputs import InputOptions, Inputs
+from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
 from graphopt.runtime.reference import Reference
 from graphopt.runtime.samples import Flavour
@@ -181,6 +181,18 @@ class Oracle:
             str(self._device),
             meter.seconds,
             meter.peak_bytes + max(peaks, default=0),
+        )
+
+    def feeds(self, row: Row) -> Feeds | None:
+        """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
+        found = [cases.found for cases in (self._cases, self._empty_cases) if cases is not None]
+        return next(
+            (
+                case.feeds
+                for case in (case for cases in found for case in cases)
+                if (case.binding, case.flavour) == (row.binding, row.flavour)
+            ),
+            None,
         )
 
     # Where things run ---------------------------------------------------------------------------

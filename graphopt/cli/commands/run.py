@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.errors import UsageError
 from graphopt.tables import Table, human_seconds
 
 EXAMPLE = """
@@ -44,6 +42,7 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
     Inputs that are not given are made up, the same ones for the same seed.
     """
     from graphopt import api
+    from graphopt.runtime import npz
 
     inputs = options.given_inputs(run, values)
     loaded = api.load(model)
@@ -67,7 +66,7 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
     run.console.table(table)
     run.console.note(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
-        _write(output, trial.outputs)
+        npz.write(output, trial.outputs)
         run.console.note(f"  wrote {output}")
 
 
@@ -88,25 +87,3 @@ def _describe(value: Any) -> dict[str, Any]:
 
 def _number(number: float | None) -> str:
     return "" if number is None else f"{number:.6g}"
-
-
-def _write(path: Path, outputs: Mapping[str, Any]) -> None:
-    """Write tensors as ``numpy.savez`` does, which can't take every name that an output may have."""
-    import zipfile
-
-    import numpy as np
-
-    other = next((name for name, value in outputs.items() if not isinstance(value, np.ndarray)), None)
-    if other is not None:
-        raise UsageError(f"output {other!r} is no tensor, and can't be written to {path}")
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for name, array in outputs.items():
-                plain = array.astype(np.str_) if array.dtype.kind == "O" else array
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, plain, allow_pickle=False)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

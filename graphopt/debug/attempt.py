@@ -1,0 +1,287 @@
+"""One try: the pipeline over a copy of the model, with some of its rewrites refused.
+
+Rewrites are numbered where they are counted from the start of one run. Across runs that differ,
+they are known by their :class:`Place`, the rule and the node: numbers shift when one is refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from graphopt import ir
+from graphopt.context import Action, Context, Options
+from graphopt.driver import context_for, copy
+from graphopt.errors import GraphoptError, ResourceLimit
+from graphopt.instrument.base import Watcher
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Pipeline
+from graphopt.runtime.child import Child, ProcessCrashed
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """What a rewrite is known by: the rule or pass, and the node that it rewrites."""
+
+    owner: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.owner} at {self.node}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may do.
+
+    Attributes:
+        first: only so many rewrites.
+        only: only rewrites at these places.
+        without: no rewrites at these places.
+        owners: no rewrites by these rules or passes.
+        passes: stop after so many runs of passes.
+        skip: passes that do not run.
+    """
+
+    first: int | None = None
+    only: frozenset[Place] | None = None
+    without: frozenset[Place] = frozenset()
+    owners: frozenset[str] = frozenset()
+    passes: int | None = None
+    skip: frozenset[str] = frozenset()
+
+    def __call__(self, action: Action) -> bool:
+        """Whether ``action`` may be carried out; a gate for :class:`graphopt.context.Context`."""
+        place = Place(action.owner, action.node)
+        return (
+            (self.first is None or action.index <= self.first)
+            and (self.only is None or place in self.only)
+            and place not in self.without
+            and action.owner not in self.owners
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rewrite of a run, and the pass that made it.
+
+    Attributes:
+        place: the rule and the node.
+        index: number of the pass in the run, from 1.
+        name: the pass with its options.
+    """
+
+    place: Place
+    index: int
+    name: str
+
+
+@dataclass
+class Outcome:
+    """What became of a try.
+
+    Attributes:
+        model: the result; as far as it got, if the pipeline failed; ``None`` if the process died.
+        steps: the rewrites made, in order.
+        passes: the passes begun, in order, as text.
+        error: why the pipeline failed, if it did.
+        blamed: the rule and the node that it failed in, if that is known.
+    """
+
+    model: ir.Model | None
+    steps: list[Step] = field(default_factory=list)
+    passes: list[str] = field(default_factory=list)
+    error: str | None = None
+    blamed: Place | None = None
+
+
+class _Enough(Exception):
+    """As many passes ran as may."""
+
+
+class _Trace(Watcher):
+    """Asks ``limits`` for each rewrite, and notes what happens.
+
+    Args:
+        journal: a file that gets a line for each event, for the case that the process dies.
+    """
+
+    def __init__(self, limits: Limits, journal: Path | None = None) -> None:
+        self._limits = limits
+        self._journal = None if journal is None else journal.open("w", encoding="utf-8", errors="replace")
+        self.steps: list[Step] = []
+        self.passes: list[str] = []
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Note the pass, unless enough have run."""
+        if self._limits.passes is not None and index > self._limits.passes:
+            raise _Enough
+        self.passes.append(str(pass_))
+        self._write("pass", str(pass_))
+
+    def __call__(self, action: Action) -> bool:
+        """The gate."""
+        if not self._limits(action):
+            return False
+        self.steps.append(Step(Place(action.owner, action.node), len(self.passes), self.passes[-1]))
+        self._write("rewrite", action.owner, action.node)
+        return True
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _write(self, *words: str) -> None:
+        if self._journal is not None:
+            self._journal.write("\t".join(words) + "\n")
+            self._journal.flush()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Runs a pipeline over copies of one model, in this process.
+
+    Attributes:
+        model: the model; it stays as it is.
+        pipeline: the passes.
+        options: what they may do.
+    """
+
+    model: ir.Model
+    pipeline: Pipeline
+    options: Options = field(default_factory=Options)
+
+    def __call__(self, limits: Limits) -> Outcome:
+        """Run it under ``limits``; an exception of a pass becomes part of the outcome."""
+        return run(copy(self.model), self.pipeline, self.options, limits)
+
+    def on(self, model: ir.Model) -> Attempt:
+        """The same for another model."""
+        return replace(self, model=model)
+
+
+@dataclass(frozen=True)
+class IsolatedAttempt(Attempt):
+    """The same in a child process, which may die or run for ever.
+
+    Attributes:
+        child: the process.
+        seconds: what a run may take.
+    """
+
+    child: Child | None = None
+    seconds: float = 120.0
+
+    def __call__(self, limits: Limits) -> Outcome:
+        """Run it under ``limits``; the death of the process becomes part of the outcome."""
+        assert self.child is not None
+        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+            journal = Path(folder) / "journal"
+            data = ir.to_bytes(self.model)
+            try:
+                result = self.child.call(
+                    _run_bytes, data, self.pipeline, self.options, limits, journal, timeout=self.seconds
+                )
+            except (ProcessCrashed, ResourceLimit) as error:
+                return _from_journal(journal, error.message.replace("onnxruntime", "the process"))
+        outcome, result_data = result
+        if result_data is not None:
+            outcome.model = ir.from_proto(onnx.ModelProto.FromString(result_data))
+        return outcome
+
+
+Try = Callable[[Limits], Outcome]
+
+
+def run(
+    model: ir.Model, pipeline: Pipeline, options: Options, limits: Limits, journal: Path | None = None
+) -> Outcome:
+    """Run ``pipeline`` over ``model`` in place, under ``limits``."""
+    trace = _Trace(limits, journal)
+    options = replace(options, skip=options.skip | limits.skip)
+    outcome = Outcome(model, trace.steps, trace.passes)
+    cx = context_for(model, options, gate=trace)
+    try:
+        pipeline.run(model, cx, [trace])
+    except _Enough:
+        pass
+    except Exception as error:  # whatever a pass raises is what we are looking for
+        outcome.error = _text(error)
+        outcome.blamed = _blamed(error)
+    finally:
+        cx.evaluator.close()
+        trace.close()
+    return outcome
+
+
+def _run_bytes(
+    data: bytes, pipeline: Pipeline, options: Options, limits: Limits, journal: Path
+) -> tuple[Outcome, bytes | None]:
+    """:func:`run` for a child: the model comes and goes as bytes."""
+    outcome = run(ir.from_proto(onnx.ModelProto.FromString(data)), pipeline, options, limits, journal)
+    result, outcome.model = outcome.model, None
+    assert result is not None
+    if outcome.error is not None:
+        return outcome, None
+    try:
+        return outcome, ir.to_bytes(result)
+    except Exception as error:  # a pass left something that can't be written
+        outcome.error = f"the result can't be written: {_text(error)}"
+        return outcome, None
+
+
+def _from_journal(journal: Path, error: str) -> Outcome:
+    """What happened until the process died."""
+    outcome = Outcome(None, error=error)
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+    for line in lines:
+        kind, *words = line.split("\t")
+        if kind == "pass":
+            outcome.passes.append(words[0])
+        else:
+            place = Place(words[0], words[1])
+            outcome.steps.append(Step(place, len(outcome.passes), outcome.passes[-1]))
+    return outcome
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, GraphoptError):
+        return error.message
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _blamed(error: Exception) -> Place | None:
+    """The place that the rewrite driver noted on ``error``."""
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(RULE_NOTE):
+            owner, _, node = note.removeprefix(RULE_NOTE).partition(" at ")
+            return Place(owner, node)
+    return None
+
+
+#: How the rewrite driver's note on an exception of a rule begins.
+RULE_NOTE = "in rule "
+
+
+def steps_text(pipeline: Pipeline) -> list[str]:
+    """Each step as text that :func:`graphopt.driver.make_pipeline` understands, foreign passes too."""
+    from graphopt.pipelines import registry
+
+    known = registry().passes
+    texts = []
+    for step in pipeline.steps:
+        foreign = isinstance(step, Pass) and known.get(step.name) is not type(step)
+        texts.append(f"{type(step).__module__}:{type(step).__qualname__}" if foreign else str(step))
+    return texts
+
+
+def find_node(model: ir.Model, label: str) -> ir.Node | None:
+    """The node that messages call ``label``."""
+    nodes: Any = (node for graph in ir.graphs_of(model) for node in graph)
+    return next((node for node in nodes if ir.label(node) == label), None)

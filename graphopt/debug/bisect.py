@@ -1,0 +1,295 @@
+"""bisect: the first rewrite after which a check fails.
+
+The check holds before any rewrite and fails after all of them, so halving the number of rewrites
+that are allowed finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or
+not every run in between is consistent. What differs between the two is the rewrite at fault.
+
+Three cases need more: a fault that is there before any rewrite is allowed, of a pass that
+changes the model without asking, is looked for by number of passes. A rewrite that does no harm
+by itself needs others, of which a smallest set is looked for (delta debugging, Zeller and
+Hildebrandt 2002). A check that holds at the end may still fail on the way, where two faults mask
+each other: then some stops in between are probed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from graphopt import ir
+from graphopt.debug.attempt import Limits, Outcome, Place, Step, Try, find_node
+from graphopt.debug.checks import Check
+from graphopt.errors import VerificationFailed
+from graphopt.instrument.snapshot import Snapshot, difference
+from graphopt.runtime.inputs import Feeds
+
+#: Runs that looking for a smallest set may take.
+_MINIMIZING = 100
+#: Stops in between that are probed where the check holds at the end, besides the ends of passes.
+_PROBES = 8
+#: Lines of the neighbourhood.
+_SHOWN = 24
+
+T = TypeVar("T")
+
+
+@dataclass
+class Culprit:
+    """What is to blame.
+
+    Attributes:
+        place: the rule and the node; ``None`` if a pass changes the model without asking.
+        number: of the rewrite, from 1, in the run in which it was found; 0 for a pass.
+        pass_index: number of the pass in the run, from 1.
+        pass_text: the pass with its options.
+        reason: why the check fails.
+        before: the model right before it.
+        after: the model right after it; ``None`` if there is none.
+        limits: what leads to ``after``.
+        lines: the nodes around it, with what went (``-``) and came (``+``).
+        needs: other rewrites without which it does no harm.
+        masked_by: a later rewrite after which the check holds again.
+        feeds: inputs that show it.
+        runs: how many times the pipeline ran.
+    """
+
+    place: Place | None
+    number: int
+    pass_index: int
+    pass_text: str
+    reason: str
+    before: ir.Model
+    after: ir.Model | None
+    limits: Limits
+    lines: list[str] = field(default_factory=list)
+    needs: tuple[Place, ...] = ()
+    masked_by: Step | None = None
+    feeds: Feeds | None = None
+    runs: int = 0
+
+    def __str__(self) -> str:
+        where = f"pass {self.pass_index} ({self.pass_text})"
+        if self.place is None:
+            return where
+        return f"{self.place} (rewrite {self.number}, in {where})"
+
+    @property
+    def title(self) -> str:
+        """What is to blame, in a few words."""
+        return f"pass {self.pass_text}" if self.place is None else str(self.place)
+
+
+class Bisection:
+    """Looks for what makes a check fail.
+
+    Args:
+        attempt: runs the pipeline.
+        check: judges the results.
+        say: told what is going on.
+
+    Attributes:
+        runs: how many times the pipeline ran so far.
+    """
+
+    def __init__(self, attempt: Try, check: Check, say: Callable[[str], None] | None = None) -> None:
+        self._attempt = attempt
+        self._check = check
+        self._say = say or (lambda text: None)
+        self._known: dict[Limits, str | None] = {}
+        self.runs = 0
+
+    def find(self, base: Limits | None = None, *, explain: bool = True) -> Culprit | None:
+        """The first culprit in what ``base`` allows; ``None`` if the check holds all the way.
+
+        Args:
+            explain: also look for other rewrites that it needs, and for faults that mask each other.
+
+        Raises:
+            VerificationFailed: the check fails on the model itself.
+        """
+        base = base or Limits()
+        untouched, reason = self._try(replace(base, passes=0))
+        if reason is not None:
+            raise VerificationFailed(f"the check fails before any pass has run: {reason}")
+        outcome, reason = self._try(base)
+        total = len(outcome.steps)
+        end = total
+        if reason is None:
+            stop = self._probe(base, outcome) if explain else None
+            if stop is None:
+                return None
+            end = stop
+        still, reason = self._try(replace(base, first=0))
+        if reason is not None:
+            culprit = self._find_pass(replace(base, first=0), still, untouched, reason)
+        else:
+            culprit = self._find_rewrite(base, end)
+            if explain and end < total:
+                culprit.masked_by = self._find_mask(base, end, total)
+            elif explain:
+                culprit.needs = self._find_needs(base, culprit)
+        culprit.runs = self.runs
+        return culprit
+
+    def _try(self, limits: Limits, *, afresh: bool = False) -> tuple[Outcome, str | None]:
+        """The outcome under ``limits``, and why the check fails; ``afresh``: not from memory."""
+        outcome = self._attempt(limits)
+        self.runs += 1
+        reason = outcome.error
+        if reason is None and limits in self._known and not afresh:
+            reason = self._known[limits]
+        elif reason is None:
+            assert outcome.model is not None
+            reason = self._check(outcome.model)
+        self._known[limits] = reason
+        allowed = limits.first if limits.first is not None else len(outcome.steps)
+        self._say(f"run {self.runs}: {allowed} rewrites: {reason or 'good'}")
+        return outcome, reason
+
+    # Halving --------------------------------------------------------------------------------
+
+    def _find_rewrite(self, base: Limits, end: int) -> Culprit:
+        """The rewrite at fault; the check holds after none and fails after ``end``."""
+        good, bad = 0, end
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            outcome, reason = self._try(replace(base, first=middle))
+            if reason is None:
+                good = middle
+            else:
+                bad = min(middle, len(outcome.steps))
+        before, _ = self._try(replace(base, first=good))
+        limits = replace(base, first=bad)
+        after, reason = self._try(limits, afresh=True)  # the inputs that show it are wanted, too
+        step = after.steps[bad - 1]
+        assert before.model is not None and reason is not None
+        culprit = Culprit(
+            step.place,
+            bad,
+            step.index,
+            step.name,
+            reason,
+            before.model,
+            after.model if after.error is None else None,
+            limits,
+            feeds=self._check.feeds(),
+        )
+        culprit.lines = neighbourhood(culprit)
+        return culprit
+
+    def _find_pass(self, base: Limits, failing: Outcome, untouched: Outcome, reason: str) -> Culprit:
+        """The pass at fault, where the check fails though no rewrite is allowed."""
+        good, bad = 0, len(failing.passes)
+        before, after = untouched, failing
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            outcome, why = self._try(replace(base, passes=middle))
+            if why is None:
+                good, before = middle, outcome
+            else:
+                bad, after, reason = middle, outcome, why
+        limits = replace(base, passes=bad)
+        after, why = self._try(limits, afresh=True)
+        assert before.model is not None
+        culprit = Culprit(
+            after.blamed,
+            0,
+            bad,
+            after.passes[bad - 1],
+            why or reason,
+            before.model,
+            after.model if after.error is None else None,
+            limits,
+            feeds=self._check.feeds(),
+        )
+        culprit.lines = neighbourhood(culprit)
+        return culprit
+
+    # What else it takes -----------------------------------------------------------------------
+
+    def _find_needs(self, base: Limits, culprit: Culprit) -> tuple[Place, ...]:
+        """A smallest set of other rewrites with which the culprit does harm."""
+        guilty = culprit.place
+        assert guilty is not None
+        outcome = self._attempt(culprit.limits)
+        self.runs += 1
+        others = [place for place in dict.fromkeys(step.place for step in outcome.steps) if place != guilty]
+        stop = self.runs + _MINIMIZING
+
+        def harmful(places: Sequence[Place]) -> bool:
+            only = frozenset([guilty, *places])
+            return self.runs < stop and self._try(replace(base, only=only))[1] is not None
+
+        if harmful([]) or not harmful(others):
+            return ()
+        return tuple(minimize(others, harmful))
+
+    def _probe(self, base: Limits, outcome: Outcome) -> int | None:
+        """A number of rewrites after which the check fails, though it holds after all of them."""
+        total = len(outcome.steps)
+        ends = [
+            place for place in range(1, total) if outcome.steps[place].index != outcome.steps[place - 1].index
+        ]
+        spread = [total * part // _PROBES for part in range(1, _PROBES)]
+        for stop in sorted({place for place in (*ends, *spread) if 0 < place < total}):
+            if self._try(replace(base, first=stop))[1] is not None:
+                return stop
+        return None
+
+    def _find_mask(self, base: Limits, bad: int, good: int) -> Step:
+        """The rewrite that makes good again what is bad after ``bad`` rewrites."""
+        while good - bad > 1:
+            middle = (good + bad) // 2
+            if self._try(replace(base, first=middle))[1] is None:
+                good = middle
+            else:
+                bad = middle
+        outcome, _ = self._try(replace(base, first=good))
+        return outcome.steps[good - 1]
+
+
+def minimize(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """A subset of ``items`` on which ``fails`` is true, none of whose items can be left out alone.
+
+    ``fails`` is true of ``items`` (Zeller and Hildebrandt, *Simplifying and Isolating
+    Failure-Inducing Input*, 2002: ddmin, complements only).
+    """
+    kept, parts = list(items), 2
+    while kept:
+        size = max(1, -(-len(kept) // parts))
+        for start in range(0, len(kept), size):
+            rest = kept[:start] + kept[start + size :]
+            if fails(rest):
+                kept, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                break
+            parts = min(len(kept), 2 * parts)
+    return kept
+
+
+def neighbourhood(culprit: Culprit) -> list[str]:
+    """The nodes around the culprit: what it reads and who reads it, what went (``-``) and came (``+``)."""
+    names = ir.Names.of(culprit.before)
+    node = None if culprit.place is None else find_node(culprit.before, culprit.place.node)
+    lines: list[str] = []
+    read, readers = [], []
+    if node is not None:
+        producers = [value.producer() for value in node.inputs if value is not None]
+        read = [item for item in dict.fromkeys(producers) if item is not None]
+        readers = list(dict.fromkeys(user for output in node.outputs for user, _ in output.uses()))[:4]
+    lines += [f"  {ir.print_node(item, names)}" for item in read]
+    if culprit.after is None:
+        lines += [f"  {ir.print_node(node, names)}" for node in [node] if node is not None]
+    else:
+        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
+        lines += [f"{change.kind} {change.line.text.strip()}" for change in changes]
+    shown = {line[2:] for line in lines}
+    lines += [
+        line for item in readers if (line := f"  {ir.print_node(item, names)}") and line[2:] not in shown
+    ]
+    if len(lines) > _SHOWN:
+        lines = [*lines[:_SHOWN], f"  … {len(lines) - _SHOWN} more lines"]
+    return lines

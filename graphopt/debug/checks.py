@@ -1,0 +1,273 @@
+"""What may be wrong with a result: each check tells why it fails, or nothing.
+
+==========  ================================================================================
+numerics    the model computes something else, or is called differently (the oracle decides)
+valid       its structure is broken, its interface changed, or onnxruntime does not load it
+crash       a pass or onnxruntime fails or dies; everything runs in a child process
+size        it has more weights or nodes than the original
+work        it does more arithmetic or moves more bytes than the original (by count, not by time)
+a command   the command, in which ``{model}`` stands for the model's file, ends with another status than 0
+==========  ================================================================================
+
+An exception of a pass fails every check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from graphopt import ir
+from graphopt.analysis.cost import Cost
+from graphopt.analysis.dims import evaluate, symbols
+from graphopt.context import Context
+from graphopt.driver import context_for, copy
+from graphopt.errors import GraphoptError, InvalidModel, UsageError
+from graphopt.instrument.summary import Summary
+from graphopt.numerics import Numerics
+from graphopt.runtime.child import Child
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.inputs import Feeds, InputOptions
+from graphopt.runtime.oracle import Oracle
+from graphopt.runtime.signature import Signature, diff
+
+KINDS = ("numerics", "valid", "crash", "size", "work")
+#: How much larger a result may be, by default, before ``size`` or ``work`` fails.
+GROWTH = 1.1
+#: Bytes, nodes or operations that never count.
+_LEEWAY = {"weight bytes": 4096, "nodes": 4, "operations": 1000, "bytes moved": 1000}
+#: The size that a dynamic dim stands for where work is counted.
+_TYPICAL = 16
+
+
+class Check(Protocol):
+    """Tells what is wrong with a model."""
+
+    def __call__(self, model: ir.Model) -> str | None:
+        """Why ``model`` fails; ``None`` if it holds."""
+
+    def feeds(self) -> Feeds | None:
+        """Inputs that showed the latest failure, if there are any."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """How to check.
+
+    Attributes:
+        kind: one of :data:`KINDS`, or a command.
+        numerics: how far results may move.
+        inputs: how to feed the models.
+        device: where they run.
+        growth: how many times as large a result may be as the original.
+        seconds: what comparing the results of one model may take, and what a command may take in all.
+    """
+
+    kind: str = "numerics"
+    numerics: Numerics = Numerics.REASSOCIATES
+    inputs: InputOptions = field(default_factory=InputOptions)
+    device: Device = CPU
+    growth: float = GROWTH
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.is_command:
+            return
+        try:
+            words = shlex.split(self.kind)
+        except ValueError as error:
+            raise UsageError(f"--check {self.kind!r} is no command: {error}") from error
+        if not any("{model}" in word for word in words):
+            kinds = ", ".join(KINDS)
+            raise UsageError(
+                f"--check {self.kind!r} is none of {kinds}, and no command with {{model}} in it",
+                hint="write a command such as --check 'python check.py {model}'",
+            )
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the check is a command."""
+        return self.kind not in KINDS
+
+
+@contextlib.contextmanager
+def make_check(
+    options: CheckOptions, original: ir.Model, *, child: Child | None = None, empty: bool = True
+) -> Iterator[Check]:
+    """The check of what becomes of ``original``.
+
+    Args:
+        child: a process for risky work that is already there.
+        empty: let ``numerics`` try dims of size 0 too.
+
+    Raises:
+        UsageError: the options do not fit the model.
+    """
+    match options.kind:
+        case "numerics" | "crash":
+            oracle = Oracle(
+                original,
+                options=options.inputs,
+                device=options.device,
+                seconds=options.seconds,
+                empty=empty,
+                isolate=options.kind == "crash",
+                child=child,
+            )
+            with oracle:
+                yield NumericsCheck(oracle, options.numerics, crashes_only=options.kind == "crash")
+        case "valid":
+            yield ValidCheck(original, options.device)
+        case "size":
+            yield GrowthCheck(original, options.growth, size_of)
+        case "work":
+            yield GrowthCheck(original, options.growth, work_of)
+        case _:
+            yield CommandCheck(options.kind, options.seconds)
+
+
+class NumericsCheck:
+    """The oracle's verdict.
+
+    Args:
+        oracle: judges against the original.
+        numerics: how far results may move.
+        crashes_only: a model that runs is good, whatever it computes.
+    """
+
+    def __init__(self, oracle: Oracle, numerics: Numerics, *, crashes_only: bool = False) -> None:
+        self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
+        self._feeds: Feeds | None = None
+
+    def __call__(self, model: ir.Model) -> str | None:
+        """Compare ``model`` with the original."""
+        try:
+            verdict = self._oracle.verify(model, numerics=self._numerics, signature=not self._crashes_only)
+        except Exception as error:  # writing what is broken may fail in any way
+            return f"the result can't be written: {type(error).__name__}: {error}"
+        failures = [row for row in verdict.failures if not self._crashes_only or not row.output]
+        if self._crashes_only and not failures:
+            return None
+        if verdict.ok:
+            return None
+        self._feeds = self._oracle.feeds(failures[0]) if failures else None
+        return failures[0].reason if self._crashes_only else verdict.summary()
+
+    def feeds(self) -> Feeds | None:
+        """Those of the first comparison that failed."""
+        return self._feeds
+
+
+class _WithoutFeeds:
+    def feeds(self) -> Feeds | None:
+        """No inputs are needed."""
+        return None
+
+
+class ValidCheck(_WithoutFeeds):
+    """Structure, interface, and whether onnxruntime loads the model."""
+
+    def __init__(self, original: ir.Model, device: Device) -> None:
+        self._signature, self._device = Signature.of(original), device
+
+    def __call__(self, model: ir.Model) -> str | None:
+        """Check ``model``."""
+        from graphopt.runtime.session import create
+
+        fault = ir.find_fault(model)
+        if fault is not None:
+            return fault.sentence
+        changes = diff(self._signature, Signature.of(model))
+        if changes:
+            return changes[0]
+        try:
+            with written(model) as path:
+                create(path, optimizations="off", device=self._device)
+        except GraphoptError as error:
+            return error.message
+        return None
+
+
+class GrowthCheck(_WithoutFeeds):
+    """Whether something that can be counted grew."""
+
+    def __init__(self, original: ir.Model, growth: float, count: Any) -> None:
+        self._growth, self._count, self._before = growth, count, count(original)
+
+    def __call__(self, model: ir.Model) -> str | None:
+        """Count again."""
+        after: Mapping[str, float] = self._count(model)
+        for what, old in self._before.items():
+            new = after[what]
+            if new > self._growth * old + _LEEWAY[what]:
+                return f"{old:,.0f} {what} became {new:,.0f}"
+        return None
+
+
+def size_of(model: ir.Model) -> dict[str, float]:
+    """Bytes of the weights, and nodes."""
+    summary = Summary.of(model)
+    return {"weight bytes": summary.weight_bytes, "nodes": summary.nodes + summary.function_nodes}
+
+
+def work_of(model: ir.Model) -> dict[str, float]:
+    """Operations and bytes moved, dynamic dims taken as 16, by :mod:`graphopt.analysis.cost`."""
+    other = copy(model)
+    cx = context_for(other)
+    try:
+        cost: Cost = cx.get(Cost, other.graph)
+        return {"operations": _number(cost.flops, cx), "bytes moved": _number(cost.bytes, cx)}
+    finally:
+        cx.evaluator.close()
+
+
+def _number(dim: Any, cx: Context) -> float:
+    number = evaluate(dim, dict.fromkeys(symbols(dim), _TYPICAL))
+    return math.inf if number is None else float(number)
+
+
+class CommandCheck(_WithoutFeeds):
+    """A command that ends with status 0 if the model is good."""
+
+    def __init__(self, command: str, seconds: float) -> None:
+        self._words, self._seconds = shlex.split(command), max(seconds, 60.0)
+
+    def __call__(self, model: ir.Model) -> str | None:
+        """Run it on ``model``."""
+        try:
+            with written(model) as path:
+                words = [word.replace("{model}", str(path)) for word in self._words]
+                done = subprocess.run(
+                    words,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=self._seconds,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired:
+            return f"the command took more than {self._seconds:g} s"
+        except OSError as error:
+            raise UsageError(f"can't run {self._words[0]}: {error.strerror or error}") from error
+        except InvalidModel as error:
+            return error.message
+        if done.returncode == 0:
+            return None
+        said = (done.stderr or done.stdout).strip().splitlines()
+        return f"the command ended with status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
+
+
+@contextlib.contextmanager
+def written(model: ir.Model) -> Iterator[Path]:
+    """``model`` in a file that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
+        path = Path(folder) / "model.onnx"
+        ir.save(model, path)
+        yield path

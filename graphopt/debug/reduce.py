@@ -1,0 +1,274 @@
+"""reduce: a smaller model on which a check still fails.
+
+First the nodes around the fault alone, in circles that widen until they show it; then delta
+debugging over the nodes, the outputs, and the sizes. A value whose node is left out becomes an
+input, one that a left-out node would read an output. Nothing depends on time or chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.debug.attempt import Attempt, Limits, find_node
+from graphopt.debug.bisect import minimize
+from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.reproducer import isolated, without_files
+from graphopt.driver import context_for, copy
+from graphopt.errors import GraphoptError, VerificationFailed
+from graphopt.runtime.child import Child
+
+#: Sizes that a dim is shrunk to, the smallest first.
+_SIZES = (1, 2, 3, 4)
+
+Fails = Callable[[ir.Model], bool]
+
+
+@dataclass
+class Reduction:
+    """What became of a model.
+
+    Attributes:
+        model: the small one.
+        nodes: nodes of the main graph before and after.
+        tries: how many models were tried.
+    """
+
+    model: ir.Model
+    nodes: tuple[int, int]
+    tries: int
+
+
+def reduce(
+    model: ir.Model,
+    fails: Fails,
+    *,
+    around: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Reduction:
+    """Shrink ``model`` as long as ``fails`` is true of it.
+
+    Args:
+        around: label of a node near the fault, if it is known.
+        say: told what is going on.
+
+    Raises:
+        VerificationFailed: ``fails`` is not true of ``model``.
+    """
+    if not fails(model):
+        raise VerificationFailed("the check holds, so there is nothing to reduce")
+    return _Reducer(model, fails, say or (lambda text: None)).run(around)
+
+
+class _Reducer:
+    def __init__(self, model: ir.Model, fails: Fails, say: Callable[[str], None]) -> None:
+        self._model = model
+        self._fails = fails
+        self._say = say
+        self._tries = 1
+
+    def run(self, around: str | None) -> Reduction:
+        before = len(self._model.graph)
+        if around is not None:
+            self._circle(around)
+        size = len(self._model.graph) + 1
+        while len(self._model.graph) < size:
+            size = len(self._model.graph)
+            self._drop_nodes()
+            self._drop_outputs()
+        self._drop_functions()
+        self._shrink_sizes()
+        return Reduction(self._model, (before, len(self._model.graph)), self._tries)
+
+    def _keep(self, what: str, candidate: ir.Model | None) -> bool:
+        """Go on with ``candidate`` if it still fails."""
+        if candidate is None:
+            return False
+        self._tries += 1
+        if not self._fails(candidate):
+            return False
+        self._model = candidate
+        self._say(f"try {self._tries}: {len(candidate.graph)} nodes ({what})")
+        return True
+
+    def _circle(self, label: str) -> None:
+        node = find_node(self._model, label)
+        if node is None or node.graph is not self._model.graph:
+            return
+        cutter = _Cutter(self._model)
+        circle, size = {node}, 0
+        while len(circle) < len(self._model.graph) and len(circle) > size:
+            if self._keep("around the fault", cutter.cut(circle)):
+                return
+            size = len(circle)
+            for _ in range(max(1, size // 8)):
+                circle = circle | _neighbours(circle, self._model.graph)
+
+    def _drop_nodes(self) -> None:
+        cutter = _Cutter(self._model)
+
+        def failing(nodes: Sequence[ir.Node]) -> bool:
+            return self._keep("fewer nodes", cutter.cut(frozenset(nodes)))
+
+        minimize(list(self._model.graph), failing)
+
+    def _drop_outputs(self) -> None:
+        cutter = _Cutter(self._model)
+        nodes = frozenset(self._model.graph)
+
+        def failing(outputs: Sequence[ir.Value]) -> bool:
+            return bool(outputs) and self._keep("fewer outputs", cutter.cut(nodes, outputs))
+
+        minimize(list(self._model.graph.outputs), failing)
+
+    def _drop_functions(self) -> None:
+        called = {node.op_identifier() for node in ir.walk_nodes(self._model.graph)}
+        if not called & self._model.functions.keys() and self._model.functions:
+            candidate = copy(self._model)
+            edit = ir.Editor(candidate)
+            for function in list(candidate.functions.values()):
+                edit.remove_function(function)
+            self._keep("no functions", candidate)
+
+    def _shrink_sizes(self) -> None:
+        for size in sorted(_sizes(self._model), reverse=True):
+            any(
+                self._keep(f"size {size} as {new}", _resized(self._model, size, new))
+                for new in _SIZES
+                if new < size
+            )
+
+
+class _Cutter:
+    """Makes models of some of the nodes of ``model``."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._cx: Context = context_for(copy(model))
+        originals = [value for node in model.graph for value in node.outputs]
+        copies = [value for node in self._cx.model.graph for value in node.outputs]
+        self._twin = dict(zip(originals, copies, strict=True))
+        self._cx.facts.infer_all()
+        self._cx.evaluator.close()
+        self._dims: dict[str, str] = {}
+
+    def cut(self, nodes: Collection[ir.Node], outputs: Iterable[ir.Value] | None = None) -> ir.Model | None:
+        """The model of ``nodes``; ``None`` if it would compute nothing."""
+        chosen = [node for node in self._model.graph if node in nodes]
+        inside = {inner for node in chosen for body in ir.bodies(node) for inner in ir.walk_nodes(body)}
+        inside |= set(chosen)
+        if outputs is None:
+            results = [
+                value
+                for node in chosen
+                for value in node.outputs
+                if value.name
+                and (value.is_graph_output() or any(user not in inside for user, _ in value.uses()))
+            ]
+        else:
+            results = list(outputs)
+            chosen = _needed(chosen, results)
+        if not results or not chosen:
+            return None
+        graph = ir.extract(chosen, results, declare=self._declare)
+        graph.name = self._model.graph.name
+        return ir.model_of(graph, self._model)
+
+    def _declare(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
+        """The declared type and shape, or what is known of them."""
+        twin = self._twin.get(value)
+        if twin is None:
+            return value.type, value.shape
+        dtype, dims = self._cx.dtype(twin), self._cx.shape(twin)
+        kind = value.type if dtype is None else ir.TensorType(dtype)
+        if dims is None:
+            return kind, value.shape
+        return kind, ir.Shape([dim if isinstance(dim, int) else self._symbol(str(dim)) for dim in dims])
+
+    def _symbol(self, text: str) -> str:
+        """A symbol for a dim: itself, or one of its own for an expression."""
+        if text.isidentifier():
+            return text
+        return self._dims.setdefault(text, f"dim_{len(self._dims)}")
+
+
+def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> set[ir.Node]:
+    """The nodes of ``graph`` that feed ``circle`` or read from it."""
+    found: set[ir.Node] = set()
+    for node in circle:
+        producers = [value.producer() for value in ir.reads(node)]
+        readers = [user for output in node.outputs for user, _ in output.uses()]
+        found.update(item for item in (*producers, *readers) if item is not None and item.graph is graph)
+    return found
+
+
+def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
+    """Those of ``nodes`` that ``outputs`` depend on."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if any(output in wanted for output in node.outputs):
+            kept.append(node)
+            wanted.update(ir.reads(node))
+    return kept[::-1]
+
+
+def _sizes(model: ir.Model) -> set[int]:
+    """Sizes of dims of inputs and initializers."""
+    found: set[int] = set()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        if value.shape is not None:
+            found.update(dim for dim in value.shape if isinstance(dim, int) and dim > 1)
+    return found
+
+
+def _resized(model: ir.Model, old: int, new: int) -> ir.Model:
+    """A copy in which every dim of size ``old`` has size ``new``; declarations inside are forgotten."""
+    other = ir.clone(model)
+    graph = other.graph
+    for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+        if value.shape is not None and old in value.shape:
+            inside = not value.is_graph_input() and not value.is_graph_output()
+            dims = [new if dim == old else dim for dim in value.shape]
+            value.shape = None if inside else ir.Shape(dims)
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if tensor is None or tensor.dtype == ir.DataType.STRING:
+            continue
+        array = tensor.numpy()
+        array = array[tuple(slice(new if size == old else size) for size in array.shape)]
+        if array.dtype == np.int64 and array.ndim <= 1:
+            array = np.where(array == old, new, array)
+        value.const_value = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=tensor.dtype)
+        value.shape = ir.Shape(array.shape)
+    return other
+
+
+def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Child) -> Fails:
+    """Whether a model fails ``check`` after the pipeline, in the way that ``attempt``'s own model does.
+
+    A pipeline without passes means that the check is of the model itself.
+    """
+    check = without_files(check)
+    first = isolated(attempt, check, child)(limits).error is not None
+
+    def fails(model: ir.Model) -> bool:
+        try:
+            if ir.find_fault(model) is not None:
+                return False
+            outcome = isolated(attempt.on(model), check, child)(limits)
+            if outcome.error is not None or first:
+                return outcome.error is not None and first
+            assert outcome.model is not None
+            with make_check(check, model, child=child, empty=False) as judge:
+                if attempt.pipeline.steps and check.is_command and judge(model) is not None:
+                    return False
+                return judge(outcome.model) is not None
+        except GraphoptError:
+            return False  # not a model that could be judged
+
+    return fails

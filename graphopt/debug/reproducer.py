@@ -1,0 +1,286 @@
+"""A folder that holds all it takes to see a fault again.
+
+``model.onnx``, ``inputs.npz`` (if inputs matter, and files can hold them), ``case.json`` (passes,
+options, which rewrites to allow, the check, versions, the command) and a ``README.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from graphopt import ir
+from graphopt.context import Options
+from graphopt.debug.attempt import Attempt, IsolatedAttempt, Limits, Place, Try, steps_text
+from graphopt.debug.bisect import Culprit
+from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.driver import make_pipeline
+from graphopt.errors import InvalidModel, UsageError
+from graphopt.numerics import Numerics
+from graphopt.passes.pipeline import Pipeline
+from graphopt.runtime import npz
+from graphopt.runtime.child import Child
+from graphopt.runtime.devices import choose
+from graphopt.runtime.inputs import Feeds, InputOptions
+
+_FORMAT = 1
+_PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
+_MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that matter."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to run on the model of a reproducer, and how to tell whether it fails.
+
+    Attributes:
+        what: what is to blame, in words.
+        reason: why the check failed.
+        pipeline: the passes, as texts of :func:`graphopt.debug.attempt.steps_text`.
+        options: what they may do.
+        limits: which rewrites are allowed.
+        check: how the result is judged.
+        lines: the nodes around the rewrite at fault.
+        command: the command line that led here.
+        versions: of Python and of the packages that matter.
+    """
+
+    what: str
+    reason: str
+    pipeline: tuple[str, ...]
+    options: Options
+    limits: Limits
+    check: CheckOptions
+    lines: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=versions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The case for JSON."""
+        options, limits = asdict(self.options), asdict(self.limits)
+        check = {
+            "kind": self.check.kind,
+            "growth": self.check.growth,
+            "seconds": self.check.seconds,
+            "device": str(self.check.device),
+            "seed": self.check.inputs.seed,
+            "shapes": {name: list(shape) for name, shape in self.check.inputs.shapes.items()},
+        }
+        return {
+            "format": _FORMAT,
+            "what": self.what,
+            "reason": self.reason,
+            "pipeline": list(self.pipeline),
+            "options": {**_plain(options), "numerics": self.options.numerics.name},
+            "limits": {
+                **_plain(limits),
+                "only": _places(self.limits.only),
+                "without": _places(self.limits.without),
+            },
+            "check": check,
+            "lines": list(self.lines),
+            "command": list(self.command),
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], folder: Path) -> Case:
+        """Read what :meth:`to_dict` wrote; inputs are those of ``folder``, if there are any."""
+        options, limits, check = dict(data["options"]), dict(data["limits"]), data["check"]
+        options["numerics"] = Numerics[options["numerics"]]
+        options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
+        only = limits["only"]
+        limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
+        limits["without"] = frozenset(Place(*place) for place in limits["without"])
+        limits |= {key: frozenset(limits[key]) for key in ("owners", "skip")}
+        device, _ = choose(str(check["device"]).lower(), allow_fallback=True)
+        files = ((None, folder / _INPUTS),) if (folder / _INPUTS).exists() else ()
+        shapes = {} if files else {name: tuple(shape) for name, shape in check["shapes"].items()}
+        return cls(
+            data["what"],
+            data["reason"],
+            tuple(data["pipeline"]),
+            Options(**options),
+            Limits(**limits),
+            CheckOptions(
+                check["kind"],
+                options["numerics"],
+                InputOptions(shapes, files, check["seed"]),
+                device,
+                check["growth"],
+                check["seconds"],
+            ),
+            tuple(data["lines"]),
+            tuple(data["command"]),
+            data["versions"],
+        )
+
+
+def save_culprit(
+    folder: Path, culprit: Culprit, attempt: Attempt, check: CheckOptions, command: Sequence[str] = ()
+) -> bool:
+    """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
+
+    It is the model right before the rewrite with that rewrite alone, or, where that does not show
+    it, the whole run up to it.
+    """
+    for model, pipeline, limits, feeds in _forms(culprit, attempt):
+        case = Case(
+            culprit.title,
+            culprit.reason,
+            tuple(steps_text(pipeline)),
+            attempt.options,
+            limits,
+            check,
+            tuple(culprit.lines),
+            tuple(command),
+        )
+        save(folder, model, case, feeds)
+        if replay(folder, allow_command=True) is not None:
+            return True
+    return False
+
+
+def _forms(culprit: Culprit, attempt: Attempt) -> Iterator[tuple[ir.Model, Pipeline, Limits, Feeds | None]]:
+    """What may show the fault again, the smallest first."""
+    guilty = next((item for item in attempt.pipeline.passes() if str(item) == culprit.pass_text), None)
+    alone = Limits(first=0)
+    if culprit.place is not None and culprit.number:
+        alone = Limits(only=frozenset([culprit.place]))
+    for feeds in (culprit.feeds, None) if culprit.feeds is not None else (None,):
+        if guilty is not None:
+            yield culprit.before, Pipeline((guilty,)), alone, feeds
+        yield attempt.model, attempt.pipeline, culprit.limits, feeds
+
+
+def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) -> None:
+    """Write a reproducer.
+
+    Raises:
+        UsageError: the folder can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ir.save(model, folder / _MODEL)
+        (folder / _INPUTS).unlink(missing_ok=True)
+        if feeds and npz.first_other(feeds) is None:
+            npz.write(folder / _INPUTS, feeds)
+        text = json.dumps(case.to_dict(), indent=2, ensure_ascii=False)
+        (folder / _CASE).write_text(text + "\n", encoding="utf-8")
+        (folder / _README).write_text(_readme(case, bool(feeds)), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write to {folder}: {error.strerror or error}") from error
+
+
+def load(folder: Path) -> Case:
+    """Read the case in ``folder``.
+
+    Raises:
+        UsageError: it holds none.
+        InvalidModel: the case is damaged.
+    """
+    try:
+        data = json.loads((folder / _CASE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is no reproducer: it holds no {_CASE}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"can't read {folder / _CASE}: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise UsageError(f"{folder / _CASE} is of another format than {_FORMAT}")
+    try:
+        return Case.from_dict(data, folder)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidModel(f"{folder / _CASE} is damaged: {type(error).__name__}: {error}") from error
+
+
+def replay(folder: Path, *, allow_command: bool = False) -> str | None:
+    """Run the case in ``folder`` again: why the check fails, or ``None`` if it holds now.
+
+    Raises:
+        UsageError: there is no case, or its check is a command and commands are not allowed.
+    """
+    case = load(folder)
+    if case.check.is_command and not allow_command:
+        raise UsageError(
+            f"{folder} would run the command {case.check.kind!r}",
+            hint="--allow-command lets it, if you trust the folder",
+        )
+    model = ir.load(folder / _MODEL)
+    attempt = Attempt(model, make_pipeline((), case.pipeline), case.options)
+    return fails(attempt, case.check, case.limits)
+
+
+def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
+    """Why the check fails on what ``attempt`` makes under ``limits``."""
+    with Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt")) as child:
+        outcome = isolated(attempt, check, child)(limits)
+        if outcome.error is not None:
+            return outcome.error
+        assert outcome.model is not None
+        with make_check(check, attempt.model, child=child) as judge:
+            return judge(outcome.model)
+
+
+def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:
+    """``attempt``, in ``child`` if the check is about crashes."""
+    if check.kind != "crash":
+        return attempt
+    return IsolatedAttempt(attempt.model, attempt.pipeline, attempt.options, child)
+
+
+def without_files(check: CheckOptions) -> CheckOptions:
+    """``check`` with made-up inputs only, for models whose inputs are others."""
+    return replace(check, inputs=InputOptions(seed=check.inputs.seed))
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: sorted(value) if isinstance(value, frozenset) else value for key, value in values.items()}
+
+
+def _places(places: frozenset[Place] | None) -> list[list[str]] | None:
+    return None if places is None else [[place.owner, place.node] for place in sorted(places)]
+
+
+def _set(items: list[str] | None) -> frozenset[str] | None:
+    return None if items is None else frozenset(items)
+
+
+def _readme(case: Case, feeds: bool) -> str:
+    lines = [
+        f"# {case.what}",
+        "",
+        f"The check `{case.check.kind}` fails: {case.reason}",
+        "",
+        "Show it again with",
+        "",
+        "    graphopt replay .",
+        "",
+        "which exits with status 1 as long as the check fails.",
+        "",
+        f"- `{_MODEL}`: the model",
+    ]
+    if feeds:
+        lines.append(f"- `{_INPUTS}`: inputs that show it")
+    lines.append(f"- `{_CASE}`: passes, options, rewrites that are allowed, versions")
+    if case.lines:
+        lines += ["", "What went (`-`) and came (`+`), and the nodes around it:", ""]
+        lines += [f"    {line}" for line in case.lines]
+    if case.command:
+        lines += ["", f"It was written by `{shlex.join(case.command)}`."]
+    return "\n".join(lines) + "\n"

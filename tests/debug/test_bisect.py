@@ -1,0 +1,243 @@
+"""Fault drills: bisect names the rule and the node, its reproducer replays, reduce makes the model small."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphopt import ir
+from graphopt.debug.attempt import Attempt, Limits, Place, find_node
+from graphopt.debug.bisect import Bisection, Culprit, minimize
+from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.reduce import reduce, still_fails
+from graphopt.debug.reproducer import isolated, load, replay, save_culprit
+from graphopt.driver import make_pipeline
+from graphopt.errors import UsageError, VerificationFailed
+from graphopt.runtime.child import Child
+from tests.debug import faults
+from tests.support import ops, parse
+
+
+@pytest.fixture(scope="module")
+def model() -> ir.Model:
+    return ir.from_proto(faults.big_model())
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    with Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt")) as process:
+        yield process
+
+
+def attempt(model: ir.Model, *names: str) -> Attempt:
+    passes = ["dce", *(f"tests.debug.faults:{name}" for name in names), "dce"]
+    return Attempt(model, make_pipeline((), passes))
+
+
+def bisect(tried: Attempt, check: CheckOptions, child: Child) -> tuple[Culprit | None, int]:
+    with make_check(check, tried.model, child=child) as judge:
+        bisection = Bisection(isolated(tried, check, child), judge)
+        return bisection.find(), bisection.runs
+
+
+DRILLS = [
+    ("WrongConstant", "numerics", "wrong-constant at first_11"),
+    ("SwappedInputs", "numerics", "swapped-inputs at sub_20"),
+    ("LostOutput", "valid", "lost-output at add_35"),
+    ("OtherDtype", "numerics", "other-dtype at sub_7"),
+    ("Cycle", "valid", "cycle at sub_13"),
+    ("MakesNan", "numerics", "makes-nan at softmax_2"),
+    ("Grows", "size", "grows at add_30"),
+    ("Slow", "work", "slow at softmax_9"),
+    ("OneShapeOnly", "numerics", "one-shape-only at add_25"),
+    ("Fails", "numerics", "fails at second_22"),
+    ("Dies", "crash", "dies at second_23"),
+    ("WrongAttribute", "numerics", "wrong-attribute at softmax_33"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "guilty"), DRILLS, ids=[drill[0] for drill in DRILLS])
+def test_a_planted_fault(
+    name: str, kind: str, guilty: str, model: ir.Model, child: Child, tmp_path: Path
+) -> None:
+    tried, check = attempt(model, name), CheckOptions(kind)
+    culprit, runs = bisect(tried, check, child)
+    assert culprit is not None and culprit.place is not None
+    assert str(culprit.place) == guilty
+    assert culprit.pass_index == 2 and culprit.pass_text == culprit.place.owner
+    assert culprit.needs == () and culprit.masked_by is None
+    assert runs <= math.log2(len(model.graph)) + 10
+    assert any(culprit.place.node in line or "Mul" in line for line in culprit.lines)
+
+    folder = tmp_path / "reproducer"
+    assert save_culprit(folder, culprit, tried, check, ["graphopt", "bisect"])
+    assert replay(folder) is not None
+    assert len(load(folder).pipeline) == 1 and load(folder).what == guilty
+    assert ("inputs.npz" in [path.name for path in folder.iterdir()]) is (culprit.feeds is not None)
+    harmless = json.loads((folder / "case.json").read_text())
+    harmless["limits"]["first"] = 0
+    (folder / "case.json").write_text(json.dumps(harmless))
+    assert replay(folder) is None
+
+    small = reduce(model, still_fails(tried, check, Limits(), child), around=culprit.place.node)
+    assert small.nodes[0] > 200 and small.nodes[1] < 10 and len(small.model.graph) == small.nodes[1]
+    again, _ = bisect(attempt(small.model, name), check, child)
+    assert again is not None and again.place == culprit.place
+
+
+def test_two_faults_that_mask_each_other(model: ir.Model, child: Child, tmp_path: Path) -> None:
+    tried = attempt(model, "FlipFirst", "FlipSecond")
+    culprit, _ = bisect(tried, CheckOptions(), child)
+    assert culprit is not None and culprit.masked_by is not None
+    assert culprit.place == Place("flip-first", "first_5")
+    assert culprit.masked_by.place == Place("flip-second", "second_5")
+    assert save_culprit(tmp_path, culprit, tried, CheckOptions())
+    assert replay(tmp_path) is not None
+    small = reduce(model, still_fails(tried, CheckOptions(), culprit.limits, child), around="first_5")
+    assert small.nodes[1] < 10
+
+
+def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
+    tried = attempt(model, "Together")
+    culprit, _ = bisect(tried, CheckOptions(), child)
+    assert culprit is not None and culprit.place == Place("together", "sub_28")
+    assert culprit.needs == (Place("together", "sub_3"),)
+    assert save_culprit(tmp_path, culprit, tried, CheckOptions())
+    assert replay(tmp_path) is not None
+    small = reduce(model, still_fails(tried, CheckOptions(), Limits(), child), around="sub_28")
+    assert small.nodes[1] < 10
+
+
+def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path) -> None:
+    tried = attempt(model, "Unasked")
+    culprit, _ = bisect(tried, CheckOptions(), child)
+    assert culprit is not None and culprit.place is None
+    assert (culprit.title, culprit.pass_index) == ("pass unasked", 2)
+    assert any(line.startswith("- %d_0 = Sub(%q_0, %x)") for line in culprit.lines)
+    assert save_culprit(tmp_path, culprit, tried, CheckOptions())
+    assert load(tmp_path).pipeline == ("tests.debug.faults:Unasked",)
+
+
+def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.passes import peephole
+    from graphopt.rewrite import Exact, rule
+
+    @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
+    def divide_by_zero(op: object, m: object, x: object) -> object:
+        """Fail."""
+        return 1 // 0
+
+    monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [divide_by_zero])
+    culprit, _ = bisect(Attempt(model, make_pipeline("dce,peephole")), CheckOptions(), child)
+    assert culprit is not None and culprit.place == Place("divide-by-zero", "softmax_0")
+    assert "ZeroDivisionError" in culprit.reason
+
+
+def test_without_a_fault_nothing_is_found(model: ir.Model, child: Child) -> None:
+    culprit, _ = bisect(Attempt(model, make_pipeline("O2")), CheckOptions("valid"), child)
+    assert culprit is None
+
+
+def test_a_check_that_fails_from_the_start(model: ir.Model, child: Child) -> None:
+    with pytest.raises(VerificationFailed, match="before any pass"):
+        bisect(attempt(model, "WrongConstant"), CheckOptions("false {model}"), child)
+
+
+def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> None:
+    script = "import onnx, sys; sys.exit(any(n.op_type == 'Log' for n in onnx.load(sys.argv[1]).graph.node))"
+    (tmp_path / "check.py").write_text(script)
+    import sys
+
+    check = CheckOptions(f"{sys.executable} {tmp_path / 'check.py'} {{model}}")
+    tried = attempt(model, "MakesNan")
+    small = Attempt(reduce(model, still_fails(tried, CheckOptions(), Limits(), child)).model, tried.pipeline)
+    culprit, _ = bisect(small, check, child)
+    assert culprit is not None and str(culprit.place) == "makes-nan at softmax_2"
+    assert "status 1" in culprit.reason
+    save_culprit(tmp_path / "case", culprit, small, check)
+    with pytest.raises(UsageError, match="would run the command"):
+        replay(tmp_path / "case")
+    assert replay(tmp_path / "case", allow_command=True) is not None
+    for command in ("no placeholder", "'unbalanced"):
+        with pytest.raises(UsageError):
+            CheckOptions(command)
+
+
+def test_reducing_is_deterministic_and_needs_a_failure(model: ir.Model, child: Child) -> None:
+    tried = attempt(model, "SwappedInputs")
+    results = [
+        reduce(model, still_fails(tried, CheckOptions(), Limits(), child), around="sub_20") for _ in range(2)
+    ]
+    assert ir.to_bytes(results[0].model) == ir.to_bytes(results[1].model)
+    with pytest.raises(VerificationFailed, match="nothing to reduce"):
+        reduce(model, lambda candidate: False)
+
+
+def test_reducing_keeps_bodies_and_drops_functions_and_sizes() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+    main (float[N, 64] x, bool c) => (float[N, 64] y) {
+      a = Relu(x)
+      b = local.twice(a)
+      d = If (c) <then_branch = g1 () => (float[N, 64] t) { t = Sin(b) },
+                  else_branch = g2 () => (float[N, 64] e) { e = Cos(a) }>
+      y = Neg(d)
+    }
+    <domain: "local", opset_import: ["" : 17]>
+    twice (p) => (q) { q = Add(p, p) }
+    """
+
+    def has_sin(model: ir.Model) -> bool:
+        return ir.find_fault(model) is None and any(
+            node.op_type == "Sin" for node in ir.walk_nodes(model.graph)
+        )
+
+    result = reduce(parse(text), has_sin)
+    assert ops(result.model) == ["If"] and not result.model.functions
+    assert result.model.graph.inputs[0].shape is not None and 64 not in result.model.graph.inputs[0].shape
+
+
+def test_minimize() -> None:
+    wanted = {3, 17, 18, 40}
+    tries = []
+
+    def fails(items: object) -> bool:
+        tries.append(items)
+        return wanted <= set(items)  # type: ignore[call-overload]
+
+    assert minimize(list(range(64)), fails) == sorted(wanted)
+    assert len(tries) < 200
+
+
+def test_limits() -> None:
+    from graphopt.context import Action
+
+    place = Place("cse", "n")
+    assert Limits(first=2)(Action(2, "cse", "n")) and not Limits(first=2)(Action(3, "cse", "n"))
+    assert not Limits(without=frozenset([place]))(Action(1, "cse", "n"))
+    assert Limits(without=frozenset([place]))(Action(1, "cse", "m"))
+    assert not Limits(owners=frozenset(["cse"]))(Action(1, "cse", "n"))
+    assert Limits(only=frozenset([place]))(Action(9, "cse", "n"))
+    assert not replace(Limits(only=frozenset([place])), first=0)(Action(1, "cse", "n"))
+
+
+def test_a_folder_that_is_no_reproducer(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no reproducer"):
+        load(tmp_path)
+    (tmp_path / "case.json").write_text("{")
+    with pytest.raises(UsageError, match="can't read"):
+        load(tmp_path)
+    (tmp_path / "case.json").write_text('{"format": 99}')
+    with pytest.raises(UsageError, match="another format"):
+        load(tmp_path)
+
+
+def test_find_node(model: ir.Model) -> None:
+    node = find_node(model, "sub_3")
+    assert node is not None and node.op_type == "Sub"
+    assert find_node(model, "nowhere") is None
