@@ -9,8 +9,10 @@ from graphopt.ir.constants import constant_of, is_overridable, scalar_of
 from graphopt.ir.copying import captures, clone, clone_function, clone_graph, model_of, reads
 from graphopt.ir.edit import Editor, make_attributes
 from graphopt.ir.fingerprint import attribute_key, fingerprint
+from graphopt.ir.forms import SUFFIXES, FileForm, form_of
 from graphopt.ir.inlining import inline_call, inline_obstacle
 from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto
+from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import feed_order, find_cycle, is_sorted, sort_model
@@ -30,6 +32,7 @@ from graphopt.ir.text import (
     print_node,
 )
 from graphopt.ir.verify import find_fault, verify
+from graphopt.ir.uses import is_read, only_reader, readers, use_count
 from graphopt.ir.weights import hash_of, slots, storage_of, tag_of
 
 Attr = onnx_ir.Attr

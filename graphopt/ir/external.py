@@ -116,10 +116,13 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
 Change = tuple[Slot, onnx_ir.TensorProtocol]
 
 
-def write_external_data(model: onnx_ir.Model, file: BinaryIO, location: str, threshold: int) -> list[Change]:
+def write_external_data(
+    model: onnx_ir.Model, file: BinaryIO, location: str, threshold: int, *, attributes: bool = False
+) -> list[Change]:
     """Write the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
-    Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data.
+    Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data,
+    or with ``attributes`` all such attributes.
 
     Returns:
         what each of these slots is to hold instead: its place in the file, to be called ``location``;
@@ -135,7 +138,7 @@ def write_external_data(model: onnx_ir.Model, file: BinaryIO, location: str, thr
             if is_external:
                 changes.append((slot, _in_memory(tensor)))
             continue
-        if not slot.is_initializer and not is_external:
+        if not (slot.is_initializer or is_external or attributes):
             continue
         storage = storage_of(tensor)
         if storage not in offsets:

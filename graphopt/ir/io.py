@@ -1,4 +1,4 @@
-"""Load and save models: .onnx with external data, and ONNX text.
+"""Load and save models: .onnx with external data, the JSON IR, onnx's own JSON, and ONNX text.
 
 External tensors stay on disk, memory-mapped, until somebody reads them. A file is written to a
 temporary name beside its target and renamed, so a failure leaves nothing behind.
@@ -27,6 +27,8 @@ from graphopt.ir.external import (
     read_external_data,
     write_external_data,
 )
+from graphopt.ir.forms import FileForm, form_of
+from graphopt.ir.json import from_json, to_json
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
 from graphopt.ir.verify import check_model
@@ -37,13 +39,17 @@ INLINE_LIMIT = 2**31 - 2**20
 #: Smaller tensors stay in the model file when the others go to external data.
 EXTERNAL_THRESHOLD = 1024
 
-_TEXT_SUFFIXES = frozenset({".onnxtxt", ".txt"})
+#: What the file is called that holds the large tensors of a JSON IR, after the name of the JSON IR itself.
+_SIDECAR = ".bin"
 
 
 def load(
     path: str | os.PathLike[str], *, allow_external: Sequence[str | os.PathLike[str]] = ()
 ) -> onnx_ir.Model:
-    """Load a model from ``.onnx`` or, by suffix ``.onnxtxt`` or ``.txt``, from ONNX text.
+    """Load a model from a file, whose suffix tells its form.
+
+    ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON, ``.onnxtxt`` and ``.txt`` are ONNX text,
+    and everything else is ``.onnx``.
 
     Unsorted graphs are sorted. External data is checked (inside the model's folder or a folder
     of ``allow_external``, present, long enough) and memory-mapped.
@@ -129,9 +135,11 @@ def save(
 
     Args:
         model: the model; it is not changed.
-        path: target; suffix ``.onnxtxt`` or ``.txt`` writes ONNX text.
-        external_data: put tensors of at least ``threshold`` bytes into ``<name>.data`` beside
-            ``path``. By default, when the model came with external data or exceeds 2 GB.
+        path: target; its suffix tells the form, as for :func:`load`.
+        external_data: put tensors of at least ``threshold`` bytes into a file beside ``path``:
+            ``<path>.data`` beside ``.onnx``, by default when the model came with external data or
+            exceeds 2 GB; ``<path>.bin`` beside the JSON IR, by default always. The other forms
+            hold everything.
         threshold: bytes.
 
     Raises:
@@ -143,21 +151,62 @@ def save(
         raise UsageError(f"can't write {str(path)!r}: no path can have a NUL in it")
     if os.path.isdir(path):
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
-    if external_data is None:
-        tensors = [slot.tensor for slot in slots(model)]
-        external_data = any(isinstance(tensor, onnx_ir.ExternalTensor) for tensor in tensors)
-        external_data = external_data or sum(tensor.nbytes for tensor in tensors) > INLINE_LIMIT
+    form = form_of(path)
     try:
-        if path.suffix in _TEXT_SUFFIXES:
-            text = onnx.printer.to_text(onnx.ModelProto.FromString(to_bytes(model)))
-            _write(path, text.encode())
-            return [path]
-        if not external_data:
-            _write(path, to_bytes(model))
-            return [path]
-        return _save_with_external_data(model, path, threshold)
+        if form is FileForm.JSON_IR and external_data is not False:
+            return _save_with_sidecar(model, path, threshold)
+        if external_data is None and form is FileForm.ONNX:
+            external_data = _wants_external_data(model)
+        if external_data and form is FileForm.ONNX:
+            return _save_with_external_data(model, path, threshold)
+        data = to_bytes(model)
+        if form is not FileForm.ONNX:
+            data = _converted(onnx.ModelProto.FromString(data), form, threshold)
+        _write(path, data)
+        return [path]
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def _converted(proto: onnx.ModelProto, form: FileForm, threshold: int) -> bytes:
+    match form:
+        case FileForm.JSON_IR:
+            return to_json(proto, max(threshold, 1)).encode()
+        case FileForm.ONNX_JSON:
+            return bytes(onnx.serialization.registry.get("json").serialize_proto(proto))
+        case _:
+            return onnx.printer.to_text(proto).encode()
+
+
+def _wants_external_data(model: onnx_ir.Model) -> bool:
+    """Whether the weights came in a file of their own, or need one.
+
+    The one beside a JSON IR does not count: a JSON IR is not asked where its model's weights were.
+    """
+    tensors = [slot.tensor for slot in slots(model)]
+    return (
+        any(
+            isinstance(tensor, onnx_ir.ExternalTensor)
+            and not str(tensor.location).endswith(f".json{_SIDECAR}")
+            for tensor in tensors
+        )
+        or sum(tensor.nbytes for tensor in tensors) > INLINE_LIMIT
+    )
+
+
+def _save_with_sidecar(model: onnx_ir.Model, path: Path, threshold: int) -> list[Path]:
+    threshold = max(threshold, 1)
+    data_path = path.with_name(path.name + _SIDECAR)
+    with _temporary(data_path) as temporary_data, _temporary(path) as temporary:
+        with open(temporary_data, "wb") as file:
+            changes = write_external_data(model, file, data_path.name, threshold, attributes=True)
+            is_empty = file.tell() == 0
+        with changed(changes):
+            temporary.write_bytes(to_json(to_proto(model), threshold).encode())
+        if not is_empty:
+            os.replace(temporary_data, data_path)
+        os.replace(temporary, path)
+    return [path] if is_empty else [path, data_path]
 
 
 def _save_with_external_data(model: onnx_ir.Model, path: Path, threshold: int) -> list[Path]:
@@ -200,12 +249,18 @@ def _parse(path: Path) -> onnx.ModelProto:
     data = _read(path)
     if not data:
         raise InvalidModel(f"{path} is empty")
-    if path.suffix in _TEXT_SUFFIXES:
-        return _parse_text(path, data)
-    try:
-        proto = onnx.ModelProto.FromString(data)
-    except DecodeError as error:
-        raise InvalidModel(f"{path} is not an ONNX model, or it is cut short") from error
+    match form_of(path):
+        case FileForm.TEXT:
+            return _parse_text(path, data)
+        case FileForm.JSON_IR:
+            return _parse_json(path, data)
+        case FileForm.ONNX_JSON:
+            proto = _parse_onnx_json(path, data)
+        case _:
+            try:
+                proto = onnx.ModelProto.FromString(data)
+            except DecodeError as error:
+                raise InvalidModel(f"{path} is not an ONNX model, or it is cut short") from error
     if not proto.HasField("graph") or not proto.ir_version:
         raise InvalidModel(f"{path} is not an ONNX model")
     return proto
@@ -236,6 +291,24 @@ def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
         return onnx.parser.parse_model(data.decode())
     except (onnx.parser.ParseError, UnicodeDecodeError) as error:
         raise InvalidModel(f"{path} is not ONNX text: {_root_cause(error)}") from error
+
+
+def _parse_json(path: Path, data: bytes) -> onnx.ModelProto:
+    try:
+        return from_json(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidModel(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except InvalidModel as error:
+        raise InvalidModel(f"{path}: {error.message}", hint="docs/json-ir.md describes the format") from None
+
+
+def _parse_onnx_json(path: Path, data: bytes) -> onnx.ModelProto:
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
+
+    try:
+        return onnx.serialization.registry.get("json").deserialize_proto(data, onnx.ModelProto())
+    except (ParseError, ValueError, RecursionError) as error:  # ValueError: what is not UTF-8
+        raise InvalidModel(f"{path} is not onnx's JSON: {_root_cause(error)}") from error
 
 
 def _root_cause(error: BaseException) -> str:

@@ -19,13 +19,15 @@ class Artifact:
     """A model in a form that onnxruntime can load, with what had to be written for it.
 
     Args:
-        model: a model, or its serialized form, or its path.
+        model: a model, or its serialized form, or its path, in any form that can be loaded.
         allow_external: folders outside the model's own that external data may lie in.
     """
 
     def __init__(
         self, model: ir.Model | Source, allow_external: Sequence[str | os.PathLike[str]] = ()
     ) -> None:
+        if isinstance(model, (str, os.PathLike)) and ir.form_of(model) is not ir.FileForm.ONNX:
+            model = ir.load(model, allow_external=allow_external)  # onnxruntime reads ONNX only
         self._given = model
         self._allow_external = allow_external
         self._folder: tempfile.TemporaryDirectory[str] | None = None

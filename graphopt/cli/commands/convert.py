@@ -1,0 +1,55 @@
+"""graphopt convert: write a model in another form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import UsageError
+
+EXAMPLE = """
+graphopt convert model.onnx model.json
+graphopt convert edited.json model.onnx
+graphopt convert model.onnx model.json --threshold 64KiB
+graphopt convert model.onnx model.onnxtxt
+"""
+
+
+@options.command("convert", example=EXAMPLE)
+@click.argument("source", type=options.path, metavar="IN")
+@click.argument("target", type=options.path, metavar="OUT")
+@options.group(
+    "Files",
+    click.option(
+        "--threshold",
+        type=options.Size(),
+        default=1024,
+        metavar="SIZE",
+        help="Smaller weights stay in OUT where others have a file of their own.  [default: 1024]",
+    ),
+)
+@options.output_options
+@options.model_options
+def command(run: Run, source: Path, target: Path, threshold: int) -> None:
+    """Write a model in another form; suffixes tell which.
+
+    .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
+    .txt are ONNX text. All of them can be converted into each other, and every command reads all.
+    """
+    from graphopt import api, ir
+    from graphopt.tables import human_bytes
+
+    if target.suffix not in ir.SUFFIXES and not target.is_dir():
+        known = ", ".join(ir.SUFFIXES)
+        raise UsageError(f"the suffix of {target} tells no form of models", hint=f"known suffixes: {known}")
+    model = api.load(source)
+    written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
+    sizes = {str(path): path.stat().st_size for path in written}
+    form = ir.form_of(target).value
+    run.console.json({"source": str(source), "target": str(target), "form": form, "files": sizes})
+    if not run.console.quiet:
+        for path, size in sizes.items():
+            run.console.print(f"  wrote     {path}   {human_bytes(size)}")

@@ -1,0 +1,185 @@
+"""Tables that say which key of an object stands for which field of a message, and in what form.
+
+Writing and reading walk the same :class:`Table`. A field is told if it is set, even to nothing,
+so that a round trip keeps what a file had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from graphopt.errors import InvalidModel
+from graphopt.ir.json.faults import Fault, expect, expect_int, nearest
+
+#: Where an object had a key twice, the parser leaves it under this key, which nothing is called.
+DUPLICATE = "\0twice"
+
+
+class Form(Protocol):
+    """How a field stands in the document."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the field is a repeated one."""
+
+    def write(self, value: Any, limit: int) -> Any:
+        """What stands for the field's ``value``; tensors below ``limit`` bytes are told as numbers."""
+
+    def read(self, message: Any, name: str, item: Any) -> None:
+        """Set field ``name`` of ``message`` to what ``item`` tells; raises :class:`Fault`."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A text or an integer, as it is."""
+
+    check: Callable[[Any], Any]
+    repeated: bool = False
+
+    def write(self, value: Any, limit: int) -> Any:
+        return list(map(_text, value)) if self.repeated else _text(value)
+
+    def read(self, message: Any, name: str, item: Any) -> None:
+        if self.repeated:
+            getattr(message, name).extend(each(item, self.check))
+        else:
+            setattr(message, name, self.check(item))
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):  # what protobuf gives for a text that is none
+        raise InvalidModel(f"the model can't be written: {value!a} is not UTF-8")
+    return value
+
+
+def each(item: Any, read: Callable[[Any], Any]) -> list[Any]:
+    """Read every entry of a list."""
+    entries = expect(item, list, "a list")
+    result: list[Any] = []
+    try:
+        for entry in entries:
+            result.append(read(entry))
+    except Fault as fault:
+        raise fault.under(len(result)) from None
+    return result
+
+
+TEXT = Scalar(lambda item: expect(item, str, "a string"))
+TEXTS = Scalar(lambda item: expect(item, str, "a string"), repeated=True)
+INTEGER = Scalar(expect_int)
+INTEGERS = Scalar(expect_int, repeated=True)
+
+
+class Entries:
+    """Pairs of key and value, as an object."""
+
+    repeated = True
+
+    def __init__(self, key: str, value: str, form: Scalar) -> None:
+        self._key, self._value, self._form = key, value, form
+
+    def write(self, value: Any, limit: int) -> dict[str, Any]:
+        entries = {_text(getattr(entry, self._key)): _text(getattr(entry, self._value)) for entry in value}
+        if len(entries) != len(value):
+            keys = [getattr(entry, self._key) for entry in value]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InvalidModel(f"{twice!r} is told twice, which the JSON IR can't hold")
+        return entries
+
+    def read(self, message: Any, name: str, item: Any) -> None:
+        for key, value in expect(item, dict, "an object").items():
+            if key == DUPLICATE:
+                raise Fault(f"has the key {value!r} twice")
+            try:
+                getattr(message, name).add(**{self._key: key, self._value: self._form.check(value)})
+            except Fault as fault:
+                raise fault.under(key) from None
+
+
+METADATA = Entries("key", "value", TEXT)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A message in a form of its own: ``write`` makes it, ``read`` fills a message from it."""
+
+    to_json: Callable[[Any, int], Any]
+    from_json: Callable[[Any, Any], None]
+    repeated: bool = False
+
+    def write(self, value: Any, limit: int) -> Any:
+        if self.repeated:
+            return [self.to_json(entry, limit) for entry in value]
+        return self.to_json(value, limit)
+
+    def read(self, message: Any, name: str, item: Any) -> None:
+        holder = getattr(message, name)
+        if self.repeated:
+            each(item, lambda entry: self.from_json(entry, holder.add()))
+        else:
+            holder.SetInParent()
+            self.from_json(item, holder)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of an object, the field it stands for, and how."""
+
+    key: str
+    field: str
+    form: Form
+    required: bool = False
+
+
+class Table:
+    """The keys of an object that stands for a message, in the order they are written."""
+
+    def __init__(self, keys: Sequence[Key], others: Sequence[str] = ()) -> None:
+        self.keys = list(keys)
+        #: Keys that are read by somebody else.
+        self.others = tuple(others)
+        self._known = {key.key: key for key in keys}
+        self._required = [key.key for key in keys if key.required]
+        self._plan = [(key.key, key.field, key.form.repeated, key.form.write) for key in keys]
+
+    @property
+    def names(self) -> list[str]:
+        """All keys."""
+        return [*self._known, *self.others]
+
+    def write(self, message: Any, limit: int) -> dict[str, Any]:
+        """The object for ``message``."""
+        result = {}
+        for key, field, repeated, write in self._plan:
+            if repeated:
+                value = getattr(message, field)
+                if value:
+                    result[key] = write(value, limit)
+            elif message.HasField(field):
+                result[key] = write(getattr(message, field), limit)
+        return result
+
+    def read(self, item: Any, message: Any) -> None:
+        """Fill ``message`` from the object ``item``.
+
+        Raises:
+            Fault: it is no object, has unknown keys, lacks some, or a value has the wrong form.
+        """
+        expect(item, dict, "an object")
+        for key, value in item.items():
+            entry = self._known.get(key)
+            if entry is None:
+                if key in self.others:
+                    continue
+                if key == DUPLICATE:
+                    raise Fault(f"has the key {value!r} twice")
+                raise Fault(f"has an unknown key, {key!r}{nearest(key, self.names)}")
+            try:
+                entry.form.read(message, entry.field, value)
+            except Fault as fault:
+                raise fault.under(key) from None
+        for key in self._required:
+            if key not in item:
+                raise Fault(f"lacks {key!r}")

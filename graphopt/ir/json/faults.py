@@ -1,0 +1,66 @@
+"""What is wrong with a document, and where in it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_PLAIN = re.compile(r"[^\W\d][\w-]*")
+_SHOWN = 60
+
+
+class Fault(Exception):
+    """Something in the document is wrong. It learns its path while it passes through the readers."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self._steps: list[str | int] = []
+
+    def under(self, *steps: str | int) -> Fault:
+        """The same fault, seen from the object or list around it: ``steps`` lead from there to here."""
+        self._steps[:0] = steps
+        return self
+
+    def __str__(self) -> str:
+        path = "".join(map(_step, self._steps)).removeprefix(".")
+        return f"{path}: {self.args[0]}" if path else self.args[0]
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _PLAIN.fullmatch(step) else f"[{json.dumps(step)}]"
+
+
+def shown(item: Any) -> str:
+    """``item`` as it stands in the document, cut if it is long."""
+    if isinstance(item, dict):
+        return "an object"
+    if isinstance(item, list):
+        return "a list"
+    text = json.dumps(item)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A suggestion to put behind the message about an unknown ``name``."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def expect(item: Any, type_: type, what: str) -> Any:
+    """``item``, if it is of ``type_``; raises :class:`Fault` otherwise."""
+    if type(item) is not type_:  # True is an int, too
+        raise Fault(f"expects {what}, found {shown(item)}")
+    return item
+
+
+def expect_int(item: Any, bits: int = 64) -> int:
+    """``item``, if it is an integer of so many ``bits``."""
+    number: int = expect(item, int, "an integer")
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise Fault(f"{shown(number)} does not fit into {bits} bits")
+    return number

@@ -1,0 +1,86 @@
+"""graphopt convert, and other commands on models in other forms than ONNX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from graphopt import ir
+from tests.cli.conftest import Invoke
+
+
+def _run_of(invoke: Invoke, model: Path | str) -> str:
+    outcome = invoke("run", model, "--device", "cpu", "--json")
+    assert outcome.status == 0, outcome.err
+    return json.dumps(json.loads(outcome.out)["outputs"])
+
+
+def test_around_all_forms(invoke: Invoke, weights: Path) -> None:
+    expected = _run_of(invoke, weights)
+    forms = ["a.json", "b.onnxjson", "c.json", "d.onnxtxt", "e.onnxjson", "f.txt", "g.onnx"]
+    source: Path | str = weights
+    for target in forms:
+        outcome = invoke("convert", source, target)
+        assert outcome.status == 0, outcome.err
+        assert f"wrote     {target}" in outcome.out
+        source = target
+        assert _run_of(invoke, target) == expected, target
+
+
+def test_a_document_fits_the_schema_and_an_edit_takes_effect(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("convert", small, "small.json", "--json")
+    assert json.loads(outcome.out)["form"] == "JSON IR"
+    path = Path("small.json")
+    document = json.loads(path.read_text())
+    jsonschema.Draft202012Validator(ir.schema()).validate(document)
+    document["graph"]["nodes"][1]["op"] = "Neg"
+    path.write_text(json.dumps(document))
+    outcome = invoke("verify", small, path, "--device", "cpu")
+    assert outcome.status == 1, outcome.err
+
+
+@pytest.mark.parametrize("suffix", [".json", ".onnxjson", ".onnxtxt"])
+def test_other_commands_take_all_forms(invoke: Invoke, small: Path, suffix: str) -> None:
+    source, target = f"small{suffix}", f"out{suffix}"
+    assert invoke("convert", small, source).status == 0
+    outcome = invoke("optimize", source, "-o", target, "--device", "cpu")
+    assert outcome.status == 0, outcome.err
+    assert "verified" in outcome.out
+    assert invoke("verify", source, target, "--device", "cpu").status == 0
+    assert invoke("inspect", target).status == 0
+    assert "Relu" in invoke("dump", target).out
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ([], ["w.json"]),
+        (["--threshold", "64"], ["w.json", "w.json.bin"]),
+        (["--threshold", "64", "--no-external-data"], ["w.json"]),
+    ],
+)
+def test_where_weights_go(invoke: Invoke, weights: Path, options: list[str], files: list[str]) -> None:
+    outcome = invoke("convert", weights, "w.json", *options, "--json")
+    assert list(json.loads(outcome.out)["files"]) == files
+    assert sorted(path.name for path in Path().iterdir()) == files
+    assert _run_of(invoke, "w.json") == _run_of(invoke, weights)
+
+
+def test_bad_requests(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("convert", small, "out.xyz")
+    assert outcome.status == 2
+    assert "the suffix of out.xyz tells no form of models" in outcome.err
+    assert invoke("convert", "missing.json", "out.onnx").status == 2
+    Path("bad.json").write_text('{"graphopt": 1, "ir_version": 8, "graph": {"nodes": [{"op": 3}]}}')
+    for command in (["convert", "bad.json", "out.onnx"], ["inspect", "bad.json"], ["dump", "bad.json"]):
+        outcome = invoke(*command)
+        assert outcome.status == 3
+        first, hint = outcome.err.splitlines()
+        assert first == "graphopt: bad.json: graph.nodes[0].op: expects a string, found 3"
+        assert "docs/json-ir.md" in hint
+    Path("bad.onnxjson").write_text('{"graph": 1}')
+    assert invoke("inspect", "bad.onnxjson").status == 3
+    assert not Path("out.onnx").exists()
