@@ -20,6 +20,7 @@ from typing import Any
 import onnx
 
 from benchmarks.inputs import Entry, entry_of
+from graphopt.runtime import peers
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHOPT = "graphopt"
@@ -71,15 +72,7 @@ def graphopt_tool(*options: str) -> Tool:
 
 def peer_tools(python: str) -> list[Tool]:
     """The peers that the interpreter `python` has."""
-    return [Tool(name, (python, "-m", "benchmarks.peer", name)) for name in peer_versions(python)]
-
-
-def peer_versions(python: str) -> dict[str, str]:
-    done = subprocess.run(
-        [python, "-m", "benchmarks.peer"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    versions: dict[str, str] = json.loads(done.stdout)
-    return versions
+    return [Tool(name, peers.command(python, name)) for name in peers.versions(python)]
 
 
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
@@ -219,7 +212,7 @@ def versions(peer_python: str) -> dict[str, str]:
             own[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return own | peer_versions(peer_python)
+    return own | peers.versions(peer_python)
 
 
 def progress(items: Sequence[Case]) -> Iterator[Case]:

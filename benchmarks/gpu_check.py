@@ -5,22 +5,21 @@
 
 For each model: the largest error of the original and of the optimized model relative to the CPU's result,
 with TF32 off; the latency of both with inputs and outputs bound on the device, at onnxruntime's defaults; how
-many nodes run on the CPU and how many copies between CPU and device that takes. The original is measured
-twice, as if it were two models: inside the band of those ratios (5th to 95th percentile) nothing is claimed.
+many nodes run on the CPU and how many copies between CPU and device that takes. Timed as docs/bench.md tells:
+in fresh processes, in turns, and the original also against itself, which gives the band in which nothing is
+claimed.
 Exits 1 where a result is wrong and 6 where CUDA can't be used.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,17 @@ import numpy as np
 import onnxruntime as ort
 
 from benchmarks import common
-from benchmarks.inputs import Entry, Feeds, make_feeds
+from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime.devices import CPU, Device, choose, quiet
+from graphopt.runtime import session
+from graphopt.runtime.devices import CPU, Device, choose
+from graphopt.runtime.footprint import footprint
+from graphopt.runtime.stopwatch import Limits, Setup, output_shapes
+from graphopt.runtime.timing import compare_speed
 
-# Seconds after which no further model is begun, and no further round on one model: the whole takes minutes.
-BUDGET, BUDGET_OF_MODEL = 360, 40
-ROUNDS, RUNS, WARM_UP = 30, 10, 20
+# Seconds after which no further model is begun: the whole takes minutes.
+BUDGET = 360
+LIMITS = Limits(rounds=30, processes=5, warmup=20, seconds=40)
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,6 @@ CASES = [
 ]
 
 
-def session(model: Path, device: Device, *, tf32: bool, profile: Path | None = None) -> Any:
-    """A session at onnxruntime's defaults that fails rather than fall back to the CPU."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    if profile:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
-    with quiet(ort):
-        return ort.InferenceSession(model, options, providers=device.providers(tf32=tf32), enable_fallback=0)
-
-
 def relative_error(expected: list[np.ndarray], got: list[np.ndarray]) -> float:
     """The largest absolute difference, each output relative to its own largest value."""
     errors = [0.0]
@@ -81,57 +72,6 @@ def relative_error(expected: list[np.ndarray], got: list[np.ndarray]) -> float:
             return float("inf")
         errors.append(float(np.abs(a - b).max(initial=0.0) / max(np.abs(a).max(initial=0.0), 1e-6)))
     return max(errors)
-
-
-class Bound:
-    """A session with all inputs and outputs on the device, ready to be timed."""
-
-    def __init__(self, model: Path, device: Device, feeds: Feeds, expected: list[np.ndarray]) -> None:
-        self.session = session(model, device, tf32=True)
-        self.binding = self.session.io_binding()
-        for name, value in feeds.items():
-            bound = ort.OrtValue.ortvalue_from_numpy(value, device.kind, device.index)
-            self.binding.bind_ortvalue_input(name, bound)
-        for output, value in zip(self.session.get_outputs(), expected, strict=True):
-            buffer = ort.OrtValue.ortvalue_from_shape_and_type(
-                list(value.shape), value.dtype, device.kind, device.index
-            )
-            self.binding.bind_ortvalue_output(output.name, buffer)
-        self.binding.synchronize_inputs()
-        self.milliseconds(WARM_UP)
-
-    def milliseconds(self, runs: int) -> float:
-        """Mean time of a run; each waits for the device."""
-        begin = time.perf_counter()
-        for _ in range(runs):
-            self.session.run_with_iobinding(self.binding)
-        return (time.perf_counter() - begin) * 1e3 / runs
-
-
-def latencies(models: dict[str, Path], device: Device, feeds: Feeds, expected: list[np.ndarray]) -> Any:
-    """Mean milliseconds of each round, by model; the models take turns, in alternating order."""
-    bound = {name: Bound(path, device, feeds, expected) for name, path in models.items()}
-    times: dict[str, list[float]] = {name: [] for name in bound}
-    begin = time.monotonic()
-    for turn in range(ROUNDS):
-        if time.monotonic() - begin > BUDGET_OF_MODEL:
-            break
-        for name in bound if turn % 2 == 0 else reversed(bound):
-            times[name].append(bound[name].milliseconds(RUNS))
-    return {name: np.array(rounds) for name, rounds in times.items()}
-
-
-def placement(model: Path, device: Device, feeds: Feeds, scratch: Path) -> dict[str, int]:
-    """How many nodes each provider took, and the copies that one run needs."""
-    profiled = session(model, device, tf32=True, profile=scratch / "profile")
-    counts: Counter[str] = Counter()
-    for part in profiled.get_provider_graph_assignment_info():
-        counts[part.ep_name.removesuffix("ExecutionProvider")] += len(part.get_nodes())
-    profiled.run(None, feeds)
-    events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
-    operators = [event.get("args", {}).get("op_name", "") for event in events if event.get("cat") == "Node"]
-    counts["copies"] = sum(operator.startswith("Memcpy") for operator in operators)
-    return dict(counts)
 
 
 def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
@@ -147,23 +87,28 @@ def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
 
     entry: Entry = {"inputs": sample.inputs, "shape_sets": [case.shapes]}
     feeds = make_feeds(entry, 0)
-    expected = session(original, CPU, tf32=False).run(None, feeds)
+    expected = session.run(session.create(original), feeds)
     models = {"original": original, "optimized": optimized}
-    errors = {
-        name: relative_error(expected, session(path, device, tf32=False).run(None, feeds))
-        for name, path in models.items()
-    }
-    times = latencies({**models, "again": original}, device, feeds, expected)
-    ratio = float(np.median(times["optimized"] / times["original"]))
-    band = np.percentile(times["again"] / times["original"], [5, 95])
+    setup = Setup(feeds, output_shapes(expected), device, provider_options={"use_tf32": "1"})
+    checked = replace(setup, provider_options={"use_tf32": "0"})
+    footprints = {name: footprint(path, setup, checked, processes=1) for name, path in models.items()}
+    errors = {name: relative_error(expected, found.outputs) for name, found in footprints.items()}
+    timing = compare_speed(models, setup, LIMITS)
+    compared = timing.speeds["optimized"].comparison
+    assert compared is not None
     return {
         "model": case.sample,
         "nodes": {name: common.count_nodes(path) for name, path in models.items()},
         "error": errors,
-        "milliseconds": {name: float(np.median(times[name])) for name in models},
-        "ratio": ratio,
-        "band": [float(edge) for edge in band],
-        "placement": {name: placement(path, device, feeds, scratch) for name, path in models.items()},
+        "milliseconds": {name: speed.p50 for name, speed in timing.speeds.items()},
+        "ratio": compared.ratio,
+        "spread": [compared.spread.low, compared.spread.high],
+        "conclusion": compared.conclusion,
+        "band": [timing.band.low, timing.band.high],
+        "placement": {
+            name: {**found.placement.nodes, "copies": found.placement.copies}
+            for name, found in footprints.items()
+        },
         "verdict": "ok" if max(errors.values()) <= case.tolerance else "wrong",
     }
 
@@ -190,7 +135,7 @@ def table(results: list[dict[str, Any]]) -> str:
             [
                 result["model"],
                 *pairs[:3],
-                f"{result['ratio']:.2f}",
+                f"{result['ratio']:.2f}, {result['conclusion']}",
                 f"{low:.2f} … {high:.2f}",
                 *pairs[3:],
                 result["verdict"],

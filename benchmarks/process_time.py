@@ -3,9 +3,9 @@
     python -m benchmarks.process_time               on the samples
     python -m benchmarks.process_time DIR           on a folder of models
 
-Every run is a fresh process, from its start to the written file. The tools take turns in each round, in the
-opposite order in every other one. graphopt runs twice a round, as if it were two tools: the spread of the
-ratios between those two (5th to 95th percentile over the models) is the band inside which nothing is claimed.
+Every run is a fresh process, from its start to the written file. The tools take turns, in another order in
+each round. graphopt runs twice a round, as if it were two tools: the spread of the ratios between those two
+(5th to 95th percentile over the models) is the band inside which nothing is claimed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks import common
 from benchmarks.common import GRAPHOPT, Case, Tool
+from graphopt.runtime.ratios import band_of, turns
 
 AGAIN = "graphopt again"
 COMPARED = ("onnxslim", "onnxsim")
@@ -27,20 +26,21 @@ COMPARED = ("onnxslim", "onnxsim")
 
 def measure(case: Case, tools: list[Tool], rounds: int, scratch: Path) -> dict[str, list[float]]:
     """Seconds of each run by tool; a tool that fails on the model has none."""
-    seconds: dict[str, list[float]] = {tool.name: [] for tool in tools}
+    by_name = {tool.name: tool for tool in tools}
+    seconds: dict[str, list[float]] = {name: [] for name in by_name}
     failed: set[str] = set()
     for turn in range(rounds):
-        for tool in tools if turn % 2 == 0 else reversed(tools):
-            if tool.name in failed:
+        for name in turns(list(by_name), turn):
+            if name in failed:
                 continue
             target = scratch / "result.onnx"
             target.unlink(missing_ok=True)
-            outcome = tool.run(case.path, target)
+            outcome = by_name[name].run(case.path, target)
             if outcome.status == 0 and target.is_file():
-                seconds[tool.name].append(outcome.seconds)
+                seconds[name].append(outcome.seconds)
             else:
-                print(f"  {tool.name} failed: {outcome.message}", file=sys.stderr)
-                failed.add(tool.name)
+                print(f"  {name} failed: {outcome.message}", file=sys.stderr)
+                failed.add(name)
     return {name: runs for name, runs in seconds.items() if name not in failed}
 
 
@@ -66,8 +66,8 @@ def table(models: list[dict[str, Any]], peers: list[str], rounds: int) -> str:
             mean = common.geometric_mean(found)
             lines.append(f"- graphopt / {peer}: {mean:.2f} (geometric mean over {len(found)} models)")
     if found := ratios(models, AGAIN):
-        low, high = np.percentile(found, [5, 95])
-        lines.append(f"- graphopt / graphopt: {low:.2f} … {high:.2f} (band of the measurement)")
+        band = band_of(found)
+        lines.append(f"- graphopt / graphopt: {band.low:.2f} … {band.high:.2f} (band of the measurement)")
     lines += ["", f"Medians of {rounds} rounds on {common.machine()}."]
     return "\n".join(lines)
 
