@@ -289,7 +289,7 @@ def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
 
     try:
         return onnx.parser.parse_model(data.decode())
-    except (onnx.parser.ParseError, UnicodeDecodeError) as error:
+    except Exception as error:  # onnx's parser lets C++'s own errors through, of numbers above all
         raise InvalidModel(f"{path} is not ONNX text: {_root_cause(error)}") from error
 
 

@@ -40,10 +40,23 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         with pytest.raises(InvalidModel) as error:
             ir.load(tmp_path / f"{name}.onnx")
         _refused(error)
-    (tmp_path / "bad.onnxtxt").write_text("<ir_version: 8> graph (")
-    with pytest.raises(InvalidModel) as error:
-        ir.load(tmp_path / "bad.onnxtxt")
-    _refused(error)
+    texts = {
+        "cut.onnxtxt": "<ir_version: 8> graph (",
+        "number.onnxtxt": "<ir_version: 8> g (float x) => (float y) { y = Elu <alpha = 1e999> (x) }",
+        "integer.onnxtxt": "<ir_version: 99999999999999999999> g () => () {}",
+        "no.onnxjson": "[]",
+        "cut.onnxjson": '{"graph": {',
+        "odd.onnxjson": '{"irVersion": 1e999}',
+        "deep.onnxjson": "[" * 100_000,
+        "deep.json": '{"graph":' * 100_000,
+        "long.json": f'{{"graphopt": 1, "{"x" * 5000}": 1}}',
+        "long_type.json": f'{{"graphopt": 1, "graph": {{"inputs": [{{"name": "x", "type": "{"f" * 5000}[]"}}]}}}}',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InvalidModel) as error:
+            ir.load(tmp_path / name)
+        _refused(error)
 
 
 def test_every_cut_and_many_broken_bytes_are_refused_or_loaded_without_a_crash(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphopt.errors import InvalidModel
-from graphopt.ir.json.faults import Fault, expect, expect_int, nearest
+from graphopt.ir.json.faults import Fault, expect, expect_int, nearest, quoted
 
 #: Where an object had a key twice, the parser leaves it under this key, which nothing is called.
 DUPLICATE = "\0twice"
@@ -50,7 +50,7 @@ class Scalar:
 
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):  # what protobuf gives for a text that is none
-        raise InvalidModel(f"the model can't be written: {value!a} is not UTF-8")
+        raise InvalidModel(f"the model can't be written: {value[:60]!a} is not UTF-8")
     return value
 
 
@@ -91,7 +91,7 @@ class Entries:
     def read(self, message: Any, name: str, item: Any) -> None:
         for key, value in expect(item, dict, "an object").items():
             if key == DUPLICATE:
-                raise Fault(f"has the key {value!r} twice")
+                raise Fault(f"has the key {quoted(value)} twice")
             try:
                 getattr(message, name).add(**{self._key: key, self._value: self._form.check(value)})
             except Fault as fault:
@@ -174,8 +174,8 @@ class Table:
                 if key in self.others:
                     continue
                 if key == DUPLICATE:
-                    raise Fault(f"has the key {value!r} twice")
-                raise Fault(f"has an unknown key, {key!r}{nearest(key, self.names)}")
+                    raise Fault(f"has the key {quoted(value)} twice")
+                raise Fault(f"has an unknown key, {quoted(key)}{nearest(key, self.names)}")
             try:
                 entry.form.read(message, entry.field, value)
             except Fault as fault:

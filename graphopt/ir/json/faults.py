@@ -32,7 +32,7 @@ class Fault(Exception):
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _PLAIN.fullmatch(step) else f"[{json.dumps(step)}]"
+    return f".{step}" if len(step) <= _SHOWN and _PLAIN.fullmatch(step) else f"[{shown(step)}]"
 
 
 def shown(item: Any) -> str:
@@ -41,13 +41,21 @@ def shown(item: Any) -> str:
         return "an object"
     if isinstance(item, list):
         return "a list"
-    text = json.dumps(item)
+    return _cut(json.dumps(item))
+
+
+def quoted(text: str) -> str:
+    """``text`` in single quotes, cut if it is long."""
+    return _cut(repr(text))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion to put behind the message about an unknown ``name``."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name[:_SHOWN], list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -19,7 +19,7 @@ from graphopt.ir.json.codec import (
     Table,
     each,
 )
-from graphopt.ir.json.faults import Fault, expect, expect_int, nearest
+from graphopt.ir.json.faults import Fault, expect, expect_int, nearest, quoted
 from graphopt.ir.json.tensors import (
     read_bytes,
     read_contents,
@@ -148,9 +148,9 @@ def _read_attribute(item: Any, attribute: onnx.AttributeProto) -> None:
     kinds = [key for key in item if key in _NUMBERS or key == "ref"]
     for key in item:
         if key == DUPLICATE:
-            raise Fault(f"has the key {item[key]!r} twice")
+            raise Fault(f"has the key {quoted(item[key])} twice")
         if key not in _NUMBERS and key not in {"ref", "type", "doc_string"}:
-            raise Fault(f"has an unknown type, {key!r}{nearest(key, _NUMBERS)}")
+            raise Fault(f"has an unknown type, {quoted(key)}{nearest(key, _NUMBERS)}")
     if "ref" in kinds and "type" in kinds:
         kinds.remove("type")
     if len(kinds) != 1:
@@ -198,7 +198,7 @@ class _Attributes:
         attributes = getattr(message, name)
         for key, value in expect(item, dict, "an object").items():
             if key == DUPLICATE:
-                raise Fault(f"has the key {value!r} twice")
+                raise Fault(f"has the key {quoted(value)} twice")
             try:
                 _read_attribute(value, attributes.add(name=key))
             except Fault as fault:

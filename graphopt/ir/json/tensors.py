@@ -270,7 +270,7 @@ def _read_special(text: str, array: np.ndarray, index: int, name: str) -> None:
         if number.bit_length() <= 8 * array.dtype.itemsize:
             _bits(array)[index] = number
         if not np.isnan(_wide(array[index : index + 1]))[0]:
-            raise Fault(f"{text!r} is no NaN of {name}")
+            raise Fault(f"{shown(text)} is no NaN of {name}")
         return
     if text not in {"nan", "inf", "-inf"}:
         raise Fault(f"expects a number, nan, inf or -inf, found {shown(text)}")

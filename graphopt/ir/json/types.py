@@ -19,7 +19,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir.json.faults import Fault, nearest
+from graphopt.ir.json.faults import Fault, nearest, quoted
 from graphopt.ir.onnxir import onnx_ir
 
 #: Element types whose short names in onnx-ir tell too little.
@@ -127,9 +127,9 @@ def read_tensor_type(text: str) -> tuple[int, tuple[int, ...]]:
     proto = read_type(text)
     tensor = proto.tensor_type
     if not proto.HasField("tensor_type") or not tensor.HasField("shape") or not tensor.HasField("elem_type"):
-        raise Fault(f"expects a tensor type with all dims, such as f32[2,3], found {text!r}")
+        raise Fault(f"expects a tensor type with all dims, such as f32[2,3], found {quoted(text)}")
     if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
-        raise Fault(f"the dims of a constant are numbers, 0 or greater, found {text!r}")
+        raise Fault(f"the dims of a constant are numbers, 0 or greater, found {quoted(text)}")
     return tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim)
 
 
@@ -248,7 +248,7 @@ class _Reader:
         name = self.token
         other = _OTHER.fullmatch(name)
         if name not in _NUMBERS and not other:
-            raise Fault(f"{name!r} is no element type{nearest(name, _NUMBERS)}")
+            raise Fault(f"{quoted(name)} is no element type{nearest(name, _NUMBERS)}")
         self._next()
         return int(other[1]) if other else _NUMBERS[name]
 
@@ -263,7 +263,9 @@ class _Reader:
             return
         match = _TOKEN.match(self._text, self._place)
         if match is None:
-            raise Fault(f"{self._text!r} can't be read as a type from {self._text[self._place :][:20]!r} on")
+            raise Fault(
+                f"{quoted(self._text)} can't be read as a type from {self._text[self._place :][:20]!r} on"
+            )
         self.kind = str(match.lastgroup)
         self.token = match[self.kind].strip()
         if self.kind == "quoted":
@@ -271,5 +273,5 @@ class _Reader:
         self._place = match.end()
 
     def _fault(self, wanted: str) -> Fault:
-        found = f"{self.token!r}" if self.kind != "end" else "its end"
-        return Fault(f"{self._text!r} can't be read as a type: expects {wanted}, found {found}")
+        found = quoted(self.token) if self.kind != "end" else "its end"
+        return Fault(f"{quoted(self._text)} can't be read as a type: expects {wanted}, found {found}")
