@@ -31,8 +31,8 @@ from graphopt.ir.text import (
     print_model,
     print_node,
 )
-from graphopt.ir.verify import find_fault, verify
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
+from graphopt.ir.verify import find_fault, verify
 from graphopt.ir.weights import hash_of, slots, storage_of, tag_of
 
 Attr = onnx_ir.Attr
