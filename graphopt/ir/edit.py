@@ -47,8 +47,9 @@ class Editor:
 
     def _take_names(self) -> None:
         for graph in graphs_of(self.model):
-            self._value_names.update(_names(graph.inputs))
-            self._value_names.update(name for name in graph.initializers if name not in _names(graph.inputs))
+            inputs = dict.fromkeys(_names(graph.inputs))
+            self._value_names.update(inputs.keys())
+            self._value_names.update(name for name in graph.initializers if name not in inputs)
             for node in graph:
                 if node.name:
                     self._node_names[node.name] += 1

@@ -205,15 +205,6 @@ def is_deterministic(node: ir.Node) -> bool:
     return True
 
 
-def is_removable(node: ir.Node) -> bool:
-    """Whether ``node`` may be dropped when nothing reads its outputs.
-
-    Values are all that an ONNX node produces, so any node may be; operators of unknown domains
-    could have effects of their own, but onnxruntime drops them too.
-    """
-    return True
-
-
 @lru_cache(maxsize=16384)
 def schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
     """The operator's definition in force at opset ``version``."""

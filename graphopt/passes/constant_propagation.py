@@ -63,7 +63,7 @@ class ConstantPropagation(Pass):
                 continue
             output = node.outputs[0]
             dtype = cx.dtype(output)
-            if dtype not in _SMALL_INTS or not (output.uses() or output.is_graph_output()):
+            if dtype not in _SMALL_INTS or not ir.is_read(output):
                 continue
             numbers, shape = cx.static_ints(output), cx.static_shape(output)
             if (
@@ -116,7 +116,7 @@ class ConstantPropagation(Pass):
                 output
                 for output in _named(node)
                 if output.is_graph_output()
-                or any(user not in inside or user in kept_nodes for user, _ in output.uses())
+                or any(user not in inside or user in kept_nodes for user in ir.readers(output))
             ]
             if not read:
                 continue
@@ -150,7 +150,7 @@ class ConstantPropagation(Pass):
             # Only a node can be an output of its graph and keep the output's name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
-        if not any(output.uses() or output.is_graph_output() for output in node.outputs):
+        if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove(node)
         cx.wrote(action, node, [])
 
@@ -171,7 +171,7 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None]) -> int:
             if value is None:
                 continue
             reads[value] += 1
-            if reads[value] < len(value.uses()) or value.is_graph_output():
+            if reads[value] < ir.use_count(value) or value.is_graph_output():
                 continue
             tensor = ir.constant_of(value)
             producer = value.producer()
@@ -183,7 +183,7 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None]) -> int:
 
 
 def _only_output_read(node: ir.Node, value: ir.Value) -> bool:
-    return all(output is value or not output.uses() for output in node.outputs)
+    return all(output is value or not ir.use_count(output) for output in node.outputs)
 
 
 def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Node]:

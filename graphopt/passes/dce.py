@@ -27,7 +27,7 @@ class DeadCodeElimination(Pass):
             self._remove_nodes(graph, cx)
         for graph in list(ir.graphs_of(model)):
             for value in list(graph.initializers.values()):
-                if not value.uses() and not value.is_graph_output() and not ir.is_overridable(value):
+                if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)
         self._remove_functions(model, cx)
 
@@ -35,7 +35,7 @@ class DeadCodeElimination(Pass):
         # Readers come after producers, so one backward walk finds whole dead trees; the readers
         # inside a dead node's bodies are detached first, since they would keep outer values alive.
         for node in list(reversed(graph)):
-            if any(output.uses() or output.is_graph_output() for output in node.outputs):
+            if any(map(ir.is_read, node.outputs)):
                 continue
             action = cx.permit(self.name, node)
             if action is None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
-from graphopt.ops import facts
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match, Matcher
+from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
 #: Rewrites allowed for each node that a run starts with; more means that rules undo each other.
@@ -21,17 +21,17 @@ _REWRITES_PER_NODE = 20
 
 
 class Index:
-    """Rules by the operator of their root."""
+    """Rules, each with one of its patterns, by the operator of the pattern's root."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._by_op: dict[tuple[str, str], list[tuple[Rule, int]]] = defaultdict(list)
+        self._by_op: dict[tuple[str, str], list[tuple[Rule, OpPattern]]] = defaultdict(list)
         for rule in rules:
-            for form, (pattern, _) in enumerate(rule.patterns):
+            for pattern, _ in rule.patterns:
                 for op_type in pattern.op_types:
-                    self._by_op[pattern.domain, op_type].append((rule, form))
+                    self._by_op[pattern.domain, op_type].append((rule, pattern))
 
-    def rules_for(self, node: ir.Node) -> Sequence[tuple[Rule, int]]:
-        """The rules, and which of their patterns, whose root is the operator of ``node``."""
+    def rules_for(self, node: ir.Node) -> Sequence[tuple[Rule, OpPattern]]:
+        """The rules and patterns whose root is the operator of ``node``."""
         return self._by_op.get((node.domain, node.op_type), ())
 
 
@@ -49,7 +49,6 @@ class _Run:
         self._cx = cx
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._denied: set[tuple[str, str]] = set()
         for graph in ir.graphs_of(model):
             for node in graph:
                 self._push(node)
@@ -64,20 +63,19 @@ class _Run:
         while self._queue and done < limit:
             node = self._queue.popleft()
             self._queued.discard(node)
-            for rule, form in self._index.rules_for(node):
+            for rule, pattern in self._index.rules_for(node):
                 if node.graph is None:
                     break
-                if self._try(rule, form, node):
+                if self._try(rule, pattern, node):
                     done += 1
                     break
         if self._queue:
             self._cx.say("rewrite", lambda: f"stopped after {done} rewrites: rules undo each other")
         return done
 
-    def _try(self, rule: Rule, form: int, root: ir.Node) -> bool:
+    def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
         cx = self._cx
         cx.attempts += 1
-        pattern, _ = rule.patterns[form]
         found = Matcher(cx).match(pattern, root)
         if found is None:
             return False
@@ -88,7 +86,7 @@ class _Run:
             return False
         builder = Builder(cx.edit, root)
         try:
-            result = rule.replace(builder, match, **{name: bindings.get(name) for name in _parameters(rule)})
+            result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
         except Exception as error:
             error.add_note(f"in rule {rule.name} at {ir.label(root)}")
             raise
@@ -108,7 +106,7 @@ class _Run:
         values += (None,) * (len(root.outputs) - len(values))
         for output, value in zip(root.outputs, values, strict=True):
             if value is None:
-                if output.uses() or output.is_graph_output():
+                if ir.is_read(output):
                     raise AssertionError(
                         f"a rule left output {output.name!r} of {ir.label(root)} without a value"
                     )
@@ -127,21 +125,20 @@ class _Run:
         for old, new in zip(root.outputs, values, strict=False):
             if new is None:
                 continue
-            was_output = old.is_graph_output()
+            was_output, readers = old.is_graph_output(), [reader for reader, _ in old.uses()]
             edit.replace(old, new)
             if new in fresh and not was_output:
                 fresh.discard(new)
                 edit.take_over(new, old)
-            for user, _ in new.uses():
-                self._push(user)
+            for reader in readers:
+                self._push(reader)
         for node in made:
             self._push(node)
         self._remove_dead(match.nodes)
         for value in before:
             self._push(value.producer())
-            if len(value.uses()) == 1:
-                # what had several readers may now be free to be rewritten with its only one
-                self._push(next(iter(value.uses())).node)
+            # what had several readers may now be free to be rewritten with its only one
+            self._push(ir.only_reader(value))
         self._cx.wrote(action, root, made)
 
     def _remove_dead(self, nodes: Iterable[ir.Node]) -> None:
@@ -149,15 +146,8 @@ class _Run:
         pending = list(nodes)
         while pending:
             node = pending.pop()
-            if node.graph is None or not facts.is_removable(node):
-                continue
-            if any(output.uses() or output.is_graph_output() for output in node.outputs):
+            if node.graph is None or any(map(ir.is_read, node.outputs)):
                 continue
             producers = [value.producer() for value in node.inputs if value is not None]
             self._cx.edit.remove(node)
             pending.extend(producer for producer in producers if producer is not None)
-
-
-def _parameters(rule: Rule) -> list[str]:
-    """Every variable of every form of ``rule``, in order of appearance."""
-    return list(dict.fromkeys(name for _, names in rule.patterns for name in names))

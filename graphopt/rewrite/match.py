@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,7 @@ class Match:
 
     def only_use(self, value: ir.Value) -> bool:
         """Whether exactly one input in the model reads ``value``, and the graph does not return it."""
-        readers = sum(1 for node, _ in value.uses() if node.graph is not None)
-        return readers == 1 and not value.is_graph_output()
+        return not value.is_graph_output() and len(list(islice(ir.readers(value), 2))) == 1
 
     def read_by_others(self) -> ir.Value | None:
         """A value inside the pattern that something outside it reads, if there is one."""
@@ -85,8 +85,7 @@ class Match:
         for node in inside[1:]:
             for output in node.outputs:
                 if output.is_graph_output() or any(
-                    user.graph is not None and not any(user is own for own in inside)
-                    for user, _ in output.uses()
+                    not any(user is own for own in inside) for user in ir.readers(output)
                 ):
                     return output
         return None

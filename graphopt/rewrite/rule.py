@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from graphopt import ir
@@ -38,6 +39,11 @@ class Rule:
     exclusive: bool
     family: str
     tags: tuple[str, ...]
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of all patterns, in order of appearance."""
+        return tuple(dict.fromkeys(name for _, names in self.patterns for name in names))
 
     @property
     def summary(self) -> str:

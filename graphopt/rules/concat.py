@@ -19,18 +19,38 @@ from graphopt.rules._forms import Range
     tags=("onnxoptimizer:fuse_consecutive_concats",),
 )
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """A Concat of Concats along the same axis is one Concat."""
-    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    """Concats of Concats along the same axis are one Concat, from the last one on: one rewrite a chain."""
+    result = m.root.outputs[0]
+    axis = forms.axis_of(m, m.root, m.rank(result))
     if axis is None:
-        return m.no("rank unknown", m.root.outputs[0])
+        return m.no("rank unknown", result)
+    reader = ir.only_reader(result)
+    if reader is not None and _is_part(m, result, reader, axis):
+        return m.no("the Concat that reads it takes its operands", result)
     flat: list[ir.Value] = []
-    for x in xs:
+    pending = list(reversed(xs))
+    while pending:
+        x = pending.pop()
         inner = _producer(x, "Concat", m)
-        if inner is None or not m.only_use(x) or forms.axis_of(m, inner, m.rank(x)) != axis:
-            flat.append(x)
+        if inner is not None and _is_part(m, x, m.root, axis):
+            pending.extend(value for value in reversed(inner.inputs) if value is not None)
         else:
-            flat.extend(value for value in inner.inputs if value is not None)
+            flat.append(x)
     return m.no("no operand is such a Concat of its own") if len(flat) == len(xs) else op.like(m.root, flat)
+
+
+def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
+    """Whether ``part`` is a Concat along ``axis`` that only a Concat like ``whole``, along it too, reads."""
+    node = part.producer()
+    return (
+        node is not None
+        and whole.op_type == node.op_type == "Concat"
+        and whole.domain == node.domain == ""
+        and whole.graph is node.graph
+        and m.only_use(part)
+        and forms.axis_of(m, node, m.rank(part)) == axis
+        and forms.axis_of(m, whole, m.rank(whole.outputs[0])) == axis
+    )
 
 
 @rule(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -250,3 +253,60 @@ def test_cse_merges_what_is_known_to_hold_the_same_numbers() -> None:
     run_pipeline(model, "cse,dce")
     assert ops(model).count("Shape") == 1  # r and z have one shape
     assert ops(model).count("Concat") == 1  # joined is that shape, turned is another
+
+
+def _hub(length: int) -> ir.Model:
+    """One value with many readers, each behind an Identity."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"])]
+    nodes += [helper.make_node("Identity", ["r"], [f"i{k}"]) for k in range(length)]
+    nodes += [helper.make_node("LeakyRelu", [f"i{k}"], [f"e{k}"], alpha=k / length) for k in range(length)]
+    return _model([*nodes, helper.make_node("Sum", [f"e{k}" for k in range(length)], ["y"])])
+
+
+def _concats(length: int) -> ir.Model:
+    """Each Concat appends to the one before."""
+    names = ["x", *(f"c{k}" for k in range(length))]
+    nodes = [helper.make_node("Concat", [names[k], "x"], [names[k + 1]], axis=0) for k in range(length)]
+    return _model([*nodes, helper.make_node("Relu", [names[-1]], ["y"])])
+
+
+def _old_weights(length: int) -> ir.Model:
+    """Below IR version 4 every weight is an input too."""
+    names = ["x", *(f"c{k}" for k in range(length - 1)), "y"]
+    nodes = [
+        helper.make_node("Mul" if k % 2 else "Sub", [names[k], f"w{k}"], [names[k + 1]])
+        for k in range(length)
+    ]
+    weights = [helper.make_tensor(f"w{k}", TensorProto.FLOAT, [1], [k + 0.5]) for k in range(length)]
+    return _model(nodes, weights, ir_version=3)
+
+
+def _model(
+    nodes: list[onnx.NodeProto], weights: list[TensorProto] | None = None, ir_version: int = 8
+) -> ir.Model:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "xy")
+    listed = [helper.make_tensor_value_info(w.name, TensorProto.FLOAT, [1]) for w in weights or ()]
+    graph = helper.make_graph(nodes, "g", [x, *listed], [y], weights or [])
+    return ir.from_proto(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir_version)
+    )
+
+
+@pytest.mark.parametrize("build", [_hub, _concats, _old_weights])
+def test_work_grows_linearly(build: Callable[[int], ir.Model]) -> None:
+    def calls(length: int) -> int:
+        model, count = build(length), 0
+
+        def watch(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(watch)
+        try:
+            run_pipeline(model, "O2")
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(10)  # imports and caches
+    assert calls(800) < 4.6 * calls(200)
