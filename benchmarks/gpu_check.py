@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
     expected = session.run(session.create(original), feeds)
     models = {"original": original, "optimized": optimized}
     setup = Setup(feeds, output_shapes(expected), device, provider_options={"use_tf32": "1"})
-    checked = replace(setup, provider_options={"use_tf32": "0"})
+    checked = setup.eager(use_tf32="0")
     footprints = {name: footprint(path, setup, checked, processes=1) for name, path in models.items()}
     errors = {name: relative_error(expected, found.outputs) for name, found in footprints.items()}
     timing = compare_speed(models, setup, LIMITS)

@@ -78,7 +78,8 @@ def _cells(row: Row) -> list[str]:
     if compared is not None:
         ratio, told = f"{compared.ratio:.2f}  ({_range(compared.spread)})", compared.conclusion
     cost = row.footprint
-    session, peak = f"{cost.session_seconds:.2f}", f"{cost.peak_bytes / 1e6:.0f}"
+    digits = 2 if cost.session_seconds >= 0.0995 else 3
+    session, peak = f"{cost.session_seconds:.{digits}f}", f"{cost.peak_bytes / 1e6:.0f}"
     return [row.name, *times, ratio, told, nodes, session, peak]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -187,9 +187,7 @@ class Bench:
 
     def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
         """The footprints of the models that run, and why the others do not."""
-        checked = None
-        if self._exact_products:
-            checked = replace(setup, provider_options={**setup.provider_options, "use_tf32": "0"})
+        checked = setup.eager(use_tf32="0") if self.device.kind == "cuda" else None
         found: dict[str, Footprint] = {}
         failures: dict[str, str] = {}
         for number, one in enumerate(self.contestants):

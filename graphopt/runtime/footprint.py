@@ -91,13 +91,14 @@ def footprint(source: Source, setup: Setup, checked: Setup | None = None, proces
     Raises:
         RuntimeFailure: it does not run.
     """
+    checked = checked or setup.eager()
     seconds: list[float] = []
     peaks: list[float] = []
     for number in range(max(1, processes)):
         with Child(preload=["onnxruntime", "graphopt.runtime.footprint"]) as child:
             took, peak = child.call(measure, source, setup, timeout=_PATIENCE)
             if number == 0:
-                placement, outputs = child.call(look, source, setup, checked or setup, timeout=_PATIENCE)
+                placement, outputs = child.call(look, source, setup, checked, timeout=_PATIENCE)
         seconds.append(took)
         peaks.append(peak)
     return Footprint(ratios.median(seconds), int(ratios.median(peaks)), placement, outputs)
@@ -121,7 +122,7 @@ def look(source: Source, setup: Setup, checked: Setup) -> tuple[Placement, list[
     outputs = session.run(made, known_feeds(made, checked.feeds))
     del made
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        made = setup.session(source, profile=str(Path(folder) / "profile"))
+        made = setup.eager().session(source, profile=str(Path(folder) / "profile"))
         assigned: Counter[str] = Counter()
         for part in made.get_provider_graph_assignment_info():
             assigned[_short(part.ep_name)] += len(part.get_nodes())

@@ -10,7 +10,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,11 @@ class Setup:
     threads: int | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
     optimizations: Optimizations = "default"
+
+    def eager(self, **options: str) -> Setup:
+        """The same without CUDA graphs, which show no kernels and want bound buffers; other ``options``."""
+        kept = {key: value for key, value in self.provider_options.items() if key != "enable_cuda_graph"}
+        return replace(self, provider_options=kept | options)
 
     def session(self, source: Source, profile: str | None = None) -> InferenceSession:
         """A session as users make it; with ``profile``, it writes a profile to a file so prefixed."""

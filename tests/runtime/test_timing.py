@@ -114,3 +114,9 @@ def test_only_plain_tensors_have_buffers() -> None:
     assert output_shapes([np.zeros((2, 3), np.int64)]) == (((2, 3), "int64"),)
     assert output_shapes([np.zeros(2), ["a"]]) is None
     assert output_shapes([np.array(["a"], object)]) is None
+
+
+def test_what_is_profiled_runs_without_cuda_graphs() -> None:
+    setup = Setup({}, provider_options={"enable_cuda_graph": "1", "use_tf32": "1"})
+    assert setup.eager(use_tf32="0").provider_options == {"use_tf32": "0"}
+    assert setup.eager().provider_options == {"use_tf32": "1"}
