@@ -34,7 +34,7 @@ def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -
 
 
 def remarks(result: Result) -> list[str]:
-    """Failures, differences between outputs, and where nodes run if not all in one place."""
+    """Failures, differences between outputs, and where nodes run if not all on the CPU."""
     lines = [f"{row.name}: {row.failure}" for row in result.rows if row.failure]
     outcomes = {row.name: row.outcome for row in result.rows if row.outcome is not None}
     suffix = " (TF32 off)" if result.exact_products else ""
@@ -95,7 +95,7 @@ def _placement(row: Row) -> str | None:
     if row.footprint is None:
         return None
     placement = row.footprint.placement
-    if len(placement.nodes) < 2 and not placement.copies:
+    if set(placement.nodes) <= {"CPU"}:
         return None
     where = ", ".join(f"{count} on {provider}" for provider, count in sorted(placement.nodes.items()))
     return f"{row.name}: nodes {where}; {placement.copies} Memcpy in each run"

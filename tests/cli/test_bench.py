@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from graphopt.cli.plot import Bar, bars
+from graphopt.cli.timings import remarks
 from graphopt.errors import UsageError
 from graphopt.runtime import peers
-from graphopt.runtime.bench import cuda_options
+from graphopt.runtime.bench import Result, Row, cuda_options
+from graphopt.runtime.compare import Outcome
 from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.footprint import Footprint, Placement
+from graphopt.runtime.ratios import Band, Comparison
+from graphopt.runtime.timing import Speed, Timing
 
 from .conftest import Invoke
 
@@ -123,6 +129,30 @@ def test_flags_become_options_of_the_cuda_provider() -> None:
     assert cuda_options(CPU) == {}
     with pytest.raises(UsageError, match="--nhwc is for CUDA"):
         cuda_options(CPU, nhwc=True)
+
+
+def test_remarks_tell_failures_differences_and_placement() -> None:
+    on_cuda = Placement({"CUDA": 7, "CPU": 2}, {"CUDA": 5, "CPU": 2}, copies=3)
+    cost = Footprint(0.1, 1_000_000, on_cuda, [])
+    speed = Speed(1.0, 2.0, 3.0, 100, (0.5,), Comparison(0.5, Band(0.4, 0.6), "faster"))
+    rows = [
+        Row("original", 9, replace(speed, comparison=None), cost),
+        Row("close", 9, speed, cost, Outcome(1e-6)),
+        Row("off", 9, speed, cost, Outcome(2.0, "1 of 4 elements differ")),
+        Row("broken", failure="no such op"),
+    ]
+    timing = Timing({}, (1.0,), Band(0.9, 1.1), 40, 1.0)
+    placement = "nodes 2 on CPU, 7 on CUDA; 3 Memcpy in each run"
+    assert remarks(Result("x [1]", rows, timing, True)) == [
+        "broken: no such op",
+        "off: outputs differ: 1 of 4 elements differ (TF32 off)",
+        *(f"{name}: {placement}" for name in ("original", "close", "off")),
+    ]
+    assert remarks(Result("x [1]", rows[:2], timing, False))[0] == "outputs agree: max |Δ| 1.0e-06"
+    told = Result("x [1]", rows, timing, True).to_dict()
+    assert [row.get("ratio") for row in told["models"]] == [None, 0.5, 0.5, None]
+    assert told["models"][2]["difference"] == {"max": 2.0, "reason": "1 of 4 elements differ"}
+    assert told["models"][1]["placement"]["copies"] == 3
 
 
 def test_a_drawing_is_svg_with_a_bar_for_each_model() -> None:
