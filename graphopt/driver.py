@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.analysis.shapes import ShapeFacts
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
-from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
@@ -44,6 +44,7 @@ class Job:
         stop_after: make only so many rewrites.
         weigh_each: add up the weights after each pass.
         watchers: told of everything.
+        gate: asked before each rewrite, unless ``stop_after`` is given.
     """
 
     pipeline: Pipeline
@@ -55,18 +56,20 @@ class Job:
     stop_after: int | None = None
     weigh_each: bool = False
     watchers: Sequence[Watcher] = ()
+    gate: Callable[[Action], bool] | None = None
 
     def run(self, model: ir.Model) -> Report:
         """Optimize ``model`` in place.
 
         Raises:
             VerificationFailed: the result does not compute the same, or is called differently.
+            RuntimeFailure: the original does not run on the inputs that the user gave.
         """
         before, interface = Summary.of(model), Interface.of(model)
         stats = Stats(by_pass=self.weigh_each)
-        gate = None if self.stop_after is None else StopAfter(self.stop_after)
+        stop = None if self.stop_after is None else StopAfter(self.stop_after)
         start = time.perf_counter()
-        done = self._run_passes(model, stats, gate)
+        done = self._run_passes(model, stats, stop or self.gate)
         report = Report(
             done.pipeline,
             before,
@@ -77,7 +80,7 @@ class Job:
             done.skipped,
             stats.rewrites,
             stats.refusals,
-            next_action=gate.first_denied if gate else None,
+            next_action=stop.first_denied if stop else None,
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
         )
@@ -86,7 +89,7 @@ class Job:
             self._verify(model, report)
         return report
 
-    def _run_passes(self, model: ir.Model, stats: Stats, gate: StopAfter | None) -> Done:
+    def _run_passes(self, model: ir.Model, stats: Stats, gate: Callable[[Action], bool] | None) -> Done:
         watchers = [stats, *self.watchers]
         if self.verify_each or self.check_each:
             watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
@@ -105,10 +108,15 @@ class Job:
             watcher.entered("verifying")
         report.verdict = self.oracle.verify(model, numerics=self.options.numerics)
         report.seconds["verify"] = report.verdict.seconds
+        if report.verdict.ok and report.verdict.unverifiable is not None and self.oracle.given:
+            raise RuntimeFailure(
+                f"with the inputs given, {report.verdict.unverifiable}",
+                hint="change --input or --input-shape; graphopt run tries them out",
+            )
         if not report.verdict.ok:
             raise VerificationFailed(
                 f"the optimized model is not the same: {report.verdict.summary()}",
-                hint="--check-each names the pass at fault; --skip leaves it out",
+                hint="graphopt bisect names the rewrite at fault; --skip leaves out its rule",
             )
 
 
@@ -176,7 +184,7 @@ def make_options(settings: Settings, only: Iterable[str] = ()) -> Options:
     if settings.exact and settings.fast_math:
         raise UsageError("--exact and --fast-math exclude each other")
     numerics = Numerics.REASSOCIATES
-    if settings.exact or settings.pipeline == "O1":
+    if settings.exact:
         numerics = Numerics.EXACT
     elif settings.fast_math:
         numerics = Numerics.APPROXIMATES

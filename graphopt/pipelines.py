@@ -13,14 +13,16 @@ from importlib import metadata
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry, find_passes
 
-_CLEAN = "constant-propagation,fold-if,peephole,constant-pooling,cse,split-slices,dce"
+_CLEAN = (
+    "canonicalize,dce,fixpoint(constant-propagation,fold-if,{peephole},constant-pooling,cse,split-slices,dce)"
+)
 
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
     "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
     "O0": "",
-    "O1": f"canonicalize,dce,fixpoint({_CLEAN})",
-    "O2": f"canonicalize,dce,fixpoint({_CLEAN})",
+    "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
+    "O2": _CLEAN.format(peephole="peephole"),
 }
 
 SUMMARIES = {

@@ -108,7 +108,6 @@ def test_pipelines_may_be_passes(small: Path) -> None:
     ("arguments", "numerics"),
     [
         ({}, Numerics.REASSOCIATES),
-        ({"pipeline": "O1"}, Numerics.EXACT),
         ({"exact": True}, Numerics.EXACT),
         ({"fast_math": True}, Numerics.APPROXIMATES),
     ],
@@ -116,6 +115,12 @@ def test_pipelines_may_be_passes(small: Path) -> None:
 def test_numerics_follow_from_the_settings(arguments: dict[str, object], numerics: Numerics) -> None:
     with config.patch(**arguments) as settings:
         assert api.make_options(settings).numerics == numerics
+
+
+@pytest.mark.parametrize(("pipeline", "expected"), [("O1", ["Add"]), ("O1,dce", ["Add"]), ("O2", ["Identity"])])
+def test_the_exact_preset_keeps_its_word_inside_other_pipelines(pipeline: str, expected: list[str]) -> None:
+    model = parse("g (float[N] x) => (float[N] y) <float[1] zero = {0.0}> { y = Add(x, zero) }")
+    assert ops(graphopt.optimize(model, pipeline=pipeline, verify=False).model) == expected
 
 
 def test_settings_apply(small: Path) -> None:
@@ -156,7 +161,10 @@ def test_instruments_are_told_of_everything(small: Path) -> None:
 
 def test_harm_is_noticed(small: Path) -> None:
     with pytest.raises(VerificationFailed, match="is not the same"):
-        graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0")
+        graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0", strict=True)
+    model, report = graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0")
+    assert ops(model) == ["Identity", "Relu", "Add"]
+    assert [drop.owner for drop in report.dropped] == ["relu-to-sigmoid"]
     with pytest.raises(VerificationFailed, match="called differently"):
         graphopt.optimize(small, post_passes=[RenameInput()], verify=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
 from graphopt import ir
@@ -44,6 +45,8 @@ def _option_text(name: str, value: object) -> str:
     match value:
         case True:
             return key
+        case Enum():
+            return f"{key}={value.name.lower()}"
         case tuple():
             return f"{key}={'+'.join(map(str, value))}"
         case False:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.rewrite.driver import apply_rules
 from graphopt.rules import admitted_rules
@@ -18,11 +19,14 @@ class Peephole(Pass):
 
     Attributes:
         families: only rules of these families; all by default.
+        numerics: the furthest class of rules, where the options allow more.
     """
 
     name: ClassVar[str] = "peephole"
     families: tuple[str, ...] = ()
+    numerics: Numerics = Numerics.APPROXIMATES
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply every rule that the options admit, in bodies and functions too."""
-        apply_rules(admitted_rules(cx.options, self.families), model, cx)
+        options = replace(cx.options, numerics=min(cx.options.numerics, self.numerics))
+        apply_rules(admitted_rules(options, self.families), model, cx)

@@ -18,6 +18,7 @@ from graphopt.pipelines import PIPELINES, registry
         "peephole{families=slice+pad}",
         "constant-propagation{limit=1024}",
         "fixpoint(dce,fixpoint(cse,peephole{families=pad}))",
+        "peephole{families=pad+slice,numerics=exact}",
     ],
 )
 def test_text_prints_back_to_itself(text: str) -> None:
