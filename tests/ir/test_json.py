@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def _full() -> onnx.ModelProto:
         "tp": helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2])),
         "tps": [helper.make_tensor_type_proto(TensorProto.INT64, None)],
     }
-    node = helper.make_node("Everything", ["x", "", "w"], ["e"], "every/thing", domain="vendor", overload="o")
+    node = helper.make_node("Everything", ["x", "", "w"], ["e"], "every/thing", domain="vendor")
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     node.attribute.add(name="empty", type=onnx.AttributeProto.INTS, doc_string="nothing")
     node.metadata_props.add(key="pkg.name", value='with "quotes" and ünïcode\n\u2028')
@@ -135,11 +136,11 @@ def _full() -> onnx.ModelProto:
     )  # fmt: skip
     function.node[0].attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
     proto = model(
-        [node, helper.make_node("F", ["e"], ["y"], domain="local", alpha=1.0)],
+        [node, helper.make_node("F", ["e"], ["y"], domain="local", overload="o", alpha=1.0)],
         [weight("w", 4, 8)],
         domains=("vendor", "local"),
         functions=[function],
-        ir_version=10,
+        ir_version=11,
         producer_name="tests",
         producer_version="",
         model_version=0,
@@ -154,7 +155,7 @@ def _full() -> onnx.ModelProto:
     info.algorithm.CopyFrom(body)
     info.update_binding.add(key="w", value="b")
     proto.configuration.add(name="pair", num_devices=2, device=["a", "b"])
-    node.device_configurations.add(configuration_id="pair", pipeline_stage=1)
+    proto.graph.node[0].device_configurations.add(configuration_id="pair", pipeline_stage=1)
     return proto
 
 
@@ -165,6 +166,22 @@ def test_everything_is_kept() -> None:
     assert node["attributes"]["raw"] == {"string": {"base64": "//4="}}
     assert node["attributes"]["tp"] == {"type": "opt(f32[N,2])"}
     assert document["functions"][0]["nodes"][0]["attributes"]["alpha"] == {"ref": "alpha", "type": "float"}
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 1}, {"external_data": False}])
+def test_everything_is_kept_in_files(tmp_path: Path, options: dict[str, Any]) -> None:
+    _save(_full(), tmp_path / "m.json", **options)
+
+
+def test_the_node_tests_of_onnx_are_kept() -> None:
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        protos = [case.model for case in load_model_tests(kind="node") if case.model is not None]
+    for proto in protos:
+        _check(proto)
+    assert len(protos) > 1500
 
 
 @pytest.mark.parametrize(
