@@ -17,19 +17,22 @@ def captures(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
     own = dict.fromkeys(with_bodies(graph))
     found: dict[onnx_ir.Value, None] = {}
     for nested in own:
-        for node in nested:
-            for value in node.inputs:
+        for values in (*(node.inputs for node in nested), nested.outputs):
+            for value in values:
                 if value is not None and value.graph not in own:
                     found[value] = None
     return list(found)
 
 
+def captured(node: onnx_ir.Node) -> list[onnx_ir.Value]:
+    """What the bodies of ``node`` read, or return, of the graphs around them."""
+    nested = bodies(node) if node.attributes else ()
+    return list(dict.fromkeys(value for body in nested for value in captures(body)))
+
+
 def reads(node: onnx_ir.Node) -> list[onnx_ir.Value]:
     """The values that ``node`` reads, and those that its bodies read of the graphs around them."""
-    values = [value for value in node.inputs if value is not None]
-    for body in bodies(node) if node.attributes else ():
-        values += captures(body)
-    return values
+    return [*(value for value in node.inputs if value is not None), *captured(node)]
 
 
 def _same(name: str) -> str:

@@ -88,7 +88,7 @@ class ConstantPropagation(Pass):
         for node in graph:
             if not all(map(is_constant, node.inputs)) or not _may_fold(node):
                 continue
-            if not facts.is_deterministic(node) or not all(map(is_constant, _captures(node))):
+            if not facts.is_deterministic(node) or not all(map(is_constant, ir.captured(node))):
                 continue
             if not _ends_soon(node, cx):
                 cx.say(self.name, _remark(node, "a loop in it may run for long"))
@@ -193,7 +193,7 @@ def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Nod
     for node in reversed(nodes):
         if any(output in values for output in node.outputs):
             needed.append(node)
-            values.update((value, None) for value in (*node.inputs, *_captures(node)) if value is not None)
+            values.update((value, None) for value in (*node.inputs, *ir.captured(node)) if value is not None)
     return needed[::-1]
 
 
@@ -246,18 +246,6 @@ def _trip_count(node: ir.Node, cx: Context) -> int | None:
         return int(trips) if trips is not None else None
     shapes = [cx.static_shape(value) for value in node.inputs if value is not None]
     return max((max(shape, default=0) for shape in shapes if shape is not None), default=0)
-
-
-def _captures(node: ir.Node) -> list[ir.Value]:
-    """The outer values that the bodies of ``node`` read."""
-    captured: dict[ir.Value, None] = {}
-    for body in ir.bodies(node):
-        inner = dict.fromkeys(ir.with_bodies(body))
-        for user in ir.walk_nodes(body):
-            for value in user.inputs:
-                if value is not None and value.graph not in inner:
-                    captured[value] = None
-    return list(captured)
 
 
 def _remark(node: ir.Node, reason: str) -> Callable[[], str]:

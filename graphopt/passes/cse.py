@@ -94,7 +94,7 @@ def _key(node: ir.Node) -> Hashable | None:
         order = tuple(sorted(order))
     used = tuple(bool(output.name) for output in node.outputs)
     attributes = tuple(
-        sorted((name, attribute_key(attribute)) for name, attribute in node.attributes.items())
+        sorted((name, ir.attribute_key(attribute)) for name, attribute in node.attributes.items())
     )
     return node.domain, node.op_type, node.overload, order, used, attributes
 
@@ -106,22 +106,3 @@ def _contents_key(node: ir.Node, cx: Context) -> Hashable | None:
     output = node.outputs[0]
     contents = cx.known_ints(output)
     return ("holds", cx.dtype(output), cx.shape(output), contents) if contents else None
-
-
-def attribute_key(attribute: ir.Attr) -> Hashable:
-    """Something equal for equal attributes only; floats by their bits, so that 0.0 is not -0.0."""
-    if attribute.is_ref():
-        return "ref", attribute.ref_attr_name or ""
-    value = attribute.value
-    match attribute.type:
-        case ir.AttributeType.TENSOR:
-            return "tensor", ir.hash_of(value)
-        case ir.AttributeType.FLOAT:
-            return "float", float(value).hex()
-        case ir.AttributeType.FLOATS:
-            return "floats", tuple(float(item).hex() for item in value)
-        case ir.AttributeType.TENSORS:
-            return "tensors", tuple(map(ir.hash_of, value))
-        case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
-            return "graph", str(id(value))
-    return str(attribute.type), repr(value)

@@ -129,7 +129,7 @@ class _Evaluation:
             later: list[ir.Node] = []
             waiting: set[ir.Value] = set()
             for node in remaining:
-                reads = _reads(node)
+                reads = ir.reads(node)
                 if any(value in lost for value in reads):
                     self._drop(node, "it needs what could not be computed", lost)
                     continue
@@ -150,7 +150,7 @@ class _Evaluation:
                 break
             for node in risky:
                 self._compute([node], {}, lost, risky=True)
-            needed = {value for node in later for value in _reads(node)}
+            needed = {value for node in later for value in ir.reads(node)}
             self._compute(stage, dict.fromkeys(needed), lost)
             remaining = later
         return {value: self._known[value] for value in self._outputs if value in self._known}
@@ -188,7 +188,7 @@ class _Evaluation:
                 return
             half = len(nodes) // 2
             first, second = nodes[:half], nodes[half:]
-            crossing = {value for node in second for value in _reads(node)}
+            crossing = {value for node in second for value in ir.reads(node)}
             self._compute(first, needed | dict.fromkeys(crossing), lost)
             self._compute(second, needed, lost)
         for value in wanted:
@@ -196,7 +196,7 @@ class _Evaluation:
                 lost.add(value)
 
     def _is_lost(self, node: ir.Node, lost: set[ir.Value]) -> bool:
-        if not any(value in lost for value in _reads(node)):
+        if not any(value in lost for value in ir.reads(node)):
             return False
         self._drop(node, "it needs what could not be computed", lost)
         return True
@@ -231,7 +231,7 @@ class _ConstantModel:
         self.names: dict[ir.Value, str] = {}
         self._copies: dict[ir.Value, ir.Value] = {}
         self._initializers: list[ir.Value] = []
-        captured = {value: None for node in nodes for value in _captured(node)}
+        captured = {value: None for node in nodes for value in ir.captured(node)}
         taken = [value.name for value in captured]
         if len(set(taken)) != len(taken):
             raise _Unfit("two values of the same name are read by bodies")
@@ -242,7 +242,7 @@ class _ConstantModel:
                 self._copy(value)
         produced = {value for node in nodes for value in node.outputs}
         for node in nodes:
-            for value in _reads(node):
+            for value in ir.reads(node):
                 if value not in produced:
                     self._hold(value, constant)
         self._nodes = [self._copied(node, index) for index, node in enumerate(nodes)]
@@ -316,30 +316,3 @@ def to_tensor(value: Any, type_: str) -> ir.TensorProtocol | None:
     array = np.asarray(value)
     dtype = ir.DataType(low.code) if low is not None else ir.DataType.from_numpy(array.dtype)
     return ir.Tensor(array, dtype=dtype)
-
-
-def _reads(node: ir.Node) -> list[ir.Value]:
-    """What ``node`` and its bodies read from outside."""
-    return [value for value in node.inputs if value is not None] + _captured(node)
-
-
-def _captured(node: ir.Node) -> list[ir.Value]:
-    """What the bodies of ``node`` read from outside them."""
-    bodies = ir.bodies(node)
-    if not bodies:
-        return []
-    graphs = {graph for body in bodies for graph in ir.with_bodies(body)}
-    found: dict[ir.Value, None] = {}
-    for graph in (graph for body in bodies for graph in ir.with_bodies(body)):
-        for value in (value for nested in graph for value in nested.inputs):
-            if value is not None and not _belongs(value, graphs):
-                found[value] = None
-        for value in graph.outputs:
-            if not _belongs(value, graphs):
-                found[value] = None
-    return list(found)
-
-
-def _belongs(value: ir.Value, graphs: set[ir.Graph]) -> bool:
-    producer = value.producer()
-    return (producer.graph if producer is not None else value.graph) in graphs
