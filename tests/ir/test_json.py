@@ -116,7 +116,7 @@ def _full() -> onnx.ModelProto:
         "fs": [0.5, float("inf"), float("-inf"), -0.0, 1e-45, 3.4e38],
         "is": [2**63 - 1, 0],
         "ss": ["a", b"\xff"],
-        "t": helper.make_tensor("", TensorProto.FLOAT, [2], [1.5, 2.5]),
+        "t": helper.make_tensor("t", TensorProto.FLOAT, [2], [1.5, 2.5]),
         "ts": [weight("a", 2), weight("b", 1)],
         "g": body,
         "gs": [body, body],
