@@ -15,13 +15,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
+from graphopt.errors import VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -29,6 +30,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 
 if TYPE_CHECKING:
+    from graphopt.debug.bisect import Culprit
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs import InputOptions
     from graphopt.runtime.once import Trial
@@ -118,8 +120,14 @@ def optimize(
     stop_after: int | None = None,
     weigh_each: bool = False,
     instruments: Sequence[Watcher] = (),
+    strict: bool = False,
+    save_repro: PathLike | None = None,
+    command: Sequence[str] = (),
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
+
+    Where it does not, the rewrites at fault are found by bisection and left out
+    (:attr:`Report.dropped`), unless ``strict`` forbids it.
 
     >>> model, report = optimize("model.onnx", exact=True)               # doctest: +SKIP
     >>> model, report = optimize(model, pipeline="dce,cse", verify=False)  # doctest: +SKIP
@@ -143,10 +151,14 @@ def optimize(
         stop_after: make only so many rewrites, to find one that does harm.
         weigh_each: add up the weights after each pass, for the report.
         instruments: told of passes, rewrites and refusals as they happen.
+        strict: a result that is not the same is an error at once.
+        save_repro: a folder for a reproducer of the run, and one of each rewrite that was dropped.
+        command: the command line that led here, for the reproducer.
 
     Raises:
         UsageError: a pass, rule or option is unknown.
-        VerificationFailed: the result does not compute the same, or is called differently.
+        VerificationFailed: the result does not compute the same, or is called differently, and
+            dropping a few rewrites does not help, or is not allowed.
     """
     settings = _settings(
         pipeline=pipeline if isinstance(pipeline, str) else None,
@@ -181,7 +193,18 @@ def optimize(
             weigh_each,
             instruments,
         )
-        report = job.run(candidate)
+        found = None
+        if save_repro is not None:
+            found = _save_run(Path(save_repro), original, job, inputs, settings, device, command)
+        try:
+            report = job.run(candidate)
+        except VerificationFailed as failure:
+            narrowing = check_each or verify_each or stop_after is not None
+            if strict or narrowing or not settings.verify:
+                raise
+            from graphopt.debug.repair import repair
+
+            candidate, report = repair(job, _loaded(original), failure, found=found)
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds
@@ -288,6 +311,29 @@ def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, in
     # onnxruntime reads the original's file itself, unless it could not
     readable = Path(model).suffix == ".onnx" and not config.current().allow_external
     return (loaded, model, size) if readable else (copy(loaded), loaded, size)
+
+
+def _save_run(
+    folder: Path,
+    original: ir.Model | PathLike,
+    job: Job,
+    inputs: InputOptions | None,
+    settings: config.Settings,
+    device: str | Device | None,
+    command: Sequence[str],
+) -> Callable[[Culprit, int], None]:
+    """Write a reproducer of the whole run; returns what writes one of each culprit."""
+    from graphopt.debug.attempt import Attempt
+    from graphopt.debug.checks import CheckOptions
+    from graphopt.debug.repair import save_found, save_run
+    from graphopt.runtime.inputs import InputOptions
+
+    attempt = Attempt(_loaded(original), job.pipeline, job.options)
+    chosen, _ = choose_device(device, settings)
+    options = inputs or InputOptions(seed=settings.seed)
+    check = CheckOptions(numerics=job.options.numerics, inputs=options, device=chosen)
+    save_run(folder, attempt, check, "optimize", command)
+    return save_found(folder, attempt, check, command)
 
 
 def _oracle(

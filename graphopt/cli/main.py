@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     Returns:
         The exit status.
     """
-    invocation = Invocation(environ)
+    invocation = Invocation(environ, arguments=tuple(sys.argv[1:] if argv is None else argv))
     if argv is None:
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)

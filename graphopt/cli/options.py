@@ -34,11 +34,18 @@ class Invocation:
         environ: the environment variables; the process's own if ``None``.
         debug: tracebacks are wanted.
         status: what the process will exit with, if nothing fails.
+        arguments: those of the command line.
     """
 
     environ: Mapping[str, str] | None = None
     debug: bool = False
     status: int = 0
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The whole command line."""
+        return ("graphopt", *self.arguments)
 
 
 @dataclass

@@ -20,7 +20,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,6 +90,10 @@ class CheckOptions:
                 f"--check {self.kind!r} is none of {kinds}, and no command with {{model}} in it",
                 hint="write a command such as --check 'python check.py {model}'",
             )
+
+    def on(self, device: Device) -> CheckOptions:
+        """The same on another device."""
+        return replace(self, device=device)
 
     @property
     def is_command(self) -> bool:

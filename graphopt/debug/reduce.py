@@ -255,6 +255,7 @@ def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Ch
     """
     check = without_files(check)
     first = isolated(attempt, check, child)(limits).error is not None
+    empty = False
 
     def fails(model: ir.Model) -> bool:
         try:
@@ -264,11 +265,13 @@ def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Ch
             if outcome.error is not None or first:
                 return outcome.error is not None and first
             assert outcome.model is not None
-            with make_check(check, model, child=child, empty=False) as judge:
+            with make_check(check, model, child=child, empty=empty) as judge:
                 if attempt.pipeline.steps and check.is_command and judge(model) is not None:
                     return False
                 return judge(outcome.model) is not None
         except GraphoptError:
             return False  # not a model that could be judged
 
+    if not fails(attempt.model):
+        empty = True  # it may show only where a dim has size 0, which costs more to try
     return fails

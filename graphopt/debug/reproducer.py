@@ -228,13 +228,18 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
 
 def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
     """Why the check fails on what ``attempt`` makes under ``limits``."""
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt")) as child:
+    with helper() as child:
         outcome = isolated(attempt, check, child)(limits)
         if outcome.error is not None:
             return outcome.error
         assert outcome.model is not None
         with make_check(check, attempt.model, child=child) as judge:
             return judge(outcome.model)
+
+
+def helper() -> Child:
+    """A process for what may crash."""
+    return Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt"))
 
 
 def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:

@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 _LISTED = 12
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """A rewrite that was left out because it did harm.
+
+    Attributes:
+        owner: the rule or pass.
+        node: the node that it rewrote; ``""`` where all its rewrites, or the whole pass, are left out.
+        pass_text: the pass that it was part of.
+        reason: what it did.
+    """
+
+    owner: str
+    node: str
+    pass_text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.owner} at {self.node}" if self.node else f"{self.owner}, everywhere"
+
+
 @dataclass
 class Report:
     """What was done to a model, and whether it still computes the same.
@@ -39,6 +59,7 @@ class Report:
         file_bytes: sizes of the files before and after, where there are files.
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
+        dropped: rewrites that were left out because the result was wrong with them.
     """
 
     pipeline: str
@@ -56,6 +77,7 @@ class Report:
     file_bytes: tuple[int | None, int | None] = (None, None)
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
+    dropped: list[Dropped] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -83,6 +105,8 @@ class Report:
             yield f"not built yet: {', '.join(self.planned)}"
         if self.skipped:
             yield f"skipped: {', '.join(self.skipped)}"
+        for drop in self.dropped:
+            yield f"dropped: {drop} (pass {drop.pass_text}), with which the result was wrong"
         if self.next_action is not None:
             action = self.next_action
             yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
@@ -142,6 +166,7 @@ class Report:
             "rewrites": {owner: count for owner, count in self.rules().most_common()},
             "planned": self.planned,
             "skipped": self.skipped,
+            "dropped": [asdict(drop) for drop in self.dropped],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "stopped_before": asdict(self.next_action) if self.next_action else None,
             "verification": None if self.verdict is None else verdict_dict(self.verdict),

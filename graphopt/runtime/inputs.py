@@ -113,6 +113,11 @@ class Inputs:
         )
 
     @property
+    def given(self) -> Feeds:
+        """The arrays that the user gave, by input."""
+        return dict(self._given)
+
+    @property
     def dynamic(self) -> bool:
         """Whether some dim may be chosen."""
         return any(symbol not in self._known for symbol in self.dimensions.symbols)

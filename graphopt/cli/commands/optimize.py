@@ -38,6 +38,20 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 @options.model_options
 @options.pipeline_options
 @options.verify_options
+@options.group(
+    "Verification",
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Fail if the result differs; by default the rewrite at fault is dropped.",
+    ),
+    click.option(
+        "--save-repro",
+        type=options.path,
+        metavar="FOLDER",
+        help="Keep all it takes to repeat the run, and to show each rewrite that was dropped.",
+    ),
+)
 @options.input_options
 @options.device_options
 @options.watch_options
@@ -45,7 +59,8 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     """Make models smaller and faster.
 
     The result computes the same and is called the same: it is compared with the original, and
-    written only if they agree. Several models go into a folder.
+    written only if they agree. If they do not, the rewrite at fault is looked for, told and left
+    out; exit status 1 if that does not help. Several models go into a folder.
     """
     targets = _targets(sources, output)
     arguments = _arguments(run, values)
@@ -84,16 +99,22 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
-    return {**values, "inputs": inputs, "pipeline": pipeline, "weigh_each": weigh}
+    command = run.invocation.command
+    return {**values, "inputs": inputs, "pipeline": pipeline, "weigh_each": weigh, "command": command}
 
 
-def _optimize(run: Run, source: Path, target: Path, arguments: dict[str, Any]) -> Report:
+def _optimize(
+    run: Run, source: Path, target: Path, arguments: dict[str, Any], *, several: bool = False
+) -> Report:
     """Optimize one model and write it."""
     from graphopt import api
     from graphopt.cli.watching import Progress, instruments
 
     arguments = dict(arguments)
     watchers = instruments(run, arguments)
+    folder = arguments["save_repro"]
+    if folder is not None and several:
+        arguments["save_repro"] = folder / source.stem
     begin = time.perf_counter()
     with run.console.progress(source.name) as advance:
         advance(None, "loading")
@@ -102,6 +123,9 @@ def _optimize(run: Run, source: Path, target: Path, arguments: dict[str, Any]) -
         before_save = time.perf_counter()
         written = api.save(model, target)
     end = time.perf_counter()
+    for drop in report.dropped:
+        about = f"{source}: " if several else ""
+        click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin}
     report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
     return report
@@ -115,7 +139,7 @@ def _optimize_all(
     status, width = 0, max(len(source.name) for source in sources)
     for source, target in zip(sources, targets, strict=True):
         try:
-            report = _optimize(run, source, target, arguments)
+            report = _optimize(run, source, target, arguments, several=True)
         except Exception as error:  # the others are optimized all the same
             failure = tell(error, debug=run.invocation.debug, about=str(source))
             status = max(status, failure.status)

@@ -1,0 +1,68 @@
+"""graphopt bisect: find the rewrite after which a check fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import debugging, options
+from graphopt.cli.options import Run
+from graphopt.errors import ExitStatus
+
+EXAMPLE = """
+graphopt bisect model.onnx
+graphopt bisect model.onnx --check size -O1
+graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
+"""
+
+
+@options.command("bisect", example=EXAMPLE)
+@click.argument("model", type=options.path, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option(
+        "-o",
+        "--output",
+        type=options.path,
+        metavar="FOLDER",
+        help="Where the reproducer goes.  [default: MODEL.repro]",
+    ),
+)
+@options.model_options
+@debugging.check_options
+@options.pipeline_options
+@options.input_options
+@options.device_options
+def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
+    """Find the first rewrite after which a check fails.
+
+    The pipeline runs about log2(rewrites) times. The rule, the node and what is around it are
+    printed, and a reproducer is written that graphopt replay shows again. Exit status 1 if there
+    is a fault, 0 if the check holds.
+    """
+    from graphopt.debug.bisect import Bisection
+    from graphopt.debug.checks import make_check
+    from graphopt.debug.reproducer import helper, isolated, save_culprit
+
+    attempt, check = debugging.prepare(run, model, values)
+    with run.console.progress(model.name) as advance, helper() as child:
+        with make_check(check, attempt.model, child=child) as judge:
+            bisection = Bisection(isolated(attempt, check, child), judge, lambda text: advance(None, text))
+            culprit = bisection.find()
+        if culprit is None:
+            run.console.json({"culprit": None, "runs": bisection.runs})
+            run.console.print(f"  the check holds after every rewrite that was tried ({bisection.runs} runs)")
+            return ExitStatus.OK
+        advance(None, "writing the reproducer")
+        folder = output or Path(f"{model.stem}.repro")
+        replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)
+    run.console.json(
+        {"culprit": debugging.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}
+    )
+    debugging.show(run, culprit)
+    remark = f"graphopt replay {folder}" if replays else "which did not show the fault again when tried"
+    run.console.print(f"  wrote      {folder}: {remark}")
+    run.console.note(f"  {bisection.runs} runs of the pipeline")
+    return ExitStatus.VERIFICATION_FAILED

@@ -1,0 +1,72 @@
+"""graphopt reduce: shrink a model on which a check fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import debugging, options
+from graphopt.cli.options import Run
+from graphopt.tables import counted
+
+EXAMPLE = """
+graphopt reduce model.onnx -o small.onnx
+graphopt reduce model.onnx -o small.onnx --check crash
+graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {model}'
+"""
+
+
+@options.command("reduce", example=EXAMPLE)
+@click.argument("model", type=options.path, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option(
+        "-o", "--output", type=options.path, required=True, metavar="OUT", help="Where the small model goes."
+    ),
+)
+@options.output_options
+@options.model_options
+@debugging.check_options
+@options.pipeline_options
+@options.input_options
+@options.device_options
+def command(run: Run, model: Path, output: Path, **values: Any) -> None:
+    """Shrink a model as long as a check fails on what the pipeline makes of it.
+
+    Nodes, outputs, functions and sizes are left out. With -O0 the check, a command, is of the model
+    itself. Inputs are made up for each model that is tried.
+    """
+    from graphopt import api
+    from graphopt.debug.attempt import Limits
+    from graphopt.debug.bisect import Bisection
+    from graphopt.debug.checks import make_check
+    from graphopt.debug.reduce import reduce, still_fails
+    from graphopt.debug.reproducer import helper, isolated
+
+    attempt, check = debugging.prepare(run, model, values)
+    culprit = None
+    with run.console.progress(model.name) as advance, helper() as child:
+        if attempt.pipeline.steps:
+            with make_check(check, attempt.model, child=child) as judge:
+                advance(None, "looking for the rewrite at fault")
+                culprit = Bisection(isolated(attempt, check, child), judge).find()
+        limits = culprit.limits if culprit is not None and culprit.masked_by is not None else Limits()
+        around = culprit.place.node if culprit is not None and culprit.place is not None else None
+        fails = still_fails(attempt, check, limits, child)
+        result = reduce(attempt.model, fails, around=around, say=lambda text: advance(None, text))
+    api.save(result.model, output)
+    before, after = result.nodes
+    run.console.json(
+        {
+            "nodes": [before, after],
+            "tries": result.tries,
+            "culprit": debugging.as_dict(culprit),
+            "target": str(output),
+        }
+    )
+    if culprit is not None:
+        debugging.show(run, culprit)
+    run.console.print(f"  wrote      {output}: {counted(after, 'node')} of {before:,}")
+    run.console.note(f"  {result.tries} models tried")

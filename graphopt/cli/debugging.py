@@ -1,0 +1,94 @@
+"""What bisect and reduce share: their options, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+
+if TYPE_CHECKING:
+    from graphopt.debug.attempt import Attempt
+    from graphopt.debug.bisect import Culprit
+    from graphopt.debug.checks import CheckOptions
+
+check_options = options.group(
+    "Check",
+    click.option(
+        "--check",
+        default="numerics",
+        metavar="numerics|valid|crash|size|work|CMD",
+        help="What fails; in a command, {model} stands for the result's file.  [default: numerics]",
+    ),
+    click.option(
+        "--growth",
+        type=click.FloatRange(1),
+        metavar="FACTOR",
+        help="What size and work may grow by.  [default: 1.1]",
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(0, min_open=True),
+        default=10.0,
+        help="For comparing the results of one model.  [default: 10]",
+    ),
+)
+
+
+def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, CheckOptions]:
+    """What is to be run, and how its results are checked; uses ``values`` up."""
+    from graphopt import api
+    from graphopt.debug.attempt import Attempt
+    from graphopt.debug.checks import GROWTH, CheckOptions
+    from graphopt.runtime.inputs import InputOptions
+
+    inputs = options.given_inputs(run, values) or InputOptions(seed=run.settings.seed)
+    pipeline = options.chosen_pipeline(values) or run.settings.pipeline
+    passes = api.make_pipeline(pipeline, values["pre_passes"], values["post_passes"])
+    choices = api.make_options(run.settings, values["only"])
+    kind, growth = values["check"], values["growth"] or GROWTH
+    check = CheckOptions(kind, choices.numerics, inputs, growth=growth, seconds=values["seconds"])
+    loaded = api.load(model)
+    device = options.chosen_device(run)
+    return Attempt(loaded, passes, choices), check.on(device)
+
+
+def show(run: Run, culprit: Culprit) -> None:
+    """Print what is to blame."""
+    say = run.console.print
+    say(f"  pass       {culprit.pass_index}: {culprit.pass_text}")
+    if culprit.place is not None:
+        number = f"{culprit.number}: " if culprit.number else ""
+        say(f"  rewrite    {number}{culprit.place}", bold=True)
+    say(f"  fails      {culprit.reason}", fg="red")
+    for place in culprit.needs:
+        say(f"  only with  {place}")
+    if culprit.masked_by is not None:
+        say(f"  masked by  {culprit.masked_by.place}, after which the check holds again")
+    say()
+    for line in culprit.lines:
+        colour = {"+": "green", "-": "red"}.get(line[:1])
+        say(f"    {line}", **({"fg": colour} if colour else {}))
+    say()
+
+
+def as_dict(culprit: Culprit | None) -> dict[str, Any] | None:
+    """A culprit for JSON."""
+    if culprit is None:
+        return None
+    mask = culprit.masked_by
+    return {
+        "owner": culprit.place.owner if culprit.place else None,
+        "node": culprit.place.node if culprit.place else None,
+        "rewrite": culprit.number,
+        "pass": culprit.pass_text,
+        "pass_index": culprit.pass_index,
+        "reason": culprit.reason,
+        "needs": [{"owner": place.owner, "node": place.node} for place in culprit.needs],
+        "masked_by": None if mask is None else {"owner": mask.place.owner, "node": mask.place.node},
+        "lines": culprit.lines,
+        "runs": culprit.runs,
+    }

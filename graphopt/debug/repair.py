@@ -1,0 +1,113 @@
+"""repair: when a result is not the same, find the rewrites at fault, drop them, and go on without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from graphopt import ir
+from graphopt.debug.attempt import Attempt, Limits, steps_text
+from graphopt.debug.bisect import Bisection, Culprit
+from graphopt.debug.checks import CheckOptions, NumericsCheck
+from graphopt.debug.reproducer import Case, save, save_culprit
+from graphopt.driver import Job, copy
+from graphopt.errors import VerificationFailed
+from graphopt.instrument.report import Dropped, Report
+from graphopt.runtime.inputs import Inputs
+
+#: How many drops are tried before giving up.
+_DROPS = 6
+
+
+def repair(
+    job: Job,
+    original: ir.Model,
+    failure: VerificationFailed,
+    *,
+    found: Callable[[Culprit, int], None] | None = None,
+) -> tuple[ir.Model, Report]:
+    """Run ``job`` again without the rewrites that made its verification fail.
+
+    Each is found by bisection and refused by rule and node; a rule that is at fault a second time
+    is refused everywhere; a pass that does harm without asking does not run at all.
+
+    Args:
+        job: what failed; it has an oracle, and verifies.
+        original: the model before.
+        failure: how it failed.
+        found: told of each culprit, with its number from 1.
+
+    Raises:
+        VerificationFailed: the result is still not the same after a few drops.
+    """
+    assert job.oracle is not None and job.verify
+    attempt = Attempt(original, job.pipeline, job.options)
+    check = NumericsCheck(job.oracle, job.options.numerics)
+    limits, dropped = Limits(), list[Dropped]()
+    while len(dropped) < _DROPS:
+        for watcher in job.watchers:
+            watcher.entered("looking for the rewrite at fault")
+        try:
+            culprit = Bisection(attempt, check).find(limits, explain=False)
+        except VerificationFailed:
+            raise failure from None  # the original does not even equal itself
+        if culprit is None:
+            raise failure
+        limits, drop = _without(limits, culprit, dropped)
+        dropped.append(drop)
+        if found is not None:
+            found(culprit, len(dropped))
+        candidate = copy(original)
+        options = replace(job.options, skip=job.options.skip | limits.skip)
+        try:
+            report = replace(job, options=options, gate=limits).run(candidate)
+        except VerificationFailed as error:
+            failure = error
+            continue
+        report.dropped = dropped
+        return candidate, report
+    raise VerificationFailed(
+        f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}",
+        hint="--skip leaves out whole passes and rules; graphopt bisect tells more",
+    )
+
+
+def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:
+    """``limits`` that leave out ``culprit`` too, and what that means."""
+    place, text = culprit.place, culprit.pass_text
+    if place is None or not culprit.number:
+        name = text.partition("{")[0]
+        return replace(limits, skip=limits.skip | {name}), Dropped(name, "", text, culprit.reason)
+    if any(drop.owner == place.owner for drop in dropped):
+        return replace(limits, owners=limits.owners | {place.owner}), Dropped(
+            place.owner, "", text, culprit.reason
+        )
+    return replace(limits, without=limits.without | {place}), Dropped(
+        place.owner, place.node, text, culprit.reason
+    )
+
+
+def save_run(
+    folder: Path, attempt: Attempt, check: CheckOptions, what: str, command: Sequence[str] = ()
+) -> None:
+    """Write a reproducer of a whole run, whatever becomes of it.
+
+    Raises:
+        UsageError: the folder can't be written, or the inputs do not fit the model.
+    """
+    given = Inputs(attempt.model, check.inputs).given if check.inputs.files else None
+    pipeline = tuple(steps_text(attempt.pipeline))
+    case = Case(what, "", pipeline, attempt.options, Limits(), check, command=tuple(command))
+    save(folder, attempt.model, case, given)
+
+
+def save_found(
+    folder: Path, attempt: Attempt, check: CheckOptions, command: Sequence[str] = ()
+) -> Callable[[Culprit, int], None]:
+    """For :func:`repair`: writes a reproducer of each culprit into a folder of its own."""
+
+    def found(culprit: Culprit, number: int) -> None:
+        save_culprit(folder / f"dropped-{number}", culprit, attempt, check, command)
+
+    return found

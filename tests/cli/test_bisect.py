@@ -1,0 +1,150 @@
+"""graphopt bisect, reduce and replay, and what optimize does about a result that is not the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphopt.debug.attempt import Limits
+from graphopt.debug.reproducer import load
+from tests.cli.conftest import Invoke
+from tests.debug import faults
+
+PLANTED = "tests.debug.faults"
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model of more than 200 nodes."""
+    path = tmp_path_factory.mktemp("models") / "big.onnx"
+    onnx.save(faults.big_model(), path)
+    return path
+
+
+def plant(*names: str) -> list[str]:
+    return ["--passes", "dce", *(word for name in names for word in ("--post-pass", f"{PLANTED}:{name}"))]
+
+
+def test_bisect_and_replay(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("bisect", big, *plant("SwappedInputs"))
+    assert outcome.status == 1
+    assert "rewrite    124: swapped-inputs at sub_20" in outcome.out
+    assert "    - %d_20 = Sub(%q_20, %x)  # sub_20" in outcome.out
+    assert "    + %d_20 = Sub(%x, %q_20)  # sub_20" in outcome.out
+    assert "wrote      big.repro: graphopt replay big.repro" in outcome.out
+    again = invoke("replay", "big.repro")
+    assert again.status == 1 and "swapped-inputs at sub_20" in again.out
+    case = load(Path("big.repro"))
+    assert case.command[:2] == ("graphopt", "bisect") and "onnxruntime" in " ".join(case.versions)
+    assert "graphopt replay ." in Path("big.repro/README.md").read_text()
+
+
+def test_json(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("bisect", big, *plant("FlipFirst", "FlipSecond"), "--json", "-o", "here")
+    result = json.loads(outcome.out)
+    assert (result["culprit"]["owner"], result["culprit"]["node"]) == ("flip-first", "first_5")
+    assert result["culprit"]["masked_by"] == {"owner": "flip-second", "node": "second_5"}
+    assert result["reproducer"] == "here" and result["runs"] < 30
+    assert json.loads(invoke("replay", "here", "--json").out)["what"] == "flip-first at first_5"
+
+
+def test_bisect_finds_nothing(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("bisect", small, "--check", "size")
+    assert outcome.status == 0 and "the check holds" in outcome.out
+    assert not Path("small.repro").exists()
+
+
+def test_bisect_with_a_command(invoke: Invoke, small: Path) -> None:
+    Path("check.py").write_text("import onnx, sys; sys.exit(len(onnx.load(sys.argv[1]).graph.node) < 2)\n")
+    outcome = invoke("bisect", small, "--check", f"{sys.executable} check.py {{model}}")
+    assert outcome.status == 1 and "rewrite    2: " in outcome.out
+    refused = invoke("replay", "small.repro")
+    assert refused.status == 2 and "--allow-command" in refused.err
+    assert invoke("replay", "small.repro", "--allow-command").status == 1
+    assert invoke("bisect", small, "--check", "numerix").status == 2
+    assert invoke("bisect", small, "--check", "nowhere-to-be-found {model}").status == 2
+
+
+def test_reduce(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("reduce", big, "-o", "small.onnx", *plant("WrongAttribute"))
+    assert outcome.status == 0 and "wrong-attribute at softmax_33" in outcome.out
+    assert "small.onnx: 1 node of 216" in outcome.out
+    assert [node.name for node in onnx.load("small.onnx").graph.node] == ["softmax_33"]
+    held = invoke("reduce", big, "-o", "none.onnx", "--passes", "dce")
+    assert held.status == 1 and "nothing to reduce" in held.err and not Path("none.onnx").exists()
+
+
+def test_reduce_a_model_by_a_command(invoke: Invoke, small: Path) -> None:
+    Path("check.py").write_text(
+        "import onnx, sys; sys.exit(any(n.op_type == 'Relu' for n in onnx.load(sys.argv[1]).graph.node))\n"
+    )
+    outcome = invoke(
+        "reduce", small, "-o", "r.onnx", "-O0", "--check", f"{sys.executable} check.py {{model}}"
+    )
+    assert outcome.status == 0, outcome.err
+    assert [node.op_type for node in onnx.load("r.onnx").graph.node] == ["Relu"]
+
+
+def test_optimize_drops_the_rewrite_at_fault(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("WrongConstant"), "--save-repro", "kept")
+    assert outcome.status == 0
+    assert outcome.err.splitlines()[0].startswith(
+        "graphopt: warning: dropped wrong-constant at first_11: output 'y': "
+    )
+    assert "dropped: wrong-constant at first_11 (pass wrong-constant)" in outcome.out
+    assert invoke("verify", big, "out.onnx").status == 0
+    assert load(Path("kept")).limits == Limits()
+    assert invoke("replay", "kept").status == 1 and invoke("replay", "kept/dropped-1").status == 1
+
+
+def test_a_rule_that_is_at_fault_again_is_left_out(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong"), "--json")
+    dropped = json.loads(outcome.out)["dropped"]
+    assert [(drop["owner"], drop["node"]) for drop in dropped] == [
+        ("many-wrong", "first_0"),
+        ("many-wrong", ""),
+    ]
+    assert outcome.status == 0 and "many-wrong, everywhere" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"), [("Unasked", "unasked"), ("Cycle", "cycle"), ("LostOutput", "lost")]
+)
+def test_other_harm_is_dropped_too(invoke: Invoke, big: Path, name: str, owner: str) -> None:
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant(name))
+    assert outcome.status == 0 and f"warning: dropped {owner}" in outcome.err
+    assert invoke("verify", big, "out.onnx").status == 0
+
+
+def test_strict(invoke: Invoke, big: Path) -> None:
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("WrongConstant"), "--strict")
+    assert outcome.status == 1 and "is not the same" in outcome.err
+    assert not Path("out.onnx").exists()
+
+
+def test_giving_up(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair._DROPS", 1)
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong"))
+    assert outcome.status == 1 and "also after these were dropped: many-wrong at first_0" in outcome.err
+    assert not Path("out.onnx").exists()
+
+
+def test_inputs_are_kept(invoke: Invoke, small: Path) -> None:
+    import numpy as np
+
+    np.save("x.npy", np.ones((3, 4), np.float32))
+    assert invoke("optimize", small, "-o", "o.onnx", "--input", "x:x.npy", "--save-repro", "kept").status == 0
+    assert np.load("kept/inputs.npz")["x"].shape == (3, 4)
+    assert invoke("replay", "kept").status == 0
+    assert (
+        invoke("optimize", small, small.parent / "small.onnx", "-o", "o/", "--save-repro", "all").status == 2
+    )
+
+
+def test_a_folder_that_can_not_be_written(invoke: Invoke, small: Path) -> None:
+    Path("file").write_text("")
+    assert invoke("optimize", small, "-o", "o.onnx", "--save-repro", "file").status == 2
