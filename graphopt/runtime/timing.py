@@ -6,7 +6,7 @@ What makes timings lie, and what is done about it:
 - **Who comes first**: sessions are created, and take their turns, in another order each time.
 - **Drift** (clock rates, other users of the machine): the models take turns within a process, and
   only times of the same round are divided by one another.
-- **Hiccups**: medians everywhere.
+- **Hiccups**: of the runs of a turn the quickest counts, of rounds and processes the median.
 - **Noise taken for a result**: the original runs twice, as if it were two models. The 5th to 95th
   percentile of the ratios of the two is the band inside which nothing is claimed.
 

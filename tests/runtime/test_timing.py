@@ -12,7 +12,7 @@ import pytest
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime.footprint import footprint, read_profile
 from graphopt.runtime.session import create
-from graphopt.runtime.stopwatch import Limits, Setup, known_feeds, output_shapes, race
+from graphopt.runtime.stopwatch import Limits, Setup, known_feeds, output_shapes, race, round_ratios
 from graphopt.runtime.timing import compare_speed
 
 FEEDS = {"x": np.ones((32, 128), np.float32)}
@@ -65,6 +65,11 @@ def test_all_take_their_turn_in_every_round(quick: Path, slow: Path) -> None:
     times = race({"a": quick, "b": slow}, Setup(FEEDS, threads=1), Limits(rounds=4, warmup=1), 0)
     assert [len(times[name]) for name in ("a", "b")] == [4, 4]
     assert len({len(turn) for turns in times.values() for turn in turns}) == 1  # equally many runs
+
+
+def test_a_hiccup_within_a_turn_does_not_count() -> None:
+    times = {"a": [[1.0, 9.0, 1.0], [2.0, 2.0, 2.0]], "b": [[5.0, 8.0, 2.0], [1.0, 7.0, 7.0]]}
+    assert round_ratios(times, "b", "a") == [2.0, 0.5]
 
 
 def test_the_time_limit_ends_rounds_and_processes(quick: Path) -> None:
