@@ -70,7 +70,10 @@ class Result(NamedTuple):
 
 
 def load(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
-    """Load a model from ``.onnx``, or from ONNX text (``.onnxtxt``, ``.txt``).
+    """Load a model from a file, whose suffix tells its form.
+
+    ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON, ``.onnxtxt`` and ``.txt`` are ONNX text,
+    and everything else is ``.onnx``.
 
     External data is memory-mapped when it is first read. It has to lie in the model's folder, or
     in one of ``allow_external``.
@@ -88,9 +91,9 @@ def save(model: ir.Model, path: PathLike, *, external_data: bool | None = None) 
 
     Args:
         model: the model; it is not changed.
-        path: ``.onnxtxt`` and ``.txt`` write ONNX text.
+        path: its suffix tells the form, as for :func:`load`.
         external_data: put large weights into a file beside the model. By default as the model
-            came, and always above 2 GB.
+            came, and always above 2 GB or for the JSON IR.
 
     Raises:
         UsageError: ``path`` can't be written; nothing is left behind.
@@ -159,6 +162,7 @@ def optimize(
         UsageError: a pass, rule or option is unknown.
         VerificationFailed: the result does not compute the same, or is called differently, and
             dropping a few rewrites does not help, or is not allowed.
+        RuntimeFailure: the original does not run on the ``inputs`` given.
     """
     settings = _settings(
         pipeline=pipeline if isinstance(pipeline, str) else None,
@@ -220,6 +224,7 @@ def verify(
     numerics: Numerics = Numerics.REASSOCIATES,
     inputs: InputOptions | None = None,
     signature: bool = True,
+    bits: bool = False,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
 ) -> Verdict:
@@ -234,6 +239,7 @@ def verify(
         numerics: how far results may move.
         inputs: how to feed them; made up by default, in several shapes and kinds of numbers.
         signature: they must be called alike, too.
+        bits: demand identical outputs where onnxruntime's optimizations are off.
         device, allow_fallback: as for :func:`run`.
 
     Raises:
@@ -242,7 +248,7 @@ def verify(
     """
     oracle, _ = _oracle(original, inputs, _settings(allow_fallback=allow_fallback), device)
     with oracle:
-        return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature)
+        return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature, bits=bits)
 
 
 def run(
@@ -348,7 +354,14 @@ def _oracle(
 
     chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
-    return Oracle(original, options=options, device=chosen, allow_external=settings.allow_external), remark
+    oracle = Oracle(
+        original,
+        options=options,
+        device=chosen,
+        seconds=settings.verify_seconds,
+        allow_external=settings.allow_external,
+    )
+    return oracle, remark
 
 
 def choose_device(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from enum import Enum
@@ -17,11 +18,11 @@ def parse_size(text: str) -> int:
     Raises:
         ValueError: it is none of these.
     """
-    number = text.strip().rstrip("BKMGiIbkmg ")
-    unit = text.strip()[len(number) :].strip().upper()
-    if unit not in _UNITS:
-        raise ValueError(f"unknown unit {unit!r}")
-    return int(float(number) * _UNITS[unit]) if unit else int(number)
+    match = re.fullmatch(r"\s*([+-]?\d+)(\.\d+)?\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[3].upper() not in _UNITS or (match[2] and not match[3]):
+        raise ValueError("write a whole number, or a size such as 64KiB or 1MB")
+    unit = _UNITS[match[3].upper()]
+    return int(float(match[1] + match[2]) * unit) if match[2] else int(match[1]) * unit
 
 
 def from_text(text: str, kind: object, *, separator: str = ",") -> object:
@@ -42,16 +43,21 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
         return None if text.lower() == "none" else from_text(text, inner, separator=separator)
     if kind is bool:
         if text.lower() not in _BOOLS:
-            raise ValueError(f"{text!r} is neither true nor false")
+            raise ValueError("write true or false")
         return _BOOLS[text.lower()]
     if kind is int:
         return parse_size(text)
     if isinstance(kind, type) and issubclass(kind, Enum):
         if text.upper() not in kind.__members__:
-            raise ValueError(f"{text!r} is none of {', '.join(name.lower() for name in kind.__members__)}")
+            raise ValueError(f"write one of {', '.join(name.lower() for name in kind.__members__)}")
         return kind[text.upper()]
     if kind is Path:
         return Path(text).expanduser()
-    if kind in (float, str):
-        return kind(text)
+    if kind is float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError("write a number, such as 2.5") from None
+    if kind is str:
+        return text
     raise TypeError(f"no text stands for a {kind}")

@@ -32,6 +32,7 @@ class Settings:
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
     verify: Annotated[bool, "compare the result with the original before it is written"] = True
+    verify_seconds: Annotated[float, "after about half this time, only the most telling inputs are compared"] = 10.0
     device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
     allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
     seed: Annotated[int, "seed of made-up inputs"] = 0
@@ -41,6 +42,11 @@ class Settings:
     cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
     color: Annotated[bool | None, "colours; by default where the output is a terminal"] = None
     debug: Annotated[bool, "show the traceback of errors"] = False
+
+    def __post_init__(self) -> None:
+        for key in ("seed", "fold_limit", "verify_seconds"):
+            if not getattr(self, key) >= 0:
+                raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 
 
 def load(
@@ -167,7 +173,7 @@ def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
     elif isinstance(item, list) and typing.get_origin(kind) is tuple:
         inner = typing.get_args(kind)[0]
         value = tuple(from_text(str(part), inner) for part in item)
-    elif type(item) is kind or type(item) in typing.get_args(kind):
+    elif type(item) is kind or type(item) in typing.get_args(kind) or (kind is float and type(item) is int):
         value = item
     else:
         raise UsageError(f"{file}: {item!r} is not a value for {key!r}")
@@ -192,7 +198,7 @@ def _from_text(key: str, text: str, where: str) -> tuple[str, Any]:
     try:
         return name, from_text(text, _kinds()[name])
     except ValueError as error:
-        raise UsageError(f"{where}: {text!r} is not a value for {key!r}: {error}") from error
+        raise UsageError(f"{where}: {text!r} is not a value for {key!r}; {error}") from error
 
 
 def _check_key(key: str, where: str) -> str:

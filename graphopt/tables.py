@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from unicodedata import combining, east_asian_width
 
+#: No cell is made narrower than this.
+_LEAST = 12
+
 
 @dataclass
 class Table:
@@ -28,11 +31,28 @@ class Table:
     def lines(self, indent: str = "") -> list[str]:
         """The table as aligned text."""
         everything = [self.columns, *self.rows] if any(self.columns) else list(self.rows)
+        widths = self._widths()
+        return [(indent + self._line(row, widths)).rstrip() for row in everything]
+
+    def fitted(self, width: int) -> Table:
+        """The same table in at most ``width`` columns, if need be with long cells shortened in the middle."""
+        widths = self._widths()
+        spare = width - 2 * (len(widths) - 1)
+        while sum(widths) > spare and max(widths, default=0) > _LEAST:
+            widest = widths.index(max(widths))
+            others = sorted(widths)[-2] if len(widths) > 1 else 0
+            widths[widest] = max(
+                _LEAST, min(widths[widest] - 1, max(others, spare - sum(widths) + widths[widest]))
+            )
+        rows = [[middle(cell, most) for cell, most in zip(row, widths, strict=False)] for row in self.rows]
+        return Table(self.columns, self.align, list(rows))
+
+    def _widths(self) -> list[int]:
         widths = [0] * len(self.columns)
-        for row in everything:
+        for row in [self.columns, *self.rows]:
             for index, cell in enumerate(row):
                 widths[index] = max(widths[index], text_width(cell))
-        return [(indent + self._line(row, widths)).rstrip() for row in everything]
+        return widths
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         return "  ".join(
@@ -47,6 +67,17 @@ def pad(cell: str, width: int, align: str = "<") -> str:
     """``cell`` filled up with spaces to ``width`` columns of a terminal."""
     space = " " * max(0, width - text_width(cell))
     return space + cell if align == ">" else cell + space
+
+
+def middle(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns: ``model.encoder…dense.bias``."""
+    if text_width(text) <= width:
+        return text
+    end = (width - 1) // 2
+    start = width - 1 - end
+    while text_width(text[:start]) + text_width(text[len(text) - end :]) > width - 1:
+        start, end = start - 1, max(0, end - 1)
+    return f"{text[:start]}…{text[len(text) - end :]}"
 
 
 def text_width(text: str) -> int:

@@ -19,6 +19,10 @@ from graphopt.tables import Table
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+#: Columns of a table that nobody's terminal limits.
+_PIPED = 160
+_PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
+
 #: Called with how far it is (0 to 1, or ``None`` for unknown) and what is being done.
 Advance = Callable[[float | None, str], None]
 
@@ -42,6 +46,7 @@ class Console:
     def print(self, text: str = "", **style: Any) -> None:
         """A line of results; ``style`` as for :func:`click.style`."""
         if not self.as_json:
+            text = _encodable(text, sys.stdout)
             click.echo(click.style(text, **style) if style else text, color=self.color)
 
     def table(self, table: Table, indent: str = "  ") -> None:
@@ -49,10 +54,12 @@ class Console:
         if self.as_json:
             return
         if _is_terminal(sys.stdout):
-            self._rich(sys.stdout).print(_rich_table(table, indent))
+            rich = self._rich(sys.stdout)
+            # rich sets columns off by two spaces, too
+            rich.print(_rich_table(table.fitted(rich.width - len(indent)), indent))
         else:
-            for line in table.lines(indent):
-                click.echo(line)
+            for line in table.fitted(_PIPED - len(indent)).lines(indent):
+                click.echo(_encodable(line, sys.stdout))
 
     def json(self, result: Any) -> None:
         """The result for programs; printed only if that is what was asked for."""
@@ -91,6 +98,15 @@ class Console:
 
 def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """``text`` with plainer signs where ``stream`` can't write it."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN)
+    return text
 
 
 def _rich_table(table: Table, indent: str) -> Any:

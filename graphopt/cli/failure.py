@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from graphopt.errors import ExitStatus, GraphoptError
+
+#: What the system says where nothing more can be written.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,21 @@ class Failure:
             context = getattr(error, "ctx", None)
             hint = f"{context.command_path} --help" if context is not None else None
             return cls(ExitStatus.USAGE, _as_ours(error.format_message()), hint)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         hint = None if debug else "run with --debug for the traceback"
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
 
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"message": self.message, "hint": self.hint, "status": int(self.status)}
+
     def tell(self, about: str = "") -> None:
-        """Print it to stderr; ``about`` names what it happened to."""
+        """Print it to stderr; ``about`` names what it happened to, unless the message does."""
+        if about in self.message:
+            about = ""
         click.echo(f"graphopt: {about}{': ' if about else ''}{self.message}", err=True)
         if self.hint:
             click.echo(f"hint: {self.hint}", err=True)

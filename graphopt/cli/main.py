@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import pkgutil
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from graphopt.cli.age import age
 from graphopt.cli.failure import tell
 from graphopt.cli.options import CONTEXT_SETTINGS, Invocation
 from graphopt.errors import ExitStatus, unknown
@@ -56,7 +58,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
         context.exit()
 
 
-@click.group(cls=LazyGroup, context_settings=CONTEXT_SETTINGS)
+@click.group(cls=LazyGroup, context_settings=CONTEXT_SETTINGS, invoke_without_command=True)
 @click.option(
     "--version",
     is_flag=True,
@@ -65,7 +67,8 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
     callback=_print_version,
     help="Show the version.",
 )
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Make ONNX models smaller and faster, without changing what they compute or how they are called.
 
     \b
@@ -74,6 +77,8 @@ def cli() -> None:
       graphopt dump model.onnx --pass-by-pass --changed --diff
       graphopt COMMAND --help
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
@@ -90,6 +95,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     if argv is None:
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
+        invocation.before = age()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="replace")
@@ -100,11 +106,22 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         sys.stdout.flush()
         return status if isinstance(status, int) else invocation.status
     except (BrokenPipeError, SystemExit):
-        # whoever read stdout has seen enough (click turns that into SystemExit); the interpreter's own
-        # flush at exit must not fail either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # whoever read stdout has seen enough (click turns that into SystemExit)
+        _abandon_stdout()
         return ExitStatus.OK
     except click.exceptions.Abort:
         return _INTERRUPTED
     except Exception as error:
-        return tell(error, debug=invocation.debug).status
+        failure = tell(error, debug=invocation.debug)
+        try:
+            if invocation.as_json:
+                click.echo(json.dumps({"error": failure.to_dict()}, indent=2, ensure_ascii=False))
+            sys.stdout.flush()
+        except OSError:
+            _abandon_stdout()
+        return failure.status
+
+
+def _abandon_stdout() -> None:
+    """Let nothing more be written to stdout, so that the interpreter's own flush at exit can't fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ are settings too are ``None`` unless they were given.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +36,26 @@ class Invocation:
         debug: tracebacks are wanted.
         status: what the process will exit with, if nothing fails.
         arguments: those of the command line.
+        before: seconds that the process took before it came here.
+        begin: when it came here, by :func:`time.perf_counter`.
     """
 
     environ: Mapping[str, str] | None = None
     debug: bool = False
     status: int = 0
     arguments: tuple[str, ...] = ()
+    before: float = 0.0
+    begin: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the process began, as far as that is known."""
+        return self.before + time.perf_counter() - self.begin
+
+    @property
+    def as_json(self) -> bool:
+        """Whether JSON is asked for; can be told before the options are parsed."""
+        return "--json" in self.arguments
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -97,7 +112,9 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 _COMMON = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
-    click.option("-v", "--verbose", count=True, help="Tell more; twice, everything."),
+    click.option(
+        "-v", "--verbose", count=True, help="Tell more: times by pass, what was left alone and why; -vv: all."
+    ),
     click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
     click.option(
         "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any setting (see docs/cli.md)."
@@ -193,10 +210,18 @@ pipeline_options = group(
         "--passes", multiple=True, callback=split_names, metavar="A,B", help="Only these passes, in order."
     ),
     click.option(
-        "--skip", multiple=True, callback=split_names, metavar="A,B", help="Leave out these passes or rules."
+        "--skip",
+        multiple=True,
+        callback=split_names,
+        metavar="A,B",
+        help="Leave out these passes, rules or families of rules.",
     ),
     click.option(
-        "--only", multiple=True, callback=split_names, metavar="A,B", help="Of the rewrite rules, only these."
+        "--only",
+        multiple=True,
+        callback=split_names,
+        metavar="A,B",
+        help="Of the rewrite rules, only these, or these families.",
     ),
     click.option(
         "--exact", is_flag=True, default=None, help="Only rewrites that keep every bit of the results."
@@ -252,7 +277,7 @@ input_options = group(
         metavar="NAME:1,3,224,224",
         help="Shape of an input that is made up.",
     ),
-    click.option("--seed", type=int, help="Seed of made-up inputs.  [default: 0]"),
+    click.option("--seed", type=click.IntRange(0), help="Seed of made-up inputs.  [default: 0]"),
 )
 
 device_options = group(
@@ -273,17 +298,26 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
     ``--pipeline`` is a setting, and has gone its own way.
     """
     level, passes = values.pop("level"), values.pop("passes")
-    if level is not None and passes:
-        raise UsageError("-O and --passes exclude each other")
+    text = click.get_current_context().params.get("pipeline")
+    choices = {"-O": level is not None, "--pipeline": text is not None, "--passes": bool(passes)}
+    given = [option for option, is_given in choices.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(
+            f"{given[0]} and {given[1]} exclude each other",
+            hint="--skip leaves out passes; --pre-pass and --post-pass add some at the ends",
+        )
     return f"O{level}" if level is not None else ",".join(passes) or None
 
 
 def chosen_device(run: Run) -> Device:
-    """The device that the settings name; says so in one line where it can't be used."""
+    """The device that the settings name; says so in one line where it can't be used.
+
+    Where any device will do, only ``-v`` tells why it is not another.
+    """
     from graphopt.api import choose_device
 
     device, remark = choose_device()
-    if remark:
+    if remark and (run.verbose or run.settings.device != "auto"):
         run.console.note(f"  {remark}")
     return device
 

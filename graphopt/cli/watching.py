@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from graphopt import ir
 from graphopt.cli.console import Advance
 from graphopt.cli.options import Run
 from graphopt.context import Context
-from graphopt.errors import UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
 
@@ -22,7 +20,7 @@ def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
     if folder is not None:
         from graphopt.instrument.dump import Dump, What
 
-        found.append(Dump(What("onnx", changed=True), folder=make_folder(folder)))
+        found.append(Dump(What("onnx", changed=True), folder=folder))
     if run.settings.log:
         found.append(make_log(run.settings.log))
     return found
@@ -35,17 +33,6 @@ def make_log(spec: str) -> Watcher:
     from graphopt.rules import all_rules
 
     return Log(spec, sys.stderr, registry().passes, all_rules())
-
-
-def make_folder(path: Path) -> Path:
-    """Make the folder ``path`` unless it is there."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"{path} is a file, not a folder") from None
-    except OSError as error:
-        raise UsageError(f"can't make the folder {path}: {error.strerror or error}") from error
-    return path
 
 
 class Progress(Watcher):

@@ -56,8 +56,9 @@ class Dump(Watcher):
     Args:
         what: what is dumped.
         show: called with each line, where nothing is written to files.
-        folder: if given, one file a pass goes there, called ``NNN-after-PASS.*``; ``.onnx`` files
-            load again. ``000-input.*`` is the model before the first pass.
+        folder: if given, it is made when needed, and one file a pass goes there, called
+            ``NNN-after-PASS.*``; ``.onnx`` files load again. ``000-input.*`` is the model before the
+            first pass.
     """
 
     def __init__(
@@ -109,15 +110,24 @@ class Dump(Watcher):
     def _put(self, name: str, title: str, model: ir.Model, after: Snapshot | None, cx: Context) -> None:
         if self.what.format == "onnx":
             assert self._folder is not None, "ONNX models go to files"
+            self._make(self._folder)
             ir.save(model, self._folder / f"{name}.onnx")
             return
         lines = to_dot(model, known_types(cx)).splitlines() if after is None else list(self._text(after))
         if self._folder is not None:
+            self._make(self._folder)
             is_diff = self.what.diff and self._before is not None
             self._write(self._folder / f"{name}.{'diff' if is_diff else _SUFFIXES[self.what.format]}", lines)
         elif lines or self.what.filter is None:
             for line in [title, *lines] if title else lines:
                 self._show(line)
+
+    @staticmethod
+    def _make(folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"can't make the folder {folder}: {error.strerror or error}") from error
 
     @staticmethod
     def _write(path: Path, lines: list[str]) -> None:

@@ -97,7 +97,7 @@ class Report:
         if self.verdict is not None:
             yield ""
             yield f"  {verified(self.verdict)}"
-            yield from (f"  not compared: {skipped}" for skipped in self.verdict.skipped if verbose)
+            yield from (f"  {line}" for line in details(self.verdict) if verbose)
 
     def notes(self) -> Iterator[str]:
         """What the user should know besides the figures."""
@@ -203,25 +203,39 @@ class Report:
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for JSON."""
-    return {"equal": verdict.ok, "summary": verdict.summary(), **asdict(verdict)}
+    """A verdict for JSON; nothing is called equal where nothing could be compared."""
+    equal = verdict.ok and verdict.unverifiable is None
+    return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **asdict(verdict)}
 
 
 def verified(verdict: Verdict) -> str:
     """One line about a verdict: what was compared, and what that took by itself."""
-    cost = f"{human_seconds(verdict.seconds)}, {human_bytes(verdict.peak_bytes)} more memory"
     if verdict.unverifiable is not None:
-        return f"not verified  {verdict.unverifiable}"
-    return f"verified  {verdict.summary()}; {cost}"
+        return f"not verified: {verdict.unverifiable}"
+    return f"verified  {verdict.summary()}; {cost(verdict)}"
+
+
+def cost(verdict: Verdict) -> str:
+    """What a verdict took: ``checked in 0.3 s, peak +82 MB``."""
+    return f"checked in {human_seconds(verdict.seconds)}, peak +{human_bytes(verdict.peak_bytes)}"
+
+
+def details(verdict: Verdict) -> Iterator[str]:
+    """What was excused and what was not compared, a line each."""
+    for row in verdict.rows:
+        if row.excused:
+            where = f"{row.flavour} inputs at {row.binding}, optimizations {row.level}"
+            yield f"excused: {where}, |Δ| {row.delta:.1e}: {row.reason}"
+    yield from (f"not compared: {skipped}" for skipped in verdict.skipped)
 
 
 def kept(interface: Interface) -> str:
-    """One phrase about an interface: ``3 inputs, 2 outputs, dynamic B S, metadata``."""
+    """One phrase about an interface: ``3 inputs, 2 outputs, dynamic B, S, metadata``."""
     required = len(interface.ports("required"))
     parts = [counted(required, "input"), counted(len(interface.signature.outputs), "output")]
     if interface.symbols:
         parts.append(
-            "dynamic " + " ".join(interface.symbols[:6]) + (" …" if len(interface.symbols) > 6 else "")
+            "dynamic " + ", ".join(interface.symbols[:6]) + (", …" if len(interface.symbols) > 6 else "")
         )
     overridable = len(interface.ports("overridable"))
     if overridable:

@@ -65,4 +65,4 @@ def _value(text: str, kind: object, where: str) -> object:
     try:
         return from_text(text, kind, separator="+")
     except ValueError as error:
-        raise UsageError(f"{where}: {text!r} is not a value for it") from error
+        raise UsageError(f"{where}: {text!r} is not a value for it; {error}") from error

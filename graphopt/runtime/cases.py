@@ -18,6 +18,7 @@ from graphopt.runtime.inputs import Feeds, Inputs
 from graphopt.runtime.samples import Flavour
 from graphopt.runtime.search import Found, Legal, find_legal
 from graphopt.runtime.trial import Runner
+from graphopt.runtime.verdict import Skipped
 
 #: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
@@ -78,7 +79,7 @@ class Cases:
     """
 
     found: list[Case] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     refusal: str | None = None
     legal: list[Legal] = field(default_factory=list)
 
@@ -125,18 +126,15 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
     for legal, (feeds, off) in zip(search.legal, ran, strict=True):
         first = not cases.found
         cases.found.append(_complete(legal, "normal", feeds, off, original, check_random=random or first))
-    postponed: dict[tuple[Flavour, str], int] = {}
     for flavour in FLAVOURS[1:]:
         for legal in reversed(search.legal):
-            reason = "the time is up" if time.monotonic() > stop else ""
+            cause = "time" if time.monotonic() > stop else ""
             if sum(case.nbytes for case in cases.found) > _MEMORY:
-                reason = "the results would take too much memory"
-            if not reason:
+                cause = "memory"
+            if not cause:
                 _add(cases, inputs, original, legal, flavour, random)
             else:
-                postponed[flavour, reason] = postponed.get((flavour, reason), 0) + 1
-    for (flavour, reason), count in postponed.items():
-        cases.skipped.append(f"{flavour} inputs on {count} shape bindings: {reason}")
+                cases.skipped.append(Skipped(_where(legal, flavour), cause))
     return cases
 
 
@@ -152,7 +150,7 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
             # some kernels leave the results of empty inputs uninitialized: run twice
             failure = _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
-                cases.skipped.append("more dims of size 0: once it hangs or crashes is enough")
+                cases.skipped.append(Skipped("more dims of size 0", "it hangs or crashes"))
                 break
     return cases
 
@@ -178,17 +176,20 @@ def _add(
     cases: Cases, inputs: Inputs, original: Runner, legal: Legal, flavour: Flavour, random: bool
 ) -> Exception | None:
     """Add a case unless the inputs are not new; returns why the original fails on them, if so."""
-    where = f"{flavour} inputs at {describe(legal.binding)}"
     try:
         feeds = inputs.feeds(legal.binding, flavour, legal.caution)
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
             return None
         off = original.run("off", feeds)
     except (RuntimeFailure, ResourceLimit) as failure:
-        cases.skipped.append(f"{where}: the original fails itself ({failure})")
+        cases.skipped.append(Skipped(_where(legal, flavour), "the original fails", str(failure)))
         return failure
     cases.found.append(_complete(legal, flavour, feeds, off, original, check_random=random))
     return None
+
+
+def _where(legal: Legal, flavour: Flavour) -> str:
+    return f"{flavour} inputs at {describe(legal.binding)}"
 
 
 def _complete(

@@ -40,7 +40,21 @@ class InputOptions:
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
         """Read the values of ``--input-shape``, ``--input`` and ``--seed``."""
-        return cls(dict(map(parse_shape, shapes)), tuple(map(parse_file, files)), seed)
+        parsed = [parse_shape(text) for text in shapes]
+        found = [parse_file(text) for text in files]
+        for option, names in (
+            ("--input-shape", [name for name, _ in parsed]),
+            ("--input", [n for n, _ in found]),
+        ):
+            twice = next((name for name in names if name is not None and names.count(name) > 1), None)
+            if twice is not None:
+                raise UsageError(f"{option} is given twice for {twice!r}", hint="give one for each input")
+        return cls(dict(parsed), tuple(found), seed)
+
+    @property
+    def given(self) -> bool:
+        """Whether the user gave any shape or array."""
+        return bool(self.shapes or self.files)
 
 
 def parse_shape(text: str) -> tuple[str, Shape]:

@@ -24,7 +24,7 @@ Another order of evaluation turns an infinity into NaN (inf - inf), and one that
 later gives a number where the original has an infinity; but it makes no number infinite, nor a
 NaN finite. With NaN and infinities fed in, default sessions must run, but their patterns are
 not compared: onnxruntime's fused kernels treat such inputs in ways of their own.
-EXACT also tells 0.0 from -0.0 while optimizations are off.
+EXACT also tells 0.0 from -0.0 while optimizations are off; with ``bits``, every bit counts there.
 
 **What is allowed for.** Where the original's default session strays from its own session
 without optimizations, so may the candidate's. Where a difference is found that is no rounding
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
@@ -58,7 +59,7 @@ from graphopt.runtime.samples import Flavour
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.signature import Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
-from graphopt.runtime.verdict import Row, Verdict
+from graphopt.runtime.verdict import Row, Skipped, Verdict
 
 #: Movements are estimates: a difference may be this many times as large.
 _MARGIN = 4.0
@@ -94,6 +95,9 @@ class Oracle:
         child: a process for risky work that is already there; else one is started if needed.
         allow_external: folders outside the model's own that external data may lie in.
 
+    Attributes:
+        given: the user gave shapes or arrays.
+
     Raises:
         InvalidModel, UsageError: the original can't be read, or the options do not fit it.
     """
@@ -111,6 +115,7 @@ class Oracle:
         child: Child | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
+        self.given = options is not None and options.given
         self._device, self._threads, self._seconds = device, threads, seconds
         self._allow_external = allow_external
         self._own: list[Child] = []
@@ -155,6 +160,7 @@ class Oracle:
         *,
         numerics: Numerics = Numerics.REASSOCIATES,
         signature: bool = True,
+        bits: bool = False,
     ) -> Verdict:
         """Compare ``candidate`` with the original.
 
@@ -162,6 +168,9 @@ class Oracle:
             candidate: a model, or its serialized form, or its path.
             numerics: the furthest class of the rewrites made.
             signature: demand that the interface stands.
+            bits: demand identical outputs where optimizations are off. Not even a rewrite that keeps
+                every bit guarantees that: some kernels compute in another order where an operand is
+                constant.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -169,7 +178,7 @@ class Oracle:
         with Meter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
-                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature)
+                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature, bits)
             finally:
                 artifact.close()
         peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
@@ -221,8 +230,8 @@ class Oracle:
     # Judging ----------------------------------------------------------------------------------
 
     def _judge(
-        self, artifact: Artifact, numerics: Numerics, signature: bool
-    ) -> tuple[list[Row], list[str], list[str], str | None]:
+        self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool
+    ) -> tuple[list[Row], list[str], list[Skipped], str | None]:
         cases = self._gathered()
         model = artifact.model()
         changes: list[str] = []
@@ -238,14 +247,17 @@ class Oracle:
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
-        rows = _Judge(outputs, runner, numerics, tolerance, rounding, self._original).rows(cases.found)
+        rows = _Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits).rows(
+            cases.found
+        )
         skipped = [*cases.skipped]
         if self._empty:
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
             arbiter = Reference(self._artifact.model)
-            rows += _Judge(outputs, remote, numerics, tolerance, rounding, None, arbiter).rows(empty.found)
+            judge = _Judge(outputs, remote, numerics, tolerance, rounding, None, arbiter, bits=bits)
+            rows += judge.rows(empty.found)
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:
@@ -309,6 +321,7 @@ class _Judge:
         rounding: for each output, the absolute error that its operator makes by itself.
         original: asked for its conditioning when a difference is found; ``None``: never.
         arbiter: asked who is right when a difference is found.
+        bits: demand identical outputs where optimizations are off.
     """
 
     def __init__(
@@ -320,8 +333,11 @@ class _Judge:
         rounding: Sequence[float],
         original: Runner | None,
         arbiter: Reference | None = None,
+        *,
+        bits: bool = False,
     ) -> None:
         self._arbiter = arbiter
+        self._bits = bits
         self._outputs = outputs
         self._candidate = candidate
         self._numerics = numerics
@@ -388,6 +404,9 @@ class _Judge:
             right = self._arbiter.output(self._outputs[place], case.feeds)
             if right is not None and same_kind(right, b).reason is None:
                 return Outcome(), f"{self._outputs[place]!r}: onnxruntime gives the original a wrong shape"
+        if self._bits and level == "off":
+            same = outcome.reason is not None or identical(a, b)
+            return outcome if same else replace(outcome, reason="not the same bits"), None
         if outcome.reason is None or strict or self._original is None:
             return outcome, None
         moved = with_jitter(case, self._original)

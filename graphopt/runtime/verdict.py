@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from graphopt.runtime.samples import Flavour
 from graphopt.runtime.session import Optimizations
+from graphopt.tables import counted
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Row:
         delta: the largest difference between finite elements of any output.
         output: the output that is at fault, or moved most.
         ok: whether the difference is allowed.
-        reason: what is wrong, or a remark.
+        reason: what is wrong; where it is allowed, the excuse for a difference that is not demanded away.
     """
 
     binding: str
@@ -29,6 +30,29 @@ class Row:
     output: str
     ok: bool
     reason: str | None = None
+
+    @property
+    def excused(self) -> bool:
+        """A difference was found and allowed, because the original is not sure of its own result."""
+        return self.ok and self.reason is not None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A comparison that was not made.
+
+    Attributes:
+        what: kind of numbers, and sizes of the dynamic dims.
+        cause: why, in a word or two.
+        detail: what there is to say besides.
+    """
+
+    what: str
+    cause: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.cause}" + (f" ({self.detail})" if self.detail else "")
 
 
 @dataclass(frozen=True)
@@ -47,7 +71,7 @@ class Verdict:
 
     rows: tuple[Row, ...] = ()
     signature: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     unverifiable: str | None = None
     device: str = "CPU"
     seconds: float = 0.0
@@ -65,8 +89,9 @@ class Verdict:
 
     @property
     def delta(self) -> float:
-        """The largest finite difference seen where inputs were ordinary numbers."""
-        return max((row.delta for row in self.rows if row.flavour in _ORDINARY and row.ok), default=0.0)
+        """The largest finite difference that counted, where inputs were ordinary numbers."""
+        counted = (row for row in self.rows if row.flavour in _ORDINARY and row.ok and not row.excused)
+        return max((row.delta for row in counted), default=0.0)
 
     def __str__(self) -> str:
         return self.summary()
@@ -85,13 +110,17 @@ class Verdict:
             )
         if self.unverifiable is not None:
             return f"not verified: {self.unverifiable}"
-        bindings = _counted(len({row.binding for row in self.rows}), "shape binding")
-        flavours = _counted(len({row.flavour for row in self.rows}), "input")
-        return f"equal on {bindings} x {flavours} (max |delta| {self.delta:.1e}, onnxruntime, {self.device})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        shapes = counted(len({row.binding for row in self.rows}), "shape")
+        kinds = counted(len({row.flavour for row in self.rows}), "kind of values", "kinds of values")
+        ran = counted(len(self.rows), "comparison")
+        text = f"equal on {shapes} × {kinds} ({ran}, max |Δ| {self.delta:.1e}, onnxruntime, {self.device})"
+        excused = sum(row.excused for row in self.rows)
+        if excused:
+            text += f"; {excused} excused: rounding alone moves them as much (-v)"
+        if self.skipped:
+            causes = ", ".join(dict.fromkeys(skipped.cause for skipped in self.skipped))
+            text += f"; {len(self.skipped)} not compared ({causes}; -v lists them)"
+        return text
 
 
 _ORDINARY = ("normal", "zero", "negative", "overridden")

@@ -15,6 +15,7 @@ from graphopt.runtime.child import Child
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs import InputOptions
 from graphopt.runtime.oracle import Oracle, verify
+from graphopt.runtime.verdict import Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
 
 
@@ -45,7 +46,7 @@ def test_the_same_model():
     verdict = judge(model, model, Numerics.EXACT)
     assert verdict.ok and verdict.unverifiable is None and not verdict.failures
     assert re.fullmatch(
-        r"equal on 3 shape bindings x 5 inputs \(max \|delta\| 0\.0e\+00, onnxruntime, CPU\)",
+        r"equal on 3 shapes × 5 kinds of values \(\d+ comparisons, max \|Δ\| 0\.0e\+00, onnxruntime, CPU\)",
         verdict.summary(),
     )
     assert {row.level for row in verdict.rows} == {"off", "default"}
@@ -168,7 +169,7 @@ def test_a_crash_on_empty_inputs_is_survived(child):
     )
     verdict = judge(model, model, empty=True, child=child)
     assert verdict.ok, verdict.summary()
-    assert any("T=0" in reason and "the original fails itself" in reason for reason in verdict.skipped)
+    assert any("T=0" in skipped.what and skipped.cause == "the original fails" for skipped in verdict.skipped)
 
 
 LEAST = -(2**63)
@@ -193,7 +194,7 @@ def test_an_original_that_divides_integers_runs_in_a_child():
         "{ s = Sub(y, y) a = Add(s, y) b = Mod(a, a) c = Add(a, b) z = Div(least, c) }"
     )
     verdict = judge(model, model)
-    assert any("negative inputs" in reason and "SIGFPE" in reason for reason in verdict.skipped), verdict
+    assert any("negative inputs" in skipped.what and "SIGFPE" in skipped.detail for skipped in verdict.skipped), verdict
 
 
 def test_wrong_types_and_shapes():
@@ -366,8 +367,32 @@ def test_flavours_that_the_original_refuses_are_told():
     )
     verdict = judge(model, model)
     assert verdict.ok and verdict.unverifiable is None
-    assert any(reason.startswith("large inputs at N=") for reason in verdict.skipped)
+    assert any(skipped.what.startswith("large inputs at N=") for skipped in verdict.skipped)
     assert "large" not in {row.flavour for row in verdict.rows}
+
+
+def test_bits_are_demanded_where_optimizations_are_off():
+    graph = "g (float[64] x) => (float[64] y) <float k = {0.1}, float r = {10.0}> "
+    original, candidate = data(graph + "{ y = Div(x, r) }"), data(graph + "{ y = Mul(x, k) }")
+    with Oracle(original, empty=False) as oracle:
+        assert oracle.verify(candidate, numerics=Numerics.EXACT).ok
+        verdict = oracle.verify(candidate, numerics=Numerics.EXACT, bits=True)
+        assert oracle.verify(original, numerics=Numerics.EXACT, bits=True).ok
+    assert {(row.level, row.reason) for row in verdict.failures} == {("off", "not the same bits")}
+
+
+def test_the_summary_tells_what_was_not_compared_and_what_was_excused():
+    rows = (
+        Row("N=1", "normal", "off", 0.5, "y", True, "ill-conditioned"),
+        Row("N=1", "zero", "off", 0.25, "y", True),
+    )
+    skipped = (Skipped("large inputs at N=1", "time"), Skipped("special inputs at N=1", "time"))
+    verdict = Verdict(rows, skipped=skipped)
+    assert verdict.delta == 0.25
+    assert verdict.summary() == (
+        "equal on 1 shape × 2 kinds of values (2 comparisons, max |Δ| 2.5e-01, onnxruntime, CPU); "
+        "1 excused: rounding alone moves them as much (-v); 2 not compared (time; -v lists them)"
+    )
 
 
 def test_time_runs_out_only_for_further_flavours():
@@ -375,7 +400,7 @@ def test_time_runs_out_only_for_further_flavours():
     verdict = judge(model, model, seconds=0)
     assert {row.flavour for row in verdict.rows} == {"normal"}
     assert len(verdict.rows) == 6
-    assert any("the time is up" in reason for reason in verdict.skipped)
+    assert any(skipped.cause == "time" for skipped in verdict.skipped)
 
 
 # Given inputs ---------------------------------------------------------------------------------

@@ -32,7 +32,13 @@ _FORMATS = ("text", "onnx", "dot")
         "--changed", is_flag=True, help="Only passes that changed something, and only what changed."
     ),
     click.option("--diff", is_flag=True, help="Lines that went (-) and came (+)."),
-    click.option("--format", "format_", type=click.Choice(_FORMATS), default="text", help="[default: text]"),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(_FORMATS),
+        default="text",
+        help="Text, models that load again, or graphs for Graphviz.  [default: text]",
+    ),
     click.option(
         "--filter", "filter_", metavar="REGEX", help="Only lines that match, or whose node's name does."
     ),
@@ -67,7 +73,8 @@ def command(
     Types are inferred ones. Without --pass-by-pass the model is printed as it is.
     """
     from graphopt import api
-    from graphopt.cli.watching import make_folder, make_log
+    from graphopt.cli.outputs import check_folder
+    from graphopt.cli.watching import make_log
     from graphopt.instrument.dump import Dump, What
 
     what = What(format_, changed, diff, _compiled(filter_))
@@ -77,10 +84,12 @@ def command(
         raise UsageError(f"{'--diff' if diff else '--changed'} needs --pass-by-pass")
     if diff and format_ != "text":
         raise UsageError("--diff is of text; leave out --format")
-    folder = None if output is None else make_folder(output)
+    if not pass_by_pass:
+        _check_idle(_FOR_PIPELINES)
+    check_folder(output)
     shown: list[str] = []
     show = shown.append if run.console.as_json else lambda line: _show(run, line)
-    dump = Dump(what, show, folder)
+    dump = Dump(what, show, output)
     loaded = api.load(model)
     if not pass_by_pass:
         dump.model(loaded, api.context_for(loaded))
@@ -90,6 +99,29 @@ def command(
     pipeline = options.chosen_pipeline(values)
     _, report = api.optimize(model, pipeline=pipeline, verify=False, instruments=watchers, **values)
     run.console.json({"text": "\n".join(shown), **report.to_dict()})
+
+
+#: Options that mean something only while a pipeline runs.
+_FOR_PIPELINES = {
+    "level": "-O",
+    "pipeline": "--pipeline",
+    "passes": "--passes",
+    "skip": "--skip",
+    "only": "--only",
+    "pre_passes": "--pre-pass",
+    "post_passes": "--post-pass",
+    "stop_after": "--stop-after",
+}
+
+
+def _check_idle(names: dict[str, str]) -> None:
+    """Refuse options that would have no effect."""
+    given = click.get_current_context().params
+    for name, option in names.items():
+        if given.get(name) not in (None, ()):
+            raise UsageError(
+                f"{option} needs --pass-by-pass", hint="without it the model is printed as it is, untouched"
+            )
 
 
 def _show(run: Run, line: str) -> None:

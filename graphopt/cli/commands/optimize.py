@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli import options
-from graphopt.cli.failure import Failure, tell
+from graphopt.cli.failure import tell
 from graphopt.cli.options import Run
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
@@ -62,7 +62,12 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     written only if they agree. If they do not, the rewrite at fault is looked for, told and left
     out; exit status 1 if that does not help. Several models go into a folder.
     """
+    from graphopt.cli.outputs import check_file, check_folder
+
     targets = _targets(sources, output)
+    check_file(report_path)
+    for folder in (values["dump_dir"], values["save_repro"]):
+        check_folder(folder)
     arguments = _arguments(run, values)
     if len(sources) == 1:
         report = _optimize(run, sources[0], targets[0], arguments)
@@ -79,18 +84,25 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
 
 def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
     """Where each result goes."""
-    from graphopt.cli.watching import make_folder
+    from graphopt import ir
+    from graphopt.cli.outputs import check_file, check_folder
 
     path = Path(output)
     if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
-        if not path.parent.is_dir():
-            raise UsageError(f"can't write {path}: there is no folder {path.parent}")
+        check_file(path)
         return [path]
+    if path.suffix in ir.SUFFIXES and not path.exists() and not output.endswith("/"):
+        raise UsageError(
+            f"{counted(len(sources), 'model')} can't go into the file {path}",
+            hint=f"name a folder, or write {path}/ if that is to be one",
+        )
     targets = [path / source.name for source in sources]
     twice = next((target for target in targets if targets.count(target) > 1), None)
     if twice is not None:
         raise UsageError(f"two of the models would be written to {twice}")
-    make_folder(path)
+    check_folder(path)
+    for target in targets if path.is_dir() else ():
+        check_file(target)
     return targets
 
 
@@ -108,6 +120,7 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it."""
     from graphopt import api
+    from graphopt.cli.outputs import make_folder
     from graphopt.cli.watching import Progress, instruments
 
     arguments = dict(arguments)
@@ -121,12 +134,16 @@ def _optimize(
         model, report = api.optimize(source, instruments=[*watchers, Progress(advance)], **arguments)
         advance(None, "writing")
         before_save = time.perf_counter()
+        if not target.parent.exists():
+            make_folder(target.parent)
         written = api.save(model, target)
     end = time.perf_counter()
+    about = f"{source}: " if several else ""
+    if report.verdict is not None and report.verdict.unverifiable is not None:
+        click.echo(f"graphopt: warning: {about}not verified: {report.verdict.unverifiable}", err=True)
     for drop in report.dropped:
-        about = f"{source}: " if several else ""
         click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
-    report.seconds |= {"save": end - before_save, "all": end - begin}
+    report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
     report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
     return report
 
@@ -143,17 +160,14 @@ def _optimize_all(
         except Exception as error:  # the others are optimized all the same
             failure = tell(error, debug=run.invocation.debug, about=str(source))
             status = max(status, failure.status)
-            results.append(_failed(source, failure))
+            results.append({"source": str(source), "error": failure.to_dict()})
             continue
         results.append(_result(source, target, report))
         before, after = report.original.nodes, report.optimized.nodes
-        verified = (
-            ""
-            if report.verdict is None
-            else "  verified"
-            if not report.verdict.unverifiable
-            else "  not verified"
-        )
+        verified = ""
+        if report.verdict is not None:
+            why = report.verdict.unverifiable
+            verified = "  verified" if why is None else f"  not verified: {why}"
         took = human_seconds(report.seconds["all"])
         run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{verified}  {took}")
     failed = sum("error" in result for result in results)
@@ -164,15 +178,6 @@ def _optimize_all(
 
 def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
     return {"source": str(source), "target": str(target), **report.to_dict()}
-
-
-def _failed(source: Path, failure: Failure) -> dict[str, Any]:
-    return {
-        "source": str(source),
-        "error": failure.message,
-        "hint": failure.hint,
-        "status": int(failure.status),
-    }
 
 
 def _print(run: Run, report: Report, target: Path) -> None:

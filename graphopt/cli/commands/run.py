@@ -42,8 +42,10 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
     Inputs that are not given are made up, the same ones for the same seed.
     """
     from graphopt import api
+    from graphopt.cli.outputs import check_file
     from graphopt.runtime import npz
 
+    check_file(output)
     inputs = options.given_inputs(run, values)
     loaded = api.load(model)
     device = options.chosen_device(run)

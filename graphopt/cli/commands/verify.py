@@ -10,7 +10,7 @@ import click
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.errors import ExitStatus
-from graphopt.tables import Table, human_bytes, human_seconds
+from graphopt.tables import Table
 
 if TYPE_CHECKING:
     from graphopt.runtime.verdict import Verdict
@@ -27,7 +27,12 @@ graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
 @click.argument("candidate", type=options.path, metavar="B")
 @options.group(
     "Verification",
-    click.option("--exact", is_flag=True, default=None, help="Demand the same bits."),
+    click.option(
+        "--exact",
+        is_flag=True,
+        default=None,
+        help="Demand the same bits where onnxruntime's optimizations are off.",
+    ),
     click.option("--fast-math", is_flag=True, default=None, help="Allow what is only close."),
     click.option("--signature/--no-signature", default=True, help="Demand that they are called alike."),
 )
@@ -38,10 +43,11 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     """Tell whether model B computes the same as model A.
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
-    onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ.
+    onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ, or if A does
+    not run and nothing could be compared.
     """
     from graphopt import api
-    from graphopt.instrument.report import verdict_dict
+    from graphopt.instrument.report import cost, verdict_dict
 
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
@@ -50,11 +56,19 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     device = options.chosen_device(run)
     with run.console.progress("verifying"):
         verdict = api.verify(
-            original, candidate, numerics=numerics, inputs=inputs, signature=signature, device=device
+            original,
+            candidate,
+            numerics=numerics,
+            inputs=inputs,
+            signature=signature,
+            bits=run.settings.exact,
+            device=device,
         )
     run.console.json(verdict_dict(verdict))
     _print(run, verdict)
-    return ExitStatus.OK if verdict.ok else ExitStatus.VERIFICATION_FAILED
+    run.console.note(f"  {cost(verdict)} on {verdict.device}")
+    equal = verdict.ok and verdict.unverifiable is None
+    return ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
 
 
 def _print(run: Run, verdict: Verdict) -> None:
@@ -67,12 +81,10 @@ def _print(run: Run, verdict: Verdict) -> None:
     if rows:
         table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
         for row in rows:
-            mark = "same" if row.ok else "differs"
+            mark = "excused" if row.excused else "same" if row.ok else "differs"
             table.add(
                 mark, row.binding, row.flavour, row.level, f"{row.delta:.1e}", row.output, row.reason or ""
             )
         run.console.table(table)
     for skipped in verdict.skipped if run.verbose else ():
         show(f"  not compared: {skipped}")
-    cost = f"{human_seconds(verdict.seconds)}, {human_bytes(verdict.peak_bytes)} more memory"
-    run.console.note(f"  on {verdict.device}: {cost}")
