@@ -1,0 +1,104 @@
+"""Paths that are written to are checked before any work is done, and failures leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Invoke
+from tests.cli.test_bad_input import bytes_in, check
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model may be loaded."""
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("graphopt.ir.load", refuse)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("optimize", "-o"),
+        ("optimize", "--report"),
+        ("run", "-o"),
+        ("bench", "--plot"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option: str) -> None:
+    rest = ["-o", tmp_path / "out.onnx"] if (command, option) == ("optimize", "--report") else []
+    for path, words in (
+        (tmp_path / "none" / "file", "there is no folder"),
+        (small / "file", f"{small} is a file, not a folder"),
+        (f"{small}/deep/file", f"{small} is a file, not a folder"),
+        ("-", "stdout takes reports"),
+    ):
+        check(invoke(command, small, *rest, option, path), 2, words)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["optimize", "-o", "out.onnx", "--dump-dir"],
+        ["optimize", "-o", "out.onnx", "--save-repro"],
+        ["optimize", "second.onnx", "-o"],
+        ["dump", "-o"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("no_work")
+def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
+    command, *rest = arguments
+    for path in (small, small / "folder", small / "deep" / "folder"):
+        check(invoke(command, small, *rest, path), 2, f"{small} is a file, not a folder")
+
+
+@pytest.mark.usefixtures("no_work")
+def test_what_is_not_writable(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: mode != os.W_OK)
+    check(invoke("optimize", small, "-o", "out.onnx"), 2, "can't write out.onnx: . is not writable")
+    check(invoke("dump", small, "-o", "folder"), 2, "can't write folder: ")
+
+
+def test_failures_leave_no_folders_behind(invoke: Invoke, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_text("no model")
+    before = bytes_in(tmp_path), sorted(tmp_path.rglob("*"))
+    assert invoke("optimize", bad, "-o", "new/").status == 3
+    assert invoke("optimize", bad, tmp_path / "other.onnx", "-o", "new").status == 3
+    assert invoke("optimize", bad, "-o", "out.onnx", "--dump-dir", "stages").status == 3
+    assert invoke("dump", bad, "-o", "stages").status == 3
+    assert (bytes_in(tmp_path), sorted(tmp_path.rglob("*"))) == before
+
+
+@pytest.mark.usefixtures("no_work")
+def test_several_models_do_not_go_into_a_file(invoke: Invoke, small: Path) -> None:
+    check(invoke("optimize", small, "b.onnx", "-o", "out.onnx"), 2, "can't go into the file", "name a folder")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["passes"], ["--help"], ["passes", "--json"], ["nothing", "--json"]])
+def test_a_full_disk(arguments: list[str]) -> None:
+    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    if "nothing" not in arguments:
+        assert done.stderr == "graphopt: can't write the output: No space left on device\n"
