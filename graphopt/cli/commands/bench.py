@@ -92,12 +92,14 @@ def command(
     of that is no difference. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
     """
     from graphopt import api
+    from graphopt.cli.outputs import check_file
     from graphopt.cli.timings import drawing, print_result
     from graphopt.runtime.bench import Bench, cuda_options
     from graphopt.runtime.inputs import InputOptions
     from graphopt.runtime.shape_grids import parse_grid
     from graphopt.runtime.stopwatch import Limits
 
+    check_file(plot)
     grid = parse_grid(values.pop("input_shapes"))
     inputs = InputOptions.parse((), values.pop("input_files"), run.settings.seed)
     limits = Limits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
