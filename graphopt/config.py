@@ -32,7 +32,9 @@ class Settings:
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
     verify: Annotated[bool, "compare the result with the original before it is written"] = True
-    verify_seconds: Annotated[float, "after about half this time, only the most telling inputs are compared"] = 10.0
+    verify_seconds: Annotated[
+        float, "after about half this time, only the most telling inputs are compared"
+    ] = 10.0
     device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
     allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
     seed: Annotated[int, "seed of made-up inputs"] = 0

@@ -190,21 +190,34 @@ def make_options(settings: Settings, only: Iterable[str] = ()) -> Options:
         numerics = Numerics.APPROXIMATES
     skip, only = frozenset(settings.skip), frozenset(only)
     if skip or only:
-        _check_names(settings.skip, sorted(only))
+        skip, only = _rule_names(settings.skip, only)
     return Options(numerics=numerics, fold_limit=settings.fold_limit, skip=skip, only=only or None)
 
 
-def _check_names(skip: Iterable[str], only: Iterable[str]) -> None:
+def _rule_names(skip: Iterable[str], only: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """``skip`` and ``only`` with families of rules spelt out."""
     from graphopt.rules import all_rules
 
-    rules = [rule.name for rule in all_rules()]
-    for name in only:
-        if name not in rules:
-            raise unknown("rule", name, rules, "graphopt passes peephole lists all")
-    known = [*registry().passes, *rules]
+    passes = registry().passes
+    rules = {rule.name: [rule.name] for rule in all_rules()}
+    families: dict[str, list[str]] = {}
+    for rule in all_rules():
+        families.setdefault(rule.family, []).append(rule.name)
+    names = {**families, **rules}
+    for name in sorted(only):
+        if name in names:
+            continue
+        if name in passes:
+            raise UsageError(
+                f"{name!r} is a pass, and --only takes rewrite rules", hint=f"--passes {name} runs only that pass"
+            )
+        raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")
     for name in skip:
-        if name not in known:
-            raise unknown("pass or rule", name, known, "graphopt passes lists all")
+        if name not in passes and name not in names:
+            raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
+    # a pass and a family may share a name: then both are left out
+    left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
+    return frozenset(left_out), frozenset(rule for name in only for rule in names[name])
 
 
 def _check_interface(before: Interface, after: Interface) -> None:

@@ -78,6 +78,6 @@ class RuntimeFailure(GraphoptError):
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str) -> UsageError:
     """The error for a name that nothing bears, which names the nearest that something does."""
-    nearest = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    nearest = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.4)
     hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
     return UsageError(f"no {kind} is called {name!r}; {hint}")

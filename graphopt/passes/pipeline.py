@@ -206,6 +206,16 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
         elif item.name in registry.planned:
             yield Planned(item.name)
         else:
-            raise unknown(
-                "pass", item.name, [*registry.passes, *registry.pipelines], "graphopt passes lists all"
-            )
+            raise _unknown(item.name, registry)
+
+
+def _unknown(name: str, registry: Registry) -> UsageError:
+    from graphopt.rules import all_rules
+
+    if any(name in (rule.name, rule.family) for rule in all_rules()):
+        return UsageError(
+            f"{name!r} names rewrite rules, and is no pass",
+            hint=f"--passes peephole --only {name} runs them; --skip {name} leaves them out",
+        )
+    known = [*registry.passes, *registry.pipelines]
+    return unknown("pass or pipeline", name, known, "graphopt passes and graphopt pipelines list all")

@@ -179,13 +179,23 @@ def test_an_unwritable_folder(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--passes", "dce,csee"], ["no pass is called 'csee'", "nearest: cse"]),
+        (["--passes", "dce,csee"], ["no pass or pipeline is called 'csee'", "nearest: cse"]),
         (["--pipeline", "fixpoint(cse"], ["not closed"]),
-        (["--pipeline", "O7"], ["no pass is called 'O7'"]),
+        (["--pipeline", "O7"], ["no pass or pipeline is called 'O7'"]),
         (["--passes", "constant-propagation{limt=1}"], ["no option 'limt'", "limit"]),
         (["--skip", "peephol"], ["nearest: peephole"]),
         (["--only", "drop-idntity"], ["nearest: drop-identity"]),
+        (["--passes", "drop-identity"], ["names rewrite rules", "--passes peephole --only drop-identity"]),
+        (["--passes", "identities"], ["names rewrite rules", "--passes peephole --only identities"]),
+        (["--only", "dce"], ["is a pass", "--passes dce"]),
+        (["--pipeline", "O9"], ["nearest: O2", "graphopt pipelines"]),
         (["--exact", "--fast-math"], ["exclude each other"]),
+        (["-O2", "--pipeline", "noopt"], ["-O and --pipeline exclude each other"]),
+        (["--passes", "dce", "--pipeline", "noopt"], ["--pipeline and --passes exclude each other"]),
+        (["--input-shape", "x:1,4", "--input-shape", "x:2,4"], ["--input-shape is given twice for 'x'"]),
+        (["--input", "x:a.npy", "--input", "x:b.npy"], ["--input is given twice for 'x'"]),
+        (["--seed", "-1"], ["seed"]),
+        (["--set", "seed=abc"], ["write a whole number"]),
         (["-O2", "--passes", "dce"], ["exclude each other"]),
         (["--log", "peephol"], ["nearest: peephole"]),
         (["--log", ">>>dce"], ["log specification"]),
@@ -218,7 +228,9 @@ def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
     check(invoke("optimise"), 2, "no command is called 'optimise'", "nearest: optimize")
     check(invoke("passes", "peephol"), 2, "nearest: peephole")
     check(invoke("pipelines", "show", "nopt"), 2, "nearest: noopt")
-    check(invoke("pipelines", "O2"), 2, "pipelines show NAME")
+    check(invoke("pipelines", "O9"), 2, "nearest: O2")
+    check(invoke("pipelines", "show", "O2", "O1"), 2)
+    check(invoke("pipelines", "O2", "O1"), 2, "pipelines show NAME")
     check(invoke("optimize"), 2, "missing argument")
 
 

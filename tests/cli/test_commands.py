@@ -106,6 +106,30 @@ def test_verify_exact_tells_zeros_apart(invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("verify", *paths, "--input-shape", "x:64", "--exact").status == 1
 
 
+def test_verify_exact_demands_the_same_bits(invoke: Invoke, tmp_path: Path) -> None:
+    head = "g (float[64] x) => (float[64] y) <float k = {0.1}, float r = {10.0}> "
+    quotient = saved(tmp_path / "quotient.onnx", head + "{ y = Div(x, r) }")
+    product = saved(tmp_path / "product.onnx", head + "{ y = Mul(x, k) }")
+    assert invoke("verify", quotient, product).status == 0
+    outcome = invoke("verify", quotient, product, "--exact")
+    assert outcome.status == 1 and "not the same bits" in outcome.out
+    assert invoke("verify", quotient, quotient, "--exact").status == 0
+
+
+def test_verify_fails_where_nothing_runs(invoke: Invoke, tmp_path: Path) -> None:
+    path = saved(tmp_path / "unknown.onnx", "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }")
+    outcome = invoke("verify", path, path)
+    assert outcome.status == 1 and "not verified" in outcome.out
+    assert json.loads(invoke("verify", path, path, "--json").out)["equal"] is False
+
+
+def test_verify_tells_what_it_did_not_compare(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("verify", small, small, "-v", "--set", "verify-seconds=0")
+    assert "not compared (time; -v lists them)" in outcome.out
+    assert "  not compared: large inputs at N=" in outcome.out
+    assert "checked in" in outcome.err and "peak +" in outcome.err
+
+
 def test_verify_compares_interfaces(invoke: Invoke, small: Path) -> None:
     proto = onnx.load(small)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
@@ -167,6 +191,7 @@ def test_pipelines(invoke: Invoke) -> None:
     shown = invoke("pipelines", "show", "noopt").out
     assert "not built yet" in shown
     assert "fixpoint" in invoke("pipelines", "show", "O2").out
+    assert invoke("pipelines", "show", "O2").out == invoke("pipelines", "O2").out
     text = "dce,fixpoint(cse,constant-propagation{limit=1024})"
     assert json.loads(invoke("pipelines", "show", text, "--json").out)["text"] == text
     assert "(nothing)" in invoke("pipelines", "show", "O0").out

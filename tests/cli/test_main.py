@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -102,6 +103,35 @@ def test_a_terminal_gets_tables_and_progress(
     assert "[N, 4]" in on_terminal.out
     outcome = invoke("optimize", small, "-o", small.with_name("out.onnx"))
     assert outcome.status == 0 and "\x1b" not in outcome.out
+
+
+def test_no_command_shows_the_help(invoke: Invoke) -> None:
+    assert invoke() == invoke("--help")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["optimise", "--json"], 2),
+        (["inspect", "none.onnx", "--json"], 2),
+        (["passes", "--json", "--frobnicate"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_failures_in_json(invoke: Invoke, arguments: list[str], status: int) -> None:
+    outcome = invoke(*arguments)
+    error = json.loads(outcome.out)["error"]
+    assert outcome.status == error["status"] == status
+    first, *rest = outcome.err.splitlines()
+    assert first == f"graphopt: {error['message']}"
+    assert rest == ([f"hint: {error['hint']}"] if error["hint"] else [])
+
+
+def test_signs_that_the_encoding_lacks_get_plainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    assert console._encodable("2 × max |Δ|", stream) == "2 x max |d|"
 
 
 def test_no_color(invoke: Invoke, small: Path) -> None:

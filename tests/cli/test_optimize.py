@@ -116,6 +116,16 @@ def test_presets_pipelines_passes(invoke: Invoke, small: Path) -> None:
     assert result() == original
 
 
+def test_families_of_rules_may_be_named(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    for arguments, left in (
+        (["--skip", "identities"], ["Identity", "Relu"]),
+        (["--only", "identities"], ["Relu", "Add"]),
+    ):
+        assert invoke("optimize", small, "-o", target, "--passes", "peephole", *arguments).status == 0
+        assert ops(target) == left
+
+
 def test_planned_steps_and_skipped_passes_are_told(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
     outcome = invoke("optimize", small, "-o", target, "--pipeline", "fallback", "--skip", "remove-expands")
@@ -186,6 +196,31 @@ def test_given_inputs(invoke: Invoke, small: Path) -> None:
     assert invoke("optimize", small, "-o", target, "--input-shape", "x:5,4", "--seed", 3).status == 0
     outcome = invoke("optimize", small, "-o", target, "--input-shape", "x:5,5")
     assert outcome.status == 2 and "[N, 4]" in outcome.err
+
+
+def test_given_inputs_must_run(invoke: Invoke, tmp_path: Path) -> None:
+    """What the user gave is what the user cares for: a result that was not compared is not written."""
+    path, target = tmp_path / "reshape.onnx", tmp_path / "out.onnx"
+    graph = "g (float[N] x) => (float[A, B] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
+    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + graph), path)
+    outcome = invoke("optimize", path, "-o", target, "--input-shape", "x:3")
+    assert outcome.status == 6 and not target.exists() and outcome.out == ""
+    first, hint = outcome.err.splitlines()
+    assert "with the inputs given, the original does not run" in first and "--input-shape" in hint
+    assert invoke("verify", path, path, "--input-shape", "x:3").status == 1
+    assert invoke("optimize", path, "-o", target, "--input-shape", "x:4").status == 0
+
+
+def test_what_could_not_be_compared_is_told(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "unknown.onnx"
+    head = '<ir_version: 8, opset_import: ["" : 17, "nobody" : 1]> '
+    onnx.save(onnx.parser.parse_model(head + "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }"), path)
+    outcome = invoke("optimize", path, "-o", tmp_path / "out.onnx", "-q")
+    assert outcome.status == 0 and (tmp_path / "out.onnx").exists()
+    assert outcome.err.startswith("graphopt: warning: not verified: the original does not run")
+    outcome = invoke("optimize", path, small, "-o", tmp_path / "folder")
+    assert "nodes  not verified: the original does not run" in outcome.out.splitlines()[0]
+    assert outcome.err.startswith(f"graphopt: warning: {path}: not verified: ")
 
 
 @pytest.mark.parametrize("name", ["RemoveIdentities", "Copy"])

@@ -39,7 +39,7 @@ def test_named_pipelines_parse(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dce,csee", "no pass is called 'csee'; nearest: cse"),
+        ("dce,csee", "no pass or pipeline is called 'csee'; nearest: cse"),
         ("dce{x=1}", "pass 'dce' has no option 'x'"),
         ("constant-propagation{limit=lots}", "'lots' is not a value"),
         ("dce,", "a name is expected at column 5"),

@@ -42,10 +42,13 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
     printed, and a reproducer is written that graphopt replay shows again. Exit status 1 if there
     is a fault, 0 if the check holds.
     """
+    from graphopt.cli.outputs import check_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit
 
+    folder = output or Path(f"{model.stem}.repro")
+    check_folder(folder)
     attempt, check = debugging.prepare(run, model, values)
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model, child=child) as judge:
@@ -56,7 +59,6 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
             run.console.print(f"  the check holds after every rewrite that was tried ({bisection.runs} runs)")
             return ExitStatus.OK
         advance(None, "writing the reproducer")
-        folder = output or Path(f"{model.stem}.repro")
         replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)
     run.console.json(
         {"culprit": debugging.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}

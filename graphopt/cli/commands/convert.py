@@ -40,11 +40,13 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     .txt are ONNX text. All of them can be converted into each other, and every command reads all.
     """
     from graphopt import api, ir
+    from graphopt.cli.outputs import check_file
     from graphopt.tables import human_bytes
 
     if target.suffix not in ir.SUFFIXES and not target.is_dir():
         known = ", ".join(ir.SUFFIXES)
         raise UsageError(f"the suffix of {target} tells no form of models", hint=f"known suffixes: {known}")
+    check_file(target)
     model = api.load(source)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
     sizes = {str(path): path.stat().st_size for path in written}

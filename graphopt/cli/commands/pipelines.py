@@ -20,16 +20,20 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 @click.argument("action", required=False, metavar="[show]")
 @click.argument("name", required=False, metavar="[NAME|TEXT]")
 def command(run: Run, action: str | None, name: str | None) -> None:
-    """List the named pipelines, or show the steps of one.
+    """List the named pipelines, or show the steps of one (the word show may be left out).
 
     Pipeline text names passes in order: dce,cse,fixpoint(peephole,constant-propagation{limit=1MiB}).
     """
     if action is None:
         _list(run)
         return
-    if action != "show" or name is None:
-        raise UsageError("write graphopt pipelines, or graphopt pipelines show NAME")
-    _show(run, name)
+    if action != "show" and name is not None:
+        raise UsageError(
+            "write graphopt pipelines, or graphopt pipelines show NAME", hint="put text into quotes"
+        )
+    if name is None and action == "show":
+        raise UsageError("which pipeline?", hint="graphopt pipelines lists the named ones")
+    _show(run, name or action)
 
 
 def _list(run: Run) -> None:
