@@ -8,7 +8,7 @@ Three cases need more: a fault that is there before any rewrite is allowed, of a
 changes the model without asking, is looked for by number of passes. A rewrite that does no harm
 by itself needs others, of which a smallest set is looked for (delta debugging, Zeller and
 Hildebrandt 2002). A check that holds at the end may still fail on the way, where two faults mask
-each other: then some stops in between are probed.
+each other: then some stops in between are probed, and each rule alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from graphopt.runtime.inputs import Feeds
 _MINIMIZING = 100
 #: Stops in between that are probed where the check holds at the end, besides the ends of passes.
 _PROBES = 8
+#: Rules that are tried alone in that case.
+_OWNERS = 32
 #: Lines of the neighbourhood.
 _SHOWN = 24
 
@@ -118,7 +120,10 @@ class Bisection:
         if reason is None:
             stop = self._probe(base, outcome) if explain else None
             if stop is None:
-                return None
+                culprit = self._find_masked(base, outcome) if explain else None
+                if culprit is not None:
+                    culprit.runs = self.runs
+                return culprit
             end = stop
         still, reason = self._try(replace(base, first=0))
         if reason is not None:
@@ -235,6 +240,31 @@ class Bisection:
         for stop in sorted({place for place in (*ends, *spread) if 0 < place < total}):
             if self._try(replace(base, first=stop))[1] is not None:
                 return stop
+        return None
+
+    def _find_masked(self, base: Limits, outcome: Outcome) -> Culprit | None:
+        """A rewrite that does harm where only its own rule is at work, and what masks it."""
+        owners = list(dict.fromkeys(step.place.owner for step in outcome.steps))
+        if len(owners) < 2:
+            return None
+        for owner in owners[:_OWNERS]:
+            alone = replace(base, owners=base.owners | (frozenset(owners) - {owner}))
+            outcome_alone, reason = self._try(alone)
+            if reason is None or self._try(replace(alone, first=0))[1] is not None:
+                continue
+            culprit = self._find_rewrite(alone, len(outcome_alone.steps))
+            own = frozenset(step.place for step in outcome_alone.steps)
+            others = [step for step in outcome.steps if step.place not in own]
+            bad, good = 0, len(others)
+            while good - bad > 1:
+                middle = (good + bad) // 2
+                places = own | {step.place for step in others[:middle]}
+                if self._try(replace(base, only=places))[1] is None:
+                    good = middle
+                else:
+                    bad = middle
+            culprit.masked_by = others[good - 1]
+            return culprit
         return None
 
     def _find_mask(self, base: Limits, bad: int, good: int) -> Step:

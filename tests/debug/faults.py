@@ -55,10 +55,14 @@ class FaultyCopy(Pass):
     name: ClassVar[str] = "sound-copy"
     guilty: ClassVar[str] = ""
 
+    def owner(self, node: ir.Node) -> str:
+        """What the rewrite of ``node`` is called."""
+        return self.name
+
     def run(self, model: ir.Model, cx: Context) -> None:
         """Rewrite every node once."""
         for node in list(model.graph):
-            action = cx.permit(self.name, node)
+            action = cx.permit(self.owner(node), node)
             if action is None:
                 continue
             if ir.label(node) in self.guilty.split():
@@ -231,6 +235,16 @@ class FlipSecond(FlipFirst):
 
     name = "flip-second"
     guilty = "second_5"
+
+
+class FlipBoth(FlipFirst):
+    """The same by two rules that work side by side."""
+
+    name = "flip-both"
+    guilty = "first_5 second_5"
+
+    def owner(self, node: ir.Node) -> str:
+        return {"first_5": "rule-a", "second_5": "rule-b"}.get(ir.label(node), self.name)
 
 
 class Together(FaultyCopy):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,16 @@ def test_two_faults_that_mask_each_other(model: ir.Model, child: Child, tmp_path
     assert small.nodes[1] < 10
 
 
+def test_two_rules_that_mask_each_other_side_by_side(model: ir.Model, child: Child, tmp_path: Path) -> None:
+    tried = attempt(model, "FlipBoth")
+    culprit, _ = bisect(tried, CheckOptions(), child)
+    assert culprit is not None and culprit.masked_by is not None
+    assert culprit.place == Place("rule-a", "first_5")
+    assert culprit.masked_by.place == Place("rule-b", "second_5")
+    assert save_culprit(tmp_path, culprit, tried, CheckOptions())
+    assert replay(tmp_path) is not None
+
+
 def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
     tried = attempt(model, "Together")
     culprit, _ = bisect(tried, CheckOptions(), child)
@@ -136,6 +147,28 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
     culprit, _ = bisect(Attempt(model, make_pipeline("dce,peephole")), CheckOptions(), child)
     assert culprit is not None and culprit.place == Place("divide-by-zero", "softmax_0")
     assert "ZeroDivisionError" in culprit.reason
+
+
+def test_a_wrong_rule_of_the_default_pipeline_is_dropped(
+    model: ir.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import graphopt
+    from graphopt.passes import peephole
+    from graphopt.rewrite import Exact, rule
+
+    @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
+    def to_log_softmax(op: Any, m: Any, x: ir.Value) -> object:
+        """Softmax is LogSoftmax, at one node."""
+        return op.LogSoftmax(x, axis=-1) if m.root.name == "softmax_7" else m.no("it is not")
+
+    sound = peephole.admitted_rules
+    monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [to_log_softmax, *sound(*arguments)])
+    result = graphopt.optimize(model)
+    assert [(drop.owner, drop.node) for drop in result.report.dropped] == [("to-log-softmax", "softmax_7")]
+    assert result.verdict is not None and result.verdict.ok
+    assert ops(result.model).count("Softmax") == faults.BRANCHES and "Mul" not in ops(result.model)
+    with pytest.raises(VerificationFailed):
+        graphopt.optimize(model, strict=True)
 
 
 def test_without_a_fault_nothing_is_found(model: ir.Model, child: Child) -> None:
