@@ -29,6 +29,8 @@ from graphopt.ir.external import (
 )
 from graphopt.ir.forms import FileForm, form_of
 from graphopt.ir.json import from_json, to_json
+from graphopt.ir.onnx_json import from_onnx_json, to_onnx_json
+from graphopt.ir.onnx_text import to_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
 from graphopt.ir.verify import check_model
@@ -145,6 +147,7 @@ def save(
     Raises:
         UsageError: ``path`` can't be written. Nothing is left behind.
         ResourceLimit: the model exceeds 2 GB, and ``external_data`` is false.
+        UnsupportedModel: it can't be told in the form.
     """
     path = Path(path)
     if "\0" in str(path):
@@ -173,9 +176,9 @@ def _converted(proto: onnx.ModelProto, form: FileForm, threshold: int) -> bytes:
         case FileForm.JSON_IR:
             return to_json(proto, max(threshold, 1)).encode()
         case FileForm.ONNX_JSON:
-            return bytes(onnx.serialization.registry.get("json").serialize_proto(proto))
+            return to_onnx_json(proto).encode()
         case _:
-            return onnx.printer.to_text(proto).encode()
+            return to_text(proto).encode()
 
 
 def _wants_external_data(model: onnx_ir.Model) -> bool:
@@ -252,10 +255,8 @@ def _parse(path: Path) -> onnx.ModelProto:
     match form_of(path):
         case FileForm.TEXT:
             return _parse_text(path, data)
-        case FileForm.JSON_IR:
-            return _parse_json(path, data)
-        case FileForm.ONNX_JSON:
-            proto = _parse_onnx_json(path, data)
+        case FileForm.JSON_IR | FileForm.ONNX_JSON as form:
+            proto = _parse_json(path, data, form)
         case _:
             try:
                 proto = onnx.ModelProto.FromString(data)
@@ -293,22 +294,15 @@ def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
         raise InvalidModel(f"{path} is not ONNX text: {_root_cause(error)}") from error
 
 
-def _parse_json(path: Path, data: bytes) -> onnx.ModelProto:
+def _parse_json(path: Path, data: bytes, form: FileForm) -> onnx.ModelProto:
+    hint = "docs/json-ir.md describes the format" if form is FileForm.JSON_IR else None
     try:
-        return from_json(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        return from_json(text) if form is FileForm.JSON_IR else from_onnx_json(text)
     except UnicodeDecodeError as error:
         raise InvalidModel(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
     except InvalidModel as error:
-        raise InvalidModel(f"{path}: {error.message}", hint="docs/json-ir.md describes the format") from None
-
-
-def _parse_onnx_json(path: Path, data: bytes) -> onnx.ModelProto:
-    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
-
-    try:
-        return onnx.serialization.registry.get("json").deserialize_proto(data, onnx.ModelProto())
-    except (ParseError, ValueError, RecursionError) as error:  # ValueError: what is not UTF-8
-        raise InvalidModel(f"{path} is not onnx's JSON: {_root_cause(error)}") from error
+        raise InvalidModel(f"{path}: {error.message}", hint=hint) from error
 
 
 def _root_cause(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
-from graphopt.errors import InvalidModel
+from graphopt.errors import InvalidModel, UnsupportedModel
 from graphopt.ir.json import tables, tensors, types
 from tests.ir.models import external, floats, model, run, weight
 
@@ -486,6 +486,48 @@ def test_every_form_is_written_and_read(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(run(loaded, x=x)[0], run(proto, x=x)[0])
 
 
+def test_onnx_json_holds_the_largest_floats(tmp_path: Path) -> None:
+    largest = float(np.finfo(np.float32).max)
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [4], [largest, -largest, 0.1, float("inf")])
+    double = helper.make_tensor("d", TensorProto.DOUBLE, [1], [3.4028235e38])
+    proto = model(
+        [helper.make_node("Clip", ["x"], ["y"], min=-largest, max=largest)], [tensor, double], opset=6
+    )
+    path = tmp_path / "m.onnxjson"
+    ir.save(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())), path)
+    assert onnx.ModelProto.FromString(ir.to_bytes(ir.load(path))) == proto
+    # as others write it
+    path.write_text(path.read_text().replace("3.4028234663852886e+38", "3.4028235e+38"))
+    assert onnx.ModelProto.FromString(ir.to_bytes(ir.load(path))) == proto
+    onnx.save(proto, path, format="json")
+    assert onnx.ModelProto.FromString(ir.to_bytes(ir.load(path))) == proto
+
+
+def test_text_that_would_be_another_model_is_refused(tmp_path: Path) -> None:
+    proto = _full()
+    path = tmp_path / "m.onnxtxt"
+    with pytest.raises(UnsupportedModel, match="ONNX text can't hold this model"):
+        ir.save(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())), path)
+    function = onnx.FunctionProto(name="F", domain="local", input=["a"], output=["b"])
+    function.opset_import.add(domain="", version=17)
+    function.node.add(op_type="Elu", input=["a"], output=["b"]).attribute.add(
+        name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT
+    )
+    function.attribute_proto.add(name="alpha", f=0.5, type=onnx.AttributeProto.FLOAT)
+    call = helper.make_node("F", ["x"], ["y"], domain="local")
+    loaded = ir.from_proto(model([call], domains=("local",), functions=[function], ir_version=10))
+    with pytest.raises(UnsupportedModel, match=r"functions\[0\]\.attribute_proto would change"):
+        ir.save(loaded, path)
+    assert list(tmp_path.iterdir()) == []
+    # commentary may get lost
+    plain = model([helper.make_node("Neg", ["x"], ["y"], doc_string="a node")], [weight("w", 4, 8)])
+    plain.graph.value_info.append(floats("y", "N", 4))
+    plain.metadata_props.add(key="a", value="b")
+    plain.graph.input[0].type.denotation = "IMAGE"
+    ir.save(ir.from_proto(plain), path)
+    assert [node.op_type for node in ir.load(path).graph] == ["Neg"]
+
+
 # Edits and faults --------------------------------------------------------------------------
 
 Edit = Callable[[dict[str, Any]], object]
@@ -638,7 +680,7 @@ def test_faults_are_told_with_their_path(tmp_path: Path, edit: Edit, message: st
         ('{"graphopt": NaN}', "NaN is no JSON; write 'nan' as a string"),
         ('{"graphopt": 1, "ir_version": ' + "1" * 5000 + "}", "is not JSON"),
         ("[" * 100_000, "nested too deep"),
-        ('{"irVersion": "8", "graph": {}}', "this is onnx's own JSON; give the file the suffix .onnxjson"),
+        ('{"irVersion": "8", "graph": {}}', "onnx's own JSON has the suffix .onnxjson"),
     ],
 )
 def test_what_is_no_document(text: str, message: str) -> None:

@@ -73,9 +73,7 @@ def _check_version(document: Any) -> None:
     if type(document) is not dict:
         raise Fault(f"expects an object, found {shown(document)}")
     if "graphopt" not in document:
-        if "irVersion" in document:
-            raise Fault("this is onnx's own JSON; give the file the suffix .onnxjson")
-        raise Fault("lacks 'graphopt', the version of the JSON IR")
+        raise Fault("lacks 'graphopt', the version of the JSON IR; onnx's own JSON has the suffix .onnxjson")
     if document["graphopt"] is True or document["graphopt"] != VERSION:
         raise Fault(f"expects {VERSION}, found {shown(document['graphopt'])}").under("graphopt")
 
