@@ -14,6 +14,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.numerics import Numerics
+from graphopt.ops import facts
 
 if TYPE_CHECKING:
     from graphopt.runtime.evaluate import Evaluator
@@ -157,6 +158,10 @@ class Context:
     def version(self, node: ir.Node) -> int:
         """The opset version of ``node``'s domain where it stands."""
         return self.edit.scopes.version(node)
+
+    def is_deterministic(self, node: ir.Node) -> bool:
+        """Whether ``node`` is known to give the same outputs for the same inputs."""
+        return facts.is_deterministic(node, self.model.functions)
 
     def get(self, analysis: type[Any], graph: ir.Graph) -> Any:
         """The result of ``analysis`` for ``graph``, computed again only after an edit."""

@@ -145,6 +145,7 @@ def context_for(
     edit = ir.Editor(model)
     facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
     edit.listeners.append(facts)
+    edit.declared_truly = facts.agrees
     evaluator = Evaluator.of(model, edit.scopes)
     return Context(model, edit, facts, Target(), evaluator, options or Options(), gate, list(observers))
 

@@ -24,6 +24,9 @@ _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _CALL_DEPTH = 24
 
 
+_RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+
+
 class Inference:
     """The facts of one scope.
 
@@ -246,7 +249,8 @@ class Inference:
         node = given.node
         world = self.world
         functions = world.model.functions
-        if functions:
+        # of a function named like an operator of its own, onnxruntime may run the operator
+        if functions and node.domain not in _RUNTIME_DOMAINS:
             function = functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
                 return self._call(given, function)

@@ -118,6 +118,20 @@ class ShapeFacts:
 
     # the model and its edits
 
+    def agrees(self, value: ir.Value) -> bool:
+        """Whether the numbers in the declared shape of ``value`` are known to be right."""
+        declared = value.shape
+        if declared is None:
+            return True
+        inferred = self.shape(value)
+        return (
+            inferred is not None
+            and len(inferred) == len(declared)
+            and all(
+                not isinstance(dim, int) or dim == own for dim, own in zip(declared, inferred, strict=True)
+            )
+        )
+
     def infer_all(self) -> None:
         """Compute the facts of every value of the model, its bodies and its functions."""
         model = self._world.model

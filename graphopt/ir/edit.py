@@ -7,7 +7,7 @@ and tells listeners, so that analyses can stay up to date.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from graphopt.ir import provenance
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import Scopes, bodies, graphs_of, with_bodies
+from graphopt.ir.uses import readers
 
 
 class Listener(Protocol):
@@ -31,6 +32,9 @@ class Editor:
     Attributes:
         epoch: grows with every change; a cache made at another epoch is stale.
         counts: how many changes of each kind were made.
+        tally: nodes that came less nodes that went, by domain and operator, since it was last cleared.
+        declared_truly: whether the declared shape of an output is known to be right; real models
+            carry wrong ones, which onnxruntime believes. All are trusted unless facts say otherwise.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -38,7 +42,9 @@ class Editor:
         self.scopes = Scopes(model)
         self.epoch = 0
         self.counts: Counter[str] = Counter()
+        self.tally: Counter[tuple[str, str]] = Counter()
         self.listeners: list[Listener] = []
+        self.declared_truly: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
         self._value_names: Counter[str] = Counter()
         self._node_names: Counter[str] = Counter()
@@ -151,6 +157,7 @@ class Editor:
 
     def _adopt(self, nodes: Iterable[onnx_ir.Node]) -> None:
         for node in nodes:
+            self.tally[node.domain, node.op_type] += 1
             if node.attributes and bodies(node):
                 self.scopes.adopt(node)
 
@@ -158,6 +165,7 @@ class Editor:
         """Take ``node`` out of its graph. Nothing may read its outputs any more."""
         graph = _graph_of(node)
         graph.remove(node, safe=True)
+        self.tally[node.domain, node.op_type] -= 1
         self._free(node.outputs)
         self._node_names[node.name or ""] -= 1
         self._changed("remove")
@@ -192,14 +200,14 @@ class Editor:
         """Whether ``new`` can replace ``old`` without an Identity that keeps an interface name."""
         return not old.is_graph_output() or self._can_be_output(old, new)
 
-    @staticmethod
-    def _can_be_output(old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
+    def _can_be_output(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
         producer, own = new.producer(), old.producer()
         return (
             producer is not None
             and own is not None
             and not new.is_graph_output()
             and (producer.graph is own.graph or producer.graph is None)
+            and (self.declared_truly(old) or all(reader is own for reader in readers(new)))
         )
 
     def replace(
@@ -209,24 +217,26 @@ class Editor:
 
         Where ``old`` is an output of its graph, the output keeps its name and declared type:
         ``new`` takes them over, or an Identity bears them when ``new`` can't (it is an input,
-        an initializer, an output already, or of an outer graph).
+        an initializer, an output already, or of an outer graph; or others read it, who must not
+        come to rely on a declaration that may be wrong).
         """
         if old is new:
             return
+        keeps_name = self.can_stand_for(old, new)
         for node, index in list(old.uses()):
             if node not in keep:
                 node.replace_input_with(index, new)
         if old.is_graph_output():
-            self._replace_output(old, new)
+            self._replace_output(old, new, keeps_name)
         self._changed("replace")
         for listener in self.listeners:
             listener.replaced(old, new)
 
-    def _replace_output(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
+    def _replace_output(self, old: onnx_ir.Value, new: onnx_ir.Value, keeps_name: bool) -> None:
         producer = old.producer()
         graph = producer.graph if producer is not None else old.graph
         assert graph is not None
-        if self._can_be_output(old, new):
+        if keeps_name:
             self.take_over(new, old)
         else:
             identity = self.make_node("Identity", [new], name=f"{old.name}_identity")

@@ -17,6 +17,10 @@ from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
 _PREFIX = 80
 
 
+#: Domains in which onnxruntime looks for operators before it looks for functions of the model.
+_RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+
+
 def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
     """Why ``call`` can't be replaced by the body of the function that it calls; ``None`` if it can."""
     function = edit.model.functions.get(call.op_identifier())
@@ -24,6 +28,8 @@ def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
         return "it calls no function of the model"
     if call.graph is None:
         return "it stands in no graph"
+    if call.domain in _RUNTIME_DOMAINS:
+        return f"onnxruntime may have an operator {call.op_type} of its own, and run that"
     if len(call.inputs) > len(function.inputs) or len(call.outputs) > len(function.outputs):
         return f"it has more inputs or outputs than function {function.name}"
     given = dict(zip(function.inputs, call.inputs, strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -191,13 +192,23 @@ def is_standard(domain: str, op_type: str) -> bool:
     return domain in ("", "ai.onnx.ml") and onnx.defs.has(op_type, domain)
 
 
-def is_deterministic(node: ir.Node) -> bool:
-    """Whether ``node``, bodies included, is known to give the same outputs for the same inputs."""
+def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
+    """Whether ``node`` is known to give the same outputs for the same inputs.
+
+    Its bodies, and the functions of the model that it calls, count.
+    """
     pending = [node]
+    called: dict[Any, None] = {}
     while pending:
         current = pending.pop()
         if is_random(current):
             return False
+        function = functions.get(current.op_identifier()) if functions else None
+        if function is not None:
+            if function.identifier() not in called:
+                called[function.identifier()] = None
+                pending.extend(function)
+            continue
         if not is_standard(current.domain, current.op_type) and current.domain != "com.microsoft":
             return False
         for body in ir.bodies(current):

@@ -20,6 +20,8 @@ class Pass:
     """
 
     name: ClassVar[str]
+    #: What its changes are called in reports, unless they are rewrites.
+    does: ClassVar[str | None] = None
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import facts
 from graphopt.passes.base import Pass
 
 #: onnxruntime keeps the weights of a quantized operator quantized only behind this operator.
@@ -70,7 +69,7 @@ class ConstantPropagation(Pass):
                 numbers is None
                 or shape is None
                 or prod(shape) != len(numbers)
-                or not facts.is_deterministic(node)
+                or not cx.is_deterministic(node)
             ):
                 continue
             self._replace(
@@ -88,7 +87,7 @@ class ConstantPropagation(Pass):
         for node in graph:
             if not all(map(is_constant, node.inputs)) or not _may_fold(node):
                 continue
-            if not facts.is_deterministic(node) or not all(map(is_constant, ir.captured(node))):
+            if not cx.is_deterministic(node) or not all(map(is_constant, ir.captured(node))):
                 continue
             if not _ends_soon(node, cx):
                 cx.say(self.name, _remark(node, "a loop in it may run for long"))

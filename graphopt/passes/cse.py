@@ -39,7 +39,7 @@ class CommonSubexpressionElimination(Pass):
                         self._visit(node, scope, cx)
 
     def _visit(self, node: ir.Node, scope: _Scope, cx: Context) -> None:
-        keys = [key for key in (_key(node), _contents_key(node, cx)) if key is not None]
+        keys = [key for key in (_key(node, cx), _contents_key(node, cx)) if key is not None]
         first = next((found for key in keys if (found := scope.find(key)) is not None), None)
         if first is None or not _can_merge(node, first, cx):
             for key in keys:
@@ -78,15 +78,20 @@ class _Scope:
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
-    """Merging must not cost an Identity for an output's name: then nothing is saved."""
-    return all(cx.edit.can_stand_for(old, new) for old, new in zip(node.outputs, first.outputs, strict=True))
+    """Whether merging saves something, and leads nobody to believe a wrong declaration.
+
+    It saves nothing if it costs an Identity that bears an output's name. onnxruntime believes the
+    declared shapes of outputs: whoever read an output without one must not read one with a wrong one.
+    """
+    return all(
+        cx.edit.can_stand_for(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
+        for old, new in zip(node.outputs, first.outputs, strict=True)
+    )
 
 
-def _key(node: ir.Node) -> Hashable | None:
+def _key(node: ir.Node, cx: Context) -> Hashable | None:
     """What must be equal for two nodes to compute the same; ``None`` for a node that is not merged."""
-    if not facts.is_standard(node.domain, node.op_type) and node.domain != "com.microsoft":
-        return None
-    if facts.is_random(node) or not node.inputs:
+    if not node.inputs or not cx.is_deterministic(node) or _narrows_for_a_cast(node):
         return None
     inputs = node.inputs
     order: tuple[int, ...] = tuple(id(value) for value in inputs)
@@ -97,6 +102,15 @@ def _key(node: ir.Node) -> Hashable | None:
         sorted((name, ir.attribute_key(attribute)) for name, attribute in node.attributes.items())
     )
     return node.domain, node.op_type, node.overload, order, used, attributes
+
+
+def _narrows_for_a_cast(node: ir.Node) -> bool:
+    """Whether ``node`` is a Cast that another Cast reads.
+
+    onnxruntime, with optimizations off too, drops such a Cast if it is all that reads it, even
+    if it loses digits: merging two of them would change what they give.
+    """
+    return node.op_type == "Cast" and any(reader.op_type == "Cast" for reader in ir.readers(node.outputs[0]))
 
 
 def _contents_key(node: ir.Node, cx: Context) -> Hashable | None:

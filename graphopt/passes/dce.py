@@ -20,6 +20,7 @@ class DeadCodeElimination(Pass):
     """
 
     name: ClassVar[str] = "dce"
+    does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Remove dead nodes (bottom up, bodies before what holds them), then initializers and functions."""

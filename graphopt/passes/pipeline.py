@@ -57,6 +57,7 @@ class Record:
         changes: edits by kind.
         rewrites: changes by rule (or by pass, for passes without rules).
         nodes: nodes of the whole model afterwards, bodies and functions included.
+        does: what its changes are called, unless they are rewrites.
     """
 
     index: int
@@ -66,6 +67,14 @@ class Record:
     changes: Counter[str]
     rewrites: Counter[str]
     nodes: int
+    does: str | None = None
+
+    def told(self, most: int | None = None) -> str:
+        """What it did: ``compose-transposes ×12, drop-cast ×3``, or ``removed ×4``."""
+        if self.does is not None:
+            count = sum(self.rewrites.values())
+            return f"{self.does} ×{count}" if count else ""
+        return ", ".join(f"{name} ×{count}" for name, count in self.rewrites.most_common(most))
 
 
 @dataclass
@@ -171,7 +180,7 @@ def _run_pass(
     changes = Counter(cx.edit.counts)
     changes.subtract(before)
     nodes = sum(len(graph) for graph in ir.graphs_of(model))
-    record = Record(index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, nodes)
+    record = Record(index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, nodes, pass_.does)
     for instrument in instruments:
         instrument.after_pass(pass_, record, model, cx)
     return record

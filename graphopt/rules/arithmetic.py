@@ -156,6 +156,8 @@ def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     number = m.constant(c)
     if m.dtype(x) not in FLOATS or number is None:
         return m.no("integers have a smallest number that its negation equals", x)
+    if m.dtype(x) == ir.DataType.DOUBLE:
+        return m.no("onnxruntime fuses a scaled MatMul with a scale of float", x)
     if not affordable(m, number.nbytes, c):
         return m.no("others read the constant, and a copy is large", c)
     return op.node(m.node("product").op_type, [x, np.asarray(-number)])

@@ -112,4 +112,11 @@ def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -
         limits, whole = np.iinfo(dtype.numpy()), np.trunc(float(number[0]))
         if not limits.min <= whole <= limits.max:
             return m.no("the number does not fit into the type")
-    return op.ConstantOfShape(shape, value=number.astype(dtype.numpy()))
+    cast = number.astype(dtype.numpy())
+    if number.dtype == np.float64 and dtype == _T.FLOAT16:
+        # onnxruntime goes by way of float, and rounds twice
+        with np.errstate(over="ignore"):
+            twice = number.astype(np.float32).astype(np.float16)
+        if twice.tobytes() != cast.tobytes():
+            return m.no("the number is rounded otherwise on its way through float")
+    return op.ConstantOfShape(shape, value=cast)

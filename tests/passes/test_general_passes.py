@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -78,6 +79,62 @@ def test_cse_never_merges_random_nodes_or_unknown_domains() -> None:
     )
     run_pipeline(model, "cse")
     assert ops(model) == ["RandomNormalLike", "RandomNormalLike", "Thing", "Thing", "Sum"]
+
+
+@pytest.mark.parametrize("domain", ["com.microsoft", "own"])
+def test_functions_that_draw_random_numbers_are_neither_merged_nor_folded(domain: str) -> None:
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : 17, "{domain}" : 1]>
+        g (float[4] x) => (float[4] y, float[4] z) <float[4] c = {{1.0, 2.0, 3.0, 4.0}}> {{
+            a = {domain}.Foo(x)
+            b = {domain}.Foo(x)
+            d = {domain}.Foo(c)
+            y = Sub(a, b)
+            z = Neg(d)
+        }}
+        <domain: "{domain}", opset_import: ["" : 17]>
+        Foo (v) => (w) {{ w = RandomUniformLike(v) }}"""
+    )
+    run_pipeline(model, "O2")
+    assert ops(model) == ["Foo", "Foo", "Foo", "Sub", "Neg"]
+
+
+def test_cse_leaves_casts_alone_that_the_runtime_drops_one_by_one() -> None:
+    model = parse(
+        """g (int16[N] x) => (uint8[N] y, int64[N] z) {
+            a = Cast<to = 10>(x) y = Cast<to = 2>(a) b = Cast<to = 10>(x) z = Cast<to = 7>(b)
+        }"""
+    )
+    run_pipeline(model, "cse")
+    assert ops(model) == ["Cast"] * 4
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Reshape(x, q) y = Identity(t) s = Shape(t)",
+        "y = Reshape(x, q) t = Reshape(x, q) s = Shape(t)",
+        "t = Reshape(x, q) y = Reshape(x, q) s = Shape(t)",
+    ],
+)
+def test_a_wrongly_declared_output_misleads_nobody_who_did_not_read_it(body: str) -> None:
+    model = parse(f"g (float[6] x, int64[2] q) => (float[7, 7] y, int64[2] s) {{ {body} }}")
+    run_pipeline(model, "O2")
+    session = onnxruntime.InferenceSession(ir.to_bytes(model), providers=["CPUExecutionProvider"])
+    _, shape = session.run(None, {"x": np.zeros(6, np.float32), "q": np.array([3, 2])})
+    assert shape.tolist() == [3, 2]
+
+
+def test_facts_of_a_function_named_like_a_kernel_are_those_of_the_kernel() -> None:
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2, 3] x) => (int64[2] s) { y = com.microsoft.Gelu(x) s = Shape(y) }
+        <domain: "com.microsoft", opset_import: ["" : 17]>
+        Gelu (v) => (w) { w = Transpose(v) }"""
+    )
+    run_pipeline(model, "O2")
+    session = onnxruntime.InferenceSession(ir.to_bytes(model), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((2, 3), np.float32)})[0].tolist() == [2, 3]
 
 
 def test_cse_keeps_both_names_when_both_are_outputs() -> None:
