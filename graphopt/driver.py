@@ -210,7 +210,8 @@ def _rule_names(skip: Iterable[str], only: Iterable[str]) -> tuple[frozenset[str
             continue
         if name in passes:
             raise UsageError(
-                f"{name!r} is a pass, and --only takes rewrite rules", hint=f"--passes {name} runs only that pass"
+                f"{name!r} is a pass, and --only takes rewrite rules",
+                hint=f"--passes {name} runs only that pass",
             )
         raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")
     for name in skip:

@@ -191,9 +191,10 @@ def heading(record: Record) -> str:
     """``── 003 peephole ─ 38 rewrites ─ compose-transposes ×12, … ──────``."""
     parts = [f"{record.index:03} {record.text}"]
     rewrites = sum(record.rewrites.values())
-    if rewrites:
-        parts.append(counted(rewrites, "rewrite"))
-        parts.append(", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common()))
+    if rewrites and record.does:
+        parts.append(f"{rewrites:,} {record.does}")
+    elif rewrites:
+        parts += [counted(rewrites, "rewrite"), record.told()]
     elif record.changes:
         parts.append(counted(sum(record.changes.values()), "change"))
     else:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Operators listed by themselves; the others share a line.
 _LISTED = 12
+#: Reasons of rules that are told unless all are asked for.
+_REFUSALS = 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Report:
         passes: every run of a pass, in order.
         planned: steps of the pipeline that are not built yet and were left out.
         skipped: passes that the user left out.
-        rewrites: for each operator, how many of its nodes each rule or pass removed.
+        rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
+            added more.
         refusals: places that rules matched but left alone, with the reasons.
         verdict: the comparison with the original, if it was made.
         next_action: the first change that ``stop_after`` did not allow.
@@ -83,7 +86,7 @@ class Report:
         return "\n".join(self.lines())
 
     def lines(self, verbose: int = 0) -> Iterator[str]:
-        """The report as text; ``verbose`` adds the passes, twice also what was left alone."""
+        """The report as text; ``verbose`` adds the passes and what was left alone, twice all of it."""
         yield from self.table().lines("  ")
         yield f"  kept: {kept(self.interface)}"
         for note in self.notes():
@@ -92,12 +95,20 @@ class Report:
             yield ""
             yield from self.passes_table().lines("  ")
             yield ""
-            for item in self.refusals[: None if verbose > 1 else 10]:
-                yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
+            yield from self._left_alone(verbose)
         if self.verdict is not None:
             yield ""
             yield f"  {verified(self.verdict)}"
             yield from (f"  {line}" for line in details(self.verdict) if verbose)
+
+    def _left_alone(self, verbose: int) -> Iterator[str]:
+        """Why rules left places alone: where something stood in the way, and with ``verbose`` 2 all."""
+        shown = self.refusals if verbose > 1 else [item for item in self.refusals if item.telling][:_REFUSALS]
+        for item in shown:
+            yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
+        if len(shown) < len(self.refusals):
+            more = counted(len(self.refusals) - len(shown), "more reason")
+            yield f"  left alone for {more} (-vv lists them)"
 
     def notes(self) -> Iterator[str]:
         """What the user should know besides the figures."""
@@ -138,18 +149,19 @@ class Report:
         )
         listed = changed if len(changed) <= _LISTED + 1 else changed[:_LISTED]
         for name, old, new in listed:
-            yield name, old, new, self._credit(name) if new < old else ""
+            yield name, old, new, self._credit(name, old - new)
         rest = changed[len(listed) :]
         if rest:
             what = shortened([name for name, _, _ in rest], 2)
             yield what, sum(row[1] for row in rest), sum(row[2] for row in rest), ""
 
-    def _credit(self, op_type: str) -> str:
-        """Who removed the nodes of an operator."""
-        return ", ".join(
-            f"{owner} ×{count}" if count > 1 else owner
-            for owner, count in self.rewrites.get(op_type, Counter()).most_common(2)
-        )
+    def _credit(self, op_type: str, removed: int) -> str:
+        """Who removed nodes of an operator, or added some: the first two, and whether there is more to it."""
+        sign = 1 if removed > 0 else -1
+        by = {owner: sign * count for owner, count in self.rewrites.get(op_type, {}).items()}
+        first = [(owner, count) for owner, count in Counter(by).most_common(2) if count > 0]
+        parts = [f"{owner} ×{count}" if count > 1 else owner for owner, count in first]
+        return ", ".join(parts if sum(count for _, count in first) == abs(removed) else [*parts, "others"])
 
     def to_dict(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -174,10 +186,10 @@ class Report:
         }
 
     def passes_table(self) -> Table:
-        """Each run of a pass: time, what was left after it, what it rewrote."""
-        table = Table(["", "pass", "time", "nodes", "weights", "rewrites"], "><>>><")
+        """Each run of a pass: time, what was left after it, what it did."""
+        table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
         for record in self.passes:
-            rules = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(4))
+            rules = record.told(4)
             weights = self.weight_bytes.get(record.index)
             table.add(
                 record.index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,9 +10,15 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.instrument.base import Watcher
-from graphopt.instrument.summary import weights
+from graphopt.instrument.summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
+
+#: Words of reasons that something stood in the way.
+_TELLING = re.compile(
+    r"unknown|provabl|others read|read elsewhere|larger|too large|limit|digits|round|overflow"
+    r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random"
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,14 @@ class Refused:
     count: int
     example: str
 
+    @property
+    def telling(self) -> bool:
+        """Whether more knowledge, another limit or another reader would have let the rule act.
+
+        The other reasons say that there was nothing to do, such as a Transpose that does move axes.
+        """
+        return _TELLING.search(self.reason) is not None
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
@@ -39,7 +54,8 @@ class Stats(Watcher):
         by_pass: also add up the weights after each pass, which costs a walk over the model.
 
     Attributes:
-        rewrites: for each operator, how many of its nodes each rule or pass removed.
+        rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
+            added more.
         weight_bytes: by index of the pass, bytes of all weights after it.
         running: the pass that runs, or ran last.
     """
@@ -50,12 +66,17 @@ class Stats(Watcher):
         self.running = ""
         self._by_pass = by_pass
         self._refusals: dict[tuple[str, str], dict[str, None]] = {}
+        self._tally: Counter[tuple[str, str]] = Counter()
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Count the rewrite for its rule and operator, if the node is gone."""
-        if root.graph is not None:
-            return
-        self.rewrites.setdefault(root.op_type, Counter())[action.owner] += 1
+        """Credit the rule with the nodes that went and came."""
+        self._credit(action.owner)
+
+    def _credit(self, owner: str) -> None:
+        for (domain, op_type), change in self._tally.items():
+            if change:
+                self.rewrites.setdefault(op_name(domain, op_type), Counter())[owner] -= change
+        self._tally.clear()
 
     def refused(self, refusal: Refusal) -> None:
         """Keep the place; rules are tried again in every round, so each place counts once."""
@@ -64,9 +85,12 @@ class Stats(Watcher):
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Remember which pass runs."""
         self.running = f"{index} ({pass_})"
+        self._tally = cx.edit.tally
+        self._tally.clear()
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
-        """Add up the weights."""
+        """Credit the pass with what belongs to no rewrite, and add up the weights."""
+        self._credit(pass_.name)
         if self._by_pass:
             self.weight_bytes[record.index] = sum(tensor.nbytes for tensor in weights(model))
 

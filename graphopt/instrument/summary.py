@@ -130,5 +130,10 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
                 yield attribute.value
 
 
+def op_name(domain: str, op_type: str) -> str:
+    """``Conv``, or ``domain::Op`` outside ai.onnx."""
+    return f"{domain}::{op_type}" if domain else op_type
+
+
 def _op(node: ir.Node) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    return op_name(node.domain, node.op_type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -14,8 +15,9 @@ from graphopt.context import Action, Refusal
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.instrument.dump import heading
 from graphopt.instrument.log import Level, Log, parse_log
+from graphopt.instrument.report import Report
 from graphopt.instrument.snapshot import Snapshot, difference
-from graphopt.instrument.stats import Stats
+from graphopt.instrument.stats import Refused, Stats
 from graphopt.instrument.stop_after import StopAfter
 from graphopt.instrument.summary import Interface, Summary, weights
 from graphopt.instrument.verify_each import VerifyEach
@@ -69,10 +71,46 @@ def test_interface() -> None:
 
 
 def test_stats_credit_who_removed_a_node() -> None:
-    stats = Stats()
-    run_pipeline(parse(SMALL), "peephole", observers=(stats,))
+    stats, model = Stats(), parse(SMALL)
+    cx = context_for(model, observers=[stats])
+    Pipeline.parse("peephole", registry()).run(model, cx, [stats])
     assert stats.rewrites["Identity"]["drop-identity"] == 1
     assert "Relu" not in stats.rewrites
+
+
+def test_credit_adds_up_or_names_others() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    before, after = (
+        replace(Summary.of(model), ops=ops) for ops in ({"A": 9, "B": 9, "C": 0}, {"A": 4, "B": 4, "C": 2})
+    )
+    rewrites = {
+        "A": Counter({"one": 3, "two": 2}),
+        "B": Counter({"one": 3, "two": 1, "three": 1}),
+        "C": Counter({"one": -2}),
+    }
+    report = Report("", before, after, Interface.of(model), [], rewrites=rewrites)
+    credit = {row[0].strip(): row[4] for row in report.table().rows if row[0].strip() in "ABC"}
+    assert credit == {"A": "one ×3, two ×2", "B": "one ×3, two, others", "C": "one ×2"}
+
+
+def test_reasons_that_something_stood_in_the_way_are_told_first() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    idle = Refused("drop-transpose", "it moves axes", 50, "a")
+    stuck = Refused("part-of-shape", "rank or indices unknown", 2, "b")
+    summary = Summary.of(model)
+    report = Report("", summary, summary, Interface.of(model), [], refusals=[idle, stuck])
+    once, twice = ("\n".join(report.lines(verbose)) for verbose in (1, 2))
+    assert "left alone 2 × part-of-shape: rank or indices unknown (such as b)" in once
+    assert "it moves axes" not in once and "left alone for 1 more reason (-vv" in once
+    assert "it moves axes" in twice
+
+
+def test_dce_removes_and_rewrites_nothing() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { z = Exp(x) y = Relu(x) }")
+    cx = context_for(model)
+    (record,) = Pipeline.parse("dce", registry()).run(model, cx).records
+    assert record.told() == "removed ×1"
+    assert heading(record).startswith("── 001 dce ─ 1 removed ──")
 
 
 def test_stats_count_each_refused_place_once() -> None:
