@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import onnx
+from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from graphopt.ir.json.codec import (
     DUPLICATE,
@@ -42,14 +43,10 @@ def of(table: Table, *, repeated: bool = False) -> Custom:
 
 
 def _write_plain(message: Any, limit: int) -> Any:
-    from google.protobuf import json_format  # type: ignore[import-untyped]
-
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
 def _read_plain(item: Any, message: Any) -> None:
-    from google.protobuf import json_format
-
     try:
         json_format.ParseDict(expect(item, dict, "an object"), message)
     except json_format.ParseError as error:
