@@ -18,6 +18,8 @@ Conclusion = Literal["faster", "slower", "no difference", "too few processes"]
 
 #: With fewer processes than this nothing is claimed.
 LEAST_PROCESSES = 5
+#: Smaller ratios are never claimed to be a difference.
+_LEAST = 1.01
 #: A process stops early when the standard error of each median falls below this.
 _PRECISE = 0.003
 _LEAST_ROUNDS = 10
@@ -76,9 +78,11 @@ def band_of(twin: Sequence[float]) -> Band:
     """The band of ratios between two sessions of the same model.
 
     Each ratio counts with its inverse, because which of the twins is called the original is
-    arbitrary: the band always holds 1.
+    arbitrary: the band always holds 1. It reaches 1 % to either side at least: a longer path, or
+    another environment, moves times by that much.
     """
-    return spread([*twin, *(1 / ratio for ratio in twin)])
+    around = spread([*twin, *(1 / ratio for ratio in twin)])
+    return Band(min(around.low, 1 / _LEAST), max(around.high, _LEAST))
 
 
 def compare(ratios: Sequence[float], band: Band) -> Comparison:

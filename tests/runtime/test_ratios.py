@@ -39,6 +39,11 @@ def test_a_band_holds_one_and_is_the_same_for_swapped_twins() -> None:
     assert (swapped.low, swapped.high) == pytest.approx((band.low, band.high))
 
 
+def test_a_band_is_never_narrower_than_a_per_cent() -> None:
+    band = band_of([1.0001, 0.9999, 1.0, 1.0002, 1.0])
+    assert (band.low, band.high) == pytest.approx((1 / 1.01, 1.01))
+
+
 def test_the_spread_leaves_out_the_extremes() -> None:
     around = spread([float(value) for value in range(101)])
     assert (around.low, around.high) == (5.0, 95.0)
