@@ -277,7 +277,7 @@ input_options = group(
         metavar="NAME:1,3,224,224",
         help="Shape of an input that is made up.",
     ),
-    click.option("--seed", type=click.IntRange(0), help="Seed of made-up inputs.  [default: 0]"),
+    click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of made-up inputs.  [default: 0]"),
 )
 
 device_options = group(

@@ -7,6 +7,7 @@ temporary name beside its target and renamed, so a failure leaves nothing behind
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -270,11 +271,13 @@ def _parse(path: Path) -> onnx.ModelProto:
 def _read(path: Path) -> bytes:
     try:
         if not path.exists():
-            raise UsageError(f"no such file: {path}")
+            raise UsageError(f"no such file: {path}", hint=_what_there_is(path))
         if path.is_dir():
             raise UsageError(f"{path} is a folder, not a model", hint="name the .onnx file in it")
-        if path.is_char_device() or path.is_block_device():
-            raise UsageError(f"{path} is a device, not a model")
+        if not path.is_file():
+            raise UsageError(
+                f"{path} is a device or a pipe, not a model", hint="write what it gives into a file first"
+            )
         if path.stat().st_size >= 2**31:
             raise InvalidModel(
                 f"{path} is larger than 2 GB, which no ONNX file can be",
@@ -283,6 +286,18 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _what_there_is(path: Path) -> str:
+    """A hint where ``path`` leads nowhere: what its name resembles."""
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
+    nearest = difflib.get_close_matches(path.name, names, n=3)
+    where = "this folder" if str(path.parent) == "." else str(path.parent)
+    return (
+        f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} is called similarly"
+    )
 
 
 def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:

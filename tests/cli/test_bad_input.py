@@ -95,6 +95,18 @@ def test_paths_that_lead_nowhere(invoke: Invoke, small: Path, tmp_path: Path) ->
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_paths_that_lead_nowhere_name_the_nearest(invoke: Invoke, small: Path) -> None:
+    check(invoke("inspect", small.with_name("smal.onnx")), 2, "no such file", "nearest in", "small.onnx")
+    check(invoke("inspect", "none/small.onnx"), 2, "hint: there is no folder none")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_pipes_are_no_models(invoke: Invoke, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    for arguments in (["inspect"], ["optimize", "-o", "out.onnx"]):
+        check(invoke(*arguments, tmp_path / "pipe.onnx"), 2, "is a device or a pipe, not a model")
+
+
 # External data ----------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from graphopt.cli import console
@@ -105,8 +106,43 @@ def test_a_terminal_gets_tables_and_progress(
     assert outcome.status == 0 and "\x1b" not in outcome.out
 
 
-def test_no_command_shows_the_help(invoke: Invoke) -> None:
+def test_no_command_shows_the_help(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert invoke() == invoke("--help")
+    summaries = invoke().out.partition("Commands:")[2].splitlines()
+    assert len(summaries) > 7 and not any(line.endswith("...") for line in summaries)
+
+
+@pytest.mark.parametrize("arguments", [["passes"], ["passes", "peephole"]], ids=" ".join)
+def test_tables_are_no_wider_than_what_they_are_read_on(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    assert max(map(len, invoke(*arguments).out.splitlines())) <= 160
+    monkeypatch.setattr(console, "_is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line.rstrip() for line in invoke(*arguments).out.splitlines()]
+    assert 60 < max(map(len, lines)) <= 100
+
+
+def test_long_names_are_shortened_in_the_middle(invoke: Invoke, small: Path) -> None:
+    proto = onnx.load(small)
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "head/" + "very/" * 60 + "tail"
+    onnx.save(proto, small)
+    lines = invoke("inspect", small).out.splitlines()
+    line = next(line for line in lines if "tail" in line)
+    assert "head/very" in line and "…" in line and len(line) <= 160 and line.endswith("[N, 4]")
+    assert "very/" * 60 in invoke("inspect", small, "--json").out
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_why_the_device_is_the_cpu_is_told_only_on_demand(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    from graphopt.runtime import devices
+
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    assert "no driver" not in invoke("run", small, "--device", device).err
+    assert ("no driver" in invoke("run", small, "--device", device, "-v").err) == (device == "auto")
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,10 @@ def test_one_of_several_fails(invoke: Invoke, small: Path, weights: Path, tmp_pa
     ]
     assert outcome.out.splitlines()[-1] == "  2 models optimized, 2 failed"
     result = json.loads(invoke("optimize", bad, small, "-o", tmp_path / "out", "--json").out)
-    assert result["status"] == 3 and [model.get("error", {}).get("status") for model in result["models"]] == [3, None]
+    assert result["status"] == 3 and [model.get("error", {}).get("status") for model in result["models"]] == [
+        3,
+        None,
+    ]
 
 
 def test_a_folder_for_one_model(invoke: Invoke, small: Path, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def command(
     plot: Path | None,
     **values: Any,
 ) -> None:
-    """Time models: one as graphopt makes it against the original, or several as they are.
+    """Time models against one another.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. Of several models, each is compared with the first. The models take

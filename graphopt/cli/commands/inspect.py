@@ -30,8 +30,9 @@ _LISTED = 15
 @click.argument("model", type=options.path, metavar="MODEL")
 @options.model_options
 def command(run: Run, model: Path) -> None:
-    """Show how a model is called and what it consists of: inputs, outputs, operators, weights, functions.
+    """Show how a model is called and what it consists of.
 
+    That is: inputs, outputs, versions, operators, weights, functions.
     With -v, everything is listed, the largest weights and the estimated FLOPs too.
     """
     from graphopt import api

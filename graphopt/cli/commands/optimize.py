@@ -29,7 +29,13 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 @click.argument("sources", nargs=-1, required=True, type=options.path, metavar="IN...")
 @options.group(
     "Files",
-    click.option("-o", "--output", required=True, metavar="OUT|FOLDER", help="Where the result goes."),
+    click.option(
+        "-o",
+        "--output",
+        required=True,
+        metavar="OUT|FOLDER",
+        help="Where the result goes; in a folder, it is called like IN.",
+    ),
     click.option(
         "--report", "report_path", type=options.path, metavar="FILE.json", help="Write the report there too."
     ),
@@ -60,7 +66,9 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
 
     The result computes the same and is called the same: it is compared with the original, and
     written only if they agree. If they do not, the rewrite at fault is looked for, told and left
-    out; exit status 1 if that does not help. Several models go into a folder.
+    out; exit status 1 if that does not help. Several models go into a folder. Where IN itself does
+    not run, the result is not verified, and a warning says so; where the inputs are given, that is
+    an error.
     """
     from graphopt.cli.outputs import check_file, check_folder
 

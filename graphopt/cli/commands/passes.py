@@ -28,9 +28,9 @@ graphopt passes collapse-views
 @options.command("passes", example=EXAMPLE)
 @click.argument("name", required=False)
 def command(run: Run, name: str | None) -> None:
-    """List all passes, or tell all about one: its options, and the rules that it applies.
+    """List all passes, or tell all about one.
 
-    NAME may also be a rule, or a family of rules.
+    That is: its options, and the rules that it applies. NAME may also be a rule, or a family of rules.
     """
     from graphopt.pipelines import registry
     from graphopt.rules import all_rules

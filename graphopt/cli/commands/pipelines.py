@@ -20,8 +20,9 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 @click.argument("action", required=False, metavar="[show]")
 @click.argument("name", required=False, metavar="[NAME|TEXT]")
 def command(run: Run, action: str | None, name: str | None) -> None:
-    """List the named pipelines, or show the steps of one (the word show may be left out).
+    """List the named pipelines, or show the steps of one.
 
+    The word show may be left out.
     Pipeline text names passes in order: dce,cse,fixpoint(peephole,constant-propagation{limit=1MiB}).
     """
     if action is None:

@@ -33,10 +33,10 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 @options.input_options
 @options.device_options
 def command(run: Run, model: Path, output: Path, **values: Any) -> None:
-    """Shrink a model as long as a check fails on what the pipeline makes of it.
+    """Shrink a model on whose result a check fails.
 
-    Nodes, outputs, functions and sizes are left out. With -O0 the check, a command, is of the model
-    itself. Inputs are made up for each model that is tried.
+    As long as it fails, nodes, outputs, functions and sizes are left out. With -O0 the check, a
+    command, is of the model itself. Inputs are made up for each model that is tried.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file
