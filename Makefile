@@ -57,6 +57,7 @@ $(BIN)/python:
 # A stamp that installs more also renews the stamps that it covers.
 $(VENV)/.installed: $(SETUP) | $(BIN)/python
 	$(PIP) install -q -c requirements-dev.lock -e .
+	@$(BIN)/python -m compileall -q graphopt  # pip compiles only what it copies
 	@touch $@
 
 $(VENV)/.dev: $(SETUP) | $(BIN)/python
