@@ -224,7 +224,10 @@ pipeline_options = group(
         help="Of the rewrite rules, only these, or these families.",
     ),
     click.option(
-        "--exact", is_flag=True, default=None, help="Only rewrites that keep every bit of the results."
+        "--exact",
+        is_flag=True,
+        default=None,
+        help="Only rewrites that keep every bit (docs/cli.md tells of kernels that pack constants).",
     ),
     click.option(
         "--fast-math", is_flag=True, default=None, help="Also rewrites whose results are only close."

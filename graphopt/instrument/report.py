@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -149,17 +149,21 @@ class Report:
         )
         listed = changed if len(changed) <= _LISTED + 1 else changed[:_LISTED]
         for name, old, new in listed:
-            yield name, old, new, self._credit(name, old - new)
+            yield name, old, new, self._credit([name], old - new)
         rest = changed[len(listed) :]
         if rest:
-            what = shortened([name for name, _, _ in rest], 2)
-            yield what, sum(row[1] for row in rest), sum(row[2] for row in rest), ""
+            names = [name for name, _, _ in rest]
+            old, new = sum(row[1] for row in rest), sum(row[2] for row in rest)
+            yield shortened(names, 2), old, new, self._credit(names, old - new)
 
-    def _credit(self, op_type: str, removed: int) -> str:
-        """Who removed nodes of an operator, or added some: the first two, and whether there is more to it."""
+    def _credit(self, ops: Sequence[str], removed: int) -> str:
+        """Who removed nodes of operators, or added some: the first two, and whether there is more to it."""
         sign = 1 if removed > 0 else -1
-        by = {owner: sign * count for owner, count in self.rewrites.get(op_type, {}).items()}
-        first = [(owner, count) for owner, count in Counter(by).most_common(2) if count > 0]
+        by: Counter[str] = Counter()
+        for op_type in ops:
+            for owner, count in self.rewrites.get(op_type, {}).items():
+                by[owner] += sign * count
+        first = [(owner, count) for owner, count in by.most_common(2) if count > 0]
         parts = [f"{owner} ×{count}" if count > 1 else owner for owner, count in first]
         return ", ".join(parts if sum(count for _, count in first) == abs(removed) else [*parts, "others"])
 
