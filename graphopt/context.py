@@ -46,16 +46,12 @@ class Options:
         numerics: rewrites beyond this class are refused.
         fold_limit: bytes that a folded constant may take without being justified by what it
             replaces.
-        vendor_ops: operators of vendor domains (``com.microsoft``) may be introduced.
-        annotate: inferred shapes are written into the model.
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
     fold_limit: int = 64 * 1024
-    vendor_ops: bool = False
-    annotate: bool = False
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from enum import Enum
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
@@ -54,10 +54,3 @@ def _option_text(name: str, value: object) -> str:
         case False:
             return f"{key}=false"
     return f"{key}={value}"
-
-
-@runtime_checkable
-class Analysis(Protocol):
-    """Something computed of a graph and kept until the model changes; asked for by ``cx.get``."""
-
-    def compute(self, graph: ir.Graph, cx: Context) -> object: ...

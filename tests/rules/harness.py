@@ -142,7 +142,7 @@ class Refusals:
 def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int, list[str]]:
     """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
-    options = Options(numerics=Numerics.APPROXIMATES, vendor_ops=True, only=frozenset({rule}))
+    options = Options(numerics=Numerics.APPROXIMATES, only=frozenset({rule}))
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
     Peephole().run(model, cx)
