@@ -37,6 +37,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs import Feeds, InputOptions
 from graphopt.runtime.oracle import Oracle
 from graphopt.runtime.signature import Signature, diff
+from graphopt.runtime.verdict import Row
 
 KINDS = ("numerics", "valid", "crash", "size", "work")
 #: How much larger a result may be, by default, before ``size`` or ``work`` fails.
@@ -138,7 +139,7 @@ def make_check(
 
 
 class NumericsCheck:
-    """The oracle's verdict.
+    """The oracle's verdict; once a comparison has failed, on the inputs of that one only.
 
     Args:
         oracle: judges against the original.
@@ -148,12 +149,15 @@ class NumericsCheck:
 
     def __init__(self, oracle: Oracle, numerics: Numerics, *, crashes_only: bool = False) -> None:
         self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
-        self._feeds: Feeds | None = None
+        self._failed: Row | None = None
 
     def __call__(self, model: ir.Model) -> str | None:
         """Compare ``model`` with the original."""
+        signature = not self._crashes_only
         try:
-            verdict = self._oracle.verify(model, numerics=self._numerics, signature=not self._crashes_only)
+            verdict = self._oracle.verify(
+                model, numerics=self._numerics, signature=signature, like=self._failed
+            )
         except Exception as error:  # writing what is broken may fail in any way
             return f"the result can't be written: {type(error).__name__}: {error}"
         failures = [row for row in verdict.failures if not self._crashes_only or not row.output]
@@ -161,12 +165,13 @@ class NumericsCheck:
             return None
         if verdict.ok:
             return None
-        self._feeds = self._oracle.feeds(failures[0]) if failures else None
+        if failures:
+            self._failed = failures[0]
         return failures[0].reason if self._crashes_only else verdict.summary()
 
     def feeds(self) -> Feeds | None:
         """Those of the first comparison that failed."""
-        return self._feeds
+        return None if self._failed is None else self._oracle.feeds(self._failed)
 
 
 class _WithoutFeeds:

@@ -43,11 +43,11 @@ def repair(
     """
     assert job.oracle is not None and job.verify
     attempt = Attempt(original, job.pipeline, job.options)
-    check = NumericsCheck(job.oracle, job.options.numerics)
     limits, dropped = Limits(), list[Dropped]()
     while len(dropped) < _DROPS:
         for watcher in job.watchers:
             watcher.entered("looking for the rewrite at fault")
+        check = NumericsCheck(job.oracle, job.options.numerics)
         try:
             culprit = Bisection(attempt, check).find(limits, explain=False)
         except VerificationFailed:

@@ -161,6 +161,7 @@ class Oracle:
         numerics: Numerics = Numerics.REASSOCIATES,
         signature: bool = True,
         bits: bool = False,
+        like: Row | None = None,
     ) -> Verdict:
         """Compare ``candidate`` with the original.
 
@@ -171,6 +172,7 @@ class Oracle:
             bits: demand identical outputs where optimizations are off. Not even a rewrite that keeps
                 every bit guarantees that: some kernels compute in another order where an operand is
                 constant.
+            like: compare on nothing but the inputs of this row of an earlier verdict.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -178,7 +180,7 @@ class Oracle:
         with Meter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
-                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature, bits)
+                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature, bits, like)
             finally:
                 artifact.close()
         peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
@@ -194,15 +196,9 @@ class Oracle:
 
     def feeds(self, row: Row) -> Feeds | None:
         """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
-        found = [cases.found for cases in (self._cases, self._empty_cases) if cases is not None]
-        return next(
-            (
-                case.feeds
-                for case in (case for cases in found for case in cases)
-                if (case.binding, case.flavour) == (row.binding, row.flavour)
-            ),
-            None,
-        )
+        known = (self._cases, self._empty_cases)
+        found = [case for cases in known if cases is not None for case in _like(cases.found, row)]
+        return found[0].feeds if found else None
 
     # Where things run ---------------------------------------------------------------------------
 
@@ -230,7 +226,7 @@ class Oracle:
     # Judging ----------------------------------------------------------------------------------
 
     def _judge(
-        self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool
+        self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool, like: Row | None
     ) -> tuple[list[Row], list[str], list[Skipped], str | None]:
         cases = self._gathered()
         model = artifact.model()
@@ -248,16 +244,16 @@ class Oracle:
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
         rows = _Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits).rows(
-            cases.found
+            _like(cases.found, like)
         )
         skipped = [*cases.skipped]
-        if self._empty:
+        if self._empty and (like is None or not rows):
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
             arbiter = Reference(self._artifact.model)
             judge = _Judge(outputs, remote, numerics, tolerance, rounding, None, arbiter, bits=bits)
-            rows += judge.rows(empty.found)
+            rows += judge.rows(_like(empty.found, like))
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:
@@ -308,6 +304,13 @@ class Oracle:
             except RuntimeFailure as failure:
                 rows.append(Row("no inputs", "normal", level, 0.0, "", False, str(failure)))
         return rows
+
+
+def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
+    """The cases that ``row`` is about; all if there is none."""
+    if row is None:
+        return cases
+    return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]
 
 
 class _Judge:
