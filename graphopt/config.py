@@ -27,7 +27,7 @@ class Settings:
     """Every setting. Keys are written with ``-`` or ``_``, in the environment as ``GRAPHOPT_FOLD_LIMIT``."""
 
     pipeline: Annotated[str, "pipeline text, or the name of a pipeline or preset"] = "O2"
-    skip: Annotated[tuple[str, ...], "passes and rules that do not run"] = ()
+    skip: Annotated[tuple[str, ...], "passes, rules and families of rules that do not run"] = ()
     exact: Annotated[bool, "only rewrites that keep every bit of the results"] = False
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024

@@ -18,7 +18,7 @@ from graphopt.runtime.inputs import Feeds, Inputs
 from graphopt.runtime.samples import Flavour
 from graphopt.runtime.search import Found, Legal, find_legal
 from graphopt.runtime.trial import Runner
-from graphopt.runtime.verdict import Skipped
+from graphopt.runtime.verdict import ORIGINAL_FAILS, Skipped
 
 #: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
@@ -182,7 +182,7 @@ def _add(
             return None
         off = original.run("off", feeds)
     except (RuntimeFailure, ResourceLimit) as failure:
-        cases.skipped.append(Skipped(_where(legal, flavour), "the original fails", str(failure)))
+        cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, str(failure)))
         return failure
     cases.found.append(_complete(legal, flavour, feeds, off, original, check_random=random))
     return None

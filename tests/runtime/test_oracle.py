@@ -15,7 +15,7 @@ from graphopt.runtime.child import Child
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs import InputOptions
 from graphopt.runtime.oracle import Oracle, verify
-from graphopt.runtime.verdict import Row, Skipped, Verdict
+from graphopt.runtime.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
 
 
@@ -386,7 +386,11 @@ def test_the_summary_tells_what_was_not_compared_and_what_was_excused():
         Row("N=1", "normal", "off", 0.5, "y", True, "ill-conditioned"),
         Row("N=1", "zero", "off", 0.25, "y", True),
     )
-    skipped = (Skipped("large inputs at N=1", "time"), Skipped("special inputs at N=1", "time"))
+    skipped = (
+        Skipped("large inputs at N=1", "time"),
+        Skipped("special inputs at N=1", "time"),
+        Skipped("normal inputs at N=0", ORIGINAL_FAILS),
+    )
     verdict = Verdict(rows, skipped=skipped)
     assert verdict.delta == 0.25
     assert verdict.summary() == (
