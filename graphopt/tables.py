@@ -34,17 +34,25 @@ class Table:
         widths = self._widths()
         return [(indent + self._line(row, widths)).rstrip() for row in everything]
 
-    def fitted(self, width: int) -> Table:
-        """The same table in at most ``width`` columns, if need be with long cells shortened in the middle."""
+    def fitted(self, width: int, *, gap: int = 2, wraps: bool = False) -> Table:
+        """The same table in at most ``width`` columns, if need be with long cells shortened in the middle.
+
+        Args:
+            width: columns of a terminal.
+            gap: how many of them lie between two columns of the table.
+            wraps: cells with spaces stay as they are, since whoever prints the table wraps them.
+        """
         widths = self._widths()
-        spare = width - 2 * (len(widths) - 1)
+        spare = width - gap * (len(widths) - 1)
         while sum(widths) > spare and max(widths, default=0) > _LEAST:
-            widest = widths.index(max(widths))
-            others = sorted(widths)[-2] if len(widths) > 1 else 0
-            widths[widest] = max(
-                _LEAST, min(widths[widest] - 1, max(others, spare - sum(widths) + widths[widest]))
-            )
-        rows = [[middle(cell, most) for cell, most in zip(row, widths, strict=False)] for row in self.rows]
+            widths[widths.index(max(widths))] -= 1
+        rows = [
+            [
+                cell if wraps and " " in cell.strip() else middle(cell, most)
+                for cell, most in zip(row, widths, strict=False)
+            ]
+            for row in self.rows
+        ]
         return Table(self.columns, self.align, list(rows))
 
     def _widths(self) -> list[int]:

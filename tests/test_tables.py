@@ -32,6 +32,8 @@ def test_tables_fit() -> None:
     assert all(text_width(line) <= 60 for line in rest) and first.startswith("name")
     assert rest[0].startswith("encoder.enco") and rest[0].split()[0].endswith("weight")
     assert table.fitted(500).lines() == table.lines()
+    table.add("some words " * 9, "float", 12)
+    assert table.fitted(60, wraps=True).rows[2][0] == "some words " * 9
     assert middle("abcdefghij", 5) == "ab…ij" and middle("abc", 3) == "abc"
 
 

@@ -19,6 +19,8 @@ from graphopt.tables import Table
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+#: What lies between two columns of rich's tables.
+_RICH_GAP = 3
 #: Columns of a table that nobody's terminal limits.
 _PIPED = 160
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
@@ -55,8 +57,8 @@ class Console:
             return
         if _is_terminal(sys.stdout):
             rich = self._rich(sys.stdout)
-            # rich sets columns off by two spaces, too
-            rich.print(_rich_table(table.fitted(rich.width - len(indent)), indent))
+            fitted = table.fitted(rich.width - len(indent), gap=_RICH_GAP, wraps=True)
+            rich.print(_rich_table(fitted, indent))
         else:
             for line in table.fitted(_PIPED - len(indent)).lines(indent):
                 click.echo(_encodable(line, sys.stdout))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import traceback
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ class Failure:
         """Print it to stderr; ``about`` names what it happened to, unless the message does."""
         if about in self.message:
             about = ""
+        with contextlib.suppress(OSError):  # nowhere is left to say that stderr is full
+            self._tell(about)
+
+    def _tell(self, about: str) -> None:
         click.echo(f"graphopt: {about}{': ' if about else ''}{self.message}", err=True)
         if self.hint:
             click.echo(f"hint: {self.hint}", err=True)
