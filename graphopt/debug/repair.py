@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +30,8 @@ def repair(
 ) -> tuple[ir.Model, Report]:
     """Run ``job`` again without the rewrites that made its verification fail.
 
-    Each is found by bisection and refused by rule and node; a rule that is at fault a second time
-    is refused everywhere; a pass that does harm without asking does not run at all.
+    Each is found by bisection and refused by rule and node; where that is not enough, its rule is
+    refused everywhere; a pass that does harm without asking does not run at all.
 
     Args:
         job: what failed; it has an oracle, and verifies.
@@ -58,19 +59,31 @@ def repair(
         dropped.append(drop)
         if found is not None:
             found(culprit, len(dropped))
-        candidate = copy(original)
-        options = replace(job.options, skip=job.options.skip | limits.skip)
         try:
-            report = replace(job, options=options, gate=limits).run(candidate)
+            return _rerun(job, original, limits, dropped)
         except VerificationFailed as error:
             failure = error
-            continue
-        report.dropped = dropped
-        return candidate, report
+        if drop.node:  # a rule that is wrong tends to be wrong wherever it applies
+            everywhere = replace(limits, owners=limits.owners | {drop.owner})
+            reason = failure.message.partition(": ")[2]
+            more = Dropped(drop.owner, "", drop.pass_text, reason)
+            with contextlib.suppress(VerificationFailed):
+                return _rerun(job, original, everywhere, [*dropped, more])
     raise VerificationFailed(
         f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}",
         hint="--skip leaves out whole passes and rules; graphopt bisect tells more",
     )
+
+
+def _rerun(
+    job: Job, original: ir.Model, limits: Limits, dropped: Sequence[Dropped]
+) -> tuple[ir.Model, Report]:
+    """The result under ``limits``; raises VerificationFailed if it is not the same either."""
+    candidate = copy(original)
+    options = replace(job.options, skip=job.options.skip | limits.skip)
+    report = replace(job, options=options, gate=limits).run(candidate)
+    report.dropped = list(dropped)
+    return candidate, report
 
 
 def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:

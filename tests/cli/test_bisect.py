@@ -128,7 +128,7 @@ def test_strict(invoke: Invoke, big: Path) -> None:
 
 def test_giving_up(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.debug.repair._DROPS", 1)
-    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong"))
+    outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong", "SwappedInputs"))
     assert outcome.status == 1 and "also after these were dropped: many-wrong at first_0" in outcome.err
     assert not Path("out.onnx").exists()
 
