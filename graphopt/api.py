@@ -30,7 +30,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from graphopt.debug.bisect import Culprit
+    from graphopt.debug.culprit import Culprit
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs import InputOptions
     from graphopt.runtime.once import Trial

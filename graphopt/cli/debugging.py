@@ -12,8 +12,8 @@ from graphopt.cli.options import Run
 
 if TYPE_CHECKING:
     from graphopt.debug.attempt import Attempt
-    from graphopt.debug.bisect import Culprit
     from graphopt.debug.checks import CheckOptions
+    from graphopt.debug.culprit import Culprit
 
 check_options = options.group(
     "Check",

@@ -14,15 +14,13 @@ each other: then some stops in between are probed, and each rule alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
 
-from graphopt import ir
-from graphopt.debug.attempt import Limits, Outcome, Place, Step, Try, find_node
+from graphopt.debug.attempt import Limits, Outcome, Place, Step, Try
 from graphopt.debug.checks import Check
+from graphopt.debug.culprit import Culprit, neighbourhood
+from graphopt.debug.minimize import minimize
 from graphopt.errors import VerificationFailed
-from graphopt.instrument.snapshot import Snapshot, difference
-from graphopt.runtime.inputs import Feeds
 
 #: Runs that looking for a smallest set may take.
 _MINIMIZING = 100
@@ -30,56 +28,6 @@ _MINIMIZING = 100
 _PROBES = 8
 #: Rules that are tried alone in that case.
 _OWNERS = 32
-#: Lines of the neighbourhood.
-_SHOWN = 24
-
-T = TypeVar("T")
-
-
-@dataclass
-class Culprit:
-    """What is to blame.
-
-    Attributes:
-        place: the rule and the node; ``None`` if a pass changes the model without asking.
-        number: of the rewrite, from 1, in the run in which it was found; 0 for a pass.
-        pass_index: number of the pass in the run, from 1.
-        pass_text: the pass with its options.
-        reason: why the check fails.
-        before: the model right before it.
-        after: the model right after it; ``None`` if there is none.
-        limits: what leads to ``after``.
-        lines: the nodes around it, with what went (``-``) and came (``+``).
-        needs: other rewrites without which it does no harm.
-        masked_by: a later rewrite after which the check holds again.
-        feeds: inputs that show it.
-        runs: how many times the pipeline ran.
-    """
-
-    place: Place | None
-    number: int
-    pass_index: int
-    pass_text: str
-    reason: str
-    before: ir.Model
-    after: ir.Model | None
-    limits: Limits
-    lines: list[str] = field(default_factory=list)
-    needs: tuple[Place, ...] = ()
-    masked_by: Step | None = None
-    feeds: Feeds | None = None
-    runs: int = 0
-
-    def __str__(self) -> str:
-        where = f"pass {self.pass_index} ({self.pass_text})"
-        if self.place is None:
-            return where
-        return f"{self.place} (rewrite {self.number}, in {where})"
-
-    @property
-    def title(self) -> str:
-        """What is to blame, in a few words."""
-        return f"pass {self.pass_text}" if self.place is None else str(self.place)
 
 
 class Bisection:
@@ -277,49 +225,3 @@ class Bisection:
                 bad = middle
         outcome, _ = self._try(replace(base, first=good))
         return outcome.steps[good - 1]
-
-
-def minimize(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A subset of ``items`` on which ``fails`` is true, none of whose items can be left out alone.
-
-    ``fails`` is true of ``items`` (Zeller and Hildebrandt, *Simplifying and Isolating
-    Failure-Inducing Input*, 2002: ddmin, complements only).
-    """
-    kept, parts = list(items), 2
-    while kept:
-        size = max(1, -(-len(kept) // parts))
-        for start in range(0, len(kept), size):
-            rest = kept[:start] + kept[start + size :]
-            if fails(rest):
-                kept, parts = rest, max(2, parts - 1)
-                break
-        else:
-            if size == 1:
-                break
-            parts = min(len(kept), 2 * parts)
-    return kept
-
-
-def neighbourhood(culprit: Culprit) -> list[str]:
-    """The nodes around the culprit: what it reads and who reads it, what went (``-``) and came (``+``)."""
-    names = ir.Names.of(culprit.before)
-    node = None if culprit.place is None else find_node(culprit.before, culprit.place.node)
-    lines: list[str] = []
-    read, readers = [], []
-    if node is not None:
-        producers = [value.producer() for value in node.inputs if value is not None]
-        read = [item for item in dict.fromkeys(producers) if item is not None]
-        readers = list(dict.fromkeys(user for output in node.outputs for user, _ in output.uses()))[:4]
-    lines += [f"  {ir.print_node(item, names)}" for item in read]
-    if culprit.after is None:
-        lines += [f"  {ir.print_node(node, names)}" for node in [node] if node is not None]
-    else:
-        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
-        lines += [f"{change.kind} {change.line.text.strip()}" for change in changes]
-    shown = {line[2:] for line in lines}
-    lines += [
-        line for item in readers if (line := f"  {ir.print_node(item, names)}") and line[2:] not in shown
-    ]
-    if len(lines) > _SHOWN:
-        lines = [*lines[:_SHOWN], f"  … {len(lines) - _SHOWN} more lines"]
-    return lines

@@ -158,6 +158,10 @@ class NumericsCheck:
             verdict = self._oracle.verify(
                 model, numerics=self._numerics, signature=signature, like=self._failed
             )
+        except InvalidModel as error:
+            return error.message
+        except GraphoptError:  # about the original
+            raise
         except Exception as error:  # writing what is broken may fail in any way
             return f"the result can't be written: {type(error).__name__}: {error}"
         failures = [row for row in verdict.failures if not self._crashes_only or not row.output]

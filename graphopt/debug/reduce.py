@@ -15,8 +15,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.debug.attempt import Attempt, Limits, find_node
-from graphopt.debug.bisect import minimize
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed

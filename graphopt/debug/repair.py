@@ -9,8 +9,9 @@ from pathlib import Path
 
 from graphopt import ir
 from graphopt.debug.attempt import Attempt, Limits, steps_text
-from graphopt.debug.bisect import Bisection, Culprit
+from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, NumericsCheck
+from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import Case, save, save_culprit
 from graphopt.driver import Job, copy
 from graphopt.errors import VerificationFailed

@@ -18,8 +18,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Options
 from graphopt.debug.attempt import Attempt, IsolatedAttempt, Limits, Place, Try, steps_text
-from graphopt.debug.bisect import Culprit
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.numerics import Numerics

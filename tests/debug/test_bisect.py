@@ -13,8 +13,10 @@ import pytest
 
 from graphopt import ir
 from graphopt.debug.attempt import Attempt, Limits, Place, find_node
-from graphopt.debug.bisect import Bisection, Culprit, minimize
+from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.culprit import Culprit
+from graphopt.debug.minimize import minimize
 from graphopt.debug.reduce import reduce, still_fails
 from graphopt.debug.reproducer import isolated, load, replay, save_culprit
 from graphopt.driver import make_pipeline

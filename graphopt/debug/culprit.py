@@ -1,0 +1,84 @@
+"""What bisect finds: the rewrite to blame, and what is around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphopt import ir
+from graphopt.debug.attempt import Limits, Place, Step, find_node
+from graphopt.instrument.snapshot import Snapshot, difference
+from graphopt.runtime.inputs import Feeds
+
+#: Lines of the neighbourhood.
+_SHOWN = 24
+
+
+@dataclass
+class Culprit:
+    """What is to blame.
+
+    Attributes:
+        place: the rule and the node; ``None`` if a pass changes the model without asking.
+        number: of the rewrite, from 1, in the run in which it was found; 0 for a pass.
+        pass_index: number of the pass in the run, from 1.
+        pass_text: the pass with its options.
+        reason: why the check fails.
+        before: the model right before it.
+        after: the model right after it; ``None`` if there is none.
+        limits: what leads to ``after``.
+        lines: the nodes around it, with what went (``-``) and came (``+``).
+        needs: other rewrites without which it does no harm.
+        masked_by: a later rewrite after which the check holds again.
+        feeds: inputs that show it.
+        runs: how many times the pipeline ran.
+    """
+
+    place: Place | None
+    number: int
+    pass_index: int
+    pass_text: str
+    reason: str
+    before: ir.Model
+    after: ir.Model | None
+    limits: Limits
+    lines: list[str] = field(default_factory=list)
+    needs: tuple[Place, ...] = ()
+    masked_by: Step | None = None
+    feeds: Feeds | None = None
+    runs: int = 0
+
+    def __str__(self) -> str:
+        where = f"pass {self.pass_index} ({self.pass_text})"
+        if self.place is None:
+            return where
+        return f"{self.place} (rewrite {self.number}, in {where})"
+
+    @property
+    def title(self) -> str:
+        """What is to blame, in a few words."""
+        return f"pass {self.pass_text}" if self.place is None else str(self.place)
+
+
+def neighbourhood(culprit: Culprit) -> list[str]:
+    """The nodes around the culprit: what it reads and who reads it, what went (``-``) and came (``+``)."""
+    names = ir.Names.of(culprit.before)
+    node = None if culprit.place is None else find_node(culprit.before, culprit.place.node)
+    lines: list[str] = []
+    read, readers = [], []
+    if node is not None:
+        producers = [value.producer() for value in node.inputs if value is not None]
+        read = [item for item in dict.fromkeys(producers) if item is not None]
+        readers = list(dict.fromkeys(user for output in node.outputs for user, _ in output.uses()))[:4]
+    lines += [f"  {ir.print_node(item, names)}" for item in read]
+    if culprit.after is None:
+        lines += [f"  {ir.print_node(node, names)}" for node in [node] if node is not None]
+    else:
+        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
+        lines += [f"{change.kind} {change.line.text.strip()}" for change in changes]
+    shown = {line[2:] for line in lines}
+    lines += [
+        line for item in readers if (line := f"  {ir.print_node(item, names)}") and line[2:] not in shown
+    ]
+    if len(lines) > _SHOWN:
+        lines = [*lines[:_SHOWN], f"  … {len(lines) - _SHOWN} more lines"]
+    return lines
