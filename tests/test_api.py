@@ -117,7 +117,9 @@ def test_numerics_follow_from_the_settings(arguments: dict[str, object], numeric
         assert api.make_options(settings).numerics == numerics
 
 
-@pytest.mark.parametrize(("pipeline", "expected"), [("O1", ["Add"]), ("O1,dce", ["Add"]), ("O2", ["Identity"])])
+@pytest.mark.parametrize(
+    ("pipeline", "expected"), [("O1", ["Add"]), ("O1,dce", ["Add"]), ("O2", ["Identity"])]
+)
 def test_the_exact_preset_keeps_its_word_inside_other_pipelines(pipeline: str, expected: list[str]) -> None:
     model = parse("g (float[N] x) => (float[N] y) <float[1] zero = {0.0}> { y = Add(x, zero) }")
     assert ops(graphopt.optimize(model, pipeline=pipeline, verify=False).model) == expected

@@ -194,7 +194,9 @@ def test_an_original_that_divides_integers_runs_in_a_child():
         "{ s = Sub(y, y) a = Add(s, y) b = Mod(a, a) c = Add(a, b) z = Div(least, c) }"
     )
     verdict = judge(model, model)
-    assert any("negative inputs" in skipped.what and "SIGFPE" in skipped.detail for skipped in verdict.skipped), verdict
+    assert any(
+        "negative inputs" in skipped.what and "SIGFPE" in skipped.detail for skipped in verdict.skipped
+    ), verdict
 
 
 def test_wrong_types_and_shapes():
