@@ -4,10 +4,11 @@
 onnx-ir's internals, and only :class:`Editor` changes a model.
 """
 
+from graphopt.ir.attributes import make_attributes
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import constant_of, is_overridable, scalar_of
 from graphopt.ir.copying import captured, captures, clone, clone_function, clone_graph, model_of, reads
-from graphopt.ir.edit import Editor, make_attributes
+from graphopt.ir.edit import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
 from graphopt.ir.inlining import inline_call, inline_obstacle

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt.ir import provenance
+from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.scopes import Scopes, bodies, graphs_of, with_bodies
+from graphopt.ir.scopes import Scopes, bodies, with_bodies
+from graphopt.ir.taken import TakenNames
 from graphopt.ir.uses import readers
 
 
@@ -46,20 +48,7 @@ class Editor:
         self.listeners: list[Listener] = []
         self.declared_truly: Callable[[onnx_ir.Value], bool] = lambda output: True
         model.graph.meta[IR_VERSION] = model.ir_version
-        self._value_names: Counter[str] = Counter()
-        self._node_names: Counter[str] = Counter()
-        self._suffixes: Counter[str] = Counter()
-        self._take_names()
-
-    def _take_names(self) -> None:
-        for graph in graphs_of(self.model):
-            inputs = dict.fromkeys(_names(graph.inputs))
-            self._value_names.update(inputs.keys())
-            self._value_names.update(name for name in graph.initializers if name not in inputs)
-            for node in graph:
-                if node.name:
-                    self._node_names[node.name] += 1
-                self._value_names.update(_names(node.outputs))
+        self._taken = TakenNames(model)
 
     def _changed(self, kind: str) -> None:
         self.epoch += 1
@@ -72,31 +61,18 @@ class Editor:
             kind: what the change counts as.
         """
         self.scopes = Scopes(self.model)
-        self._value_names.clear()
-        self._node_names.clear()
-        self._take_names()
+        self._taken = TakenNames(self.model)
         self._changed(kind)
 
     # Names -------------------------------------------------------------------------------
 
     def fresh_name(self, hint: str) -> str:
         """A value name that nothing in the model has: ``hint``, or ``hint_1`` and so on."""
-        return self._fresh(hint, self._value_names)
+        return self._taken.take_value(hint)
 
     def fresh_node_name(self, hint: str) -> str:
         """A node name that no node of the model has."""
-        return self._fresh(hint, self._node_names)
-
-    def _fresh(self, hint: str, taken: Counter[str]) -> str:
-        name = hint
-        while taken[name]:
-            self._suffixes[hint] += 1
-            name = f"{hint}_{self._suffixes[hint]}"
-        taken[name] += 1
-        return name
-
-    def _free(self, values: Iterable[onnx_ir.Value]) -> None:
-        self._value_names.subtract(_names(values))
+        return self._taken.take_node(hint)
 
     # Nodes -------------------------------------------------------------------------------
 
@@ -132,8 +108,7 @@ class Editor:
     def discard(self, node: onnx_ir.Node) -> None:
         """Forget a node made by :meth:`make_node` that was never inserted."""
         self._detach(node)
-        self._node_names[node.name or ""] -= 1
-        self._free(node.outputs)
+        self._taken.free_node(node)
 
     def insert_before(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
         """Put ``nodes``, in order, right before ``place``."""
@@ -166,8 +141,7 @@ class Editor:
         graph = _graph_of(node)
         graph.remove(node, safe=True)
         self.tally[node.domain, node.op_type] -= 1
-        self._free(node.outputs)
-        self._node_names[node.name or ""] -= 1
+        self._taken.free_node(node)
         self._changed("remove")
 
     def _detach(self, node: onnx_ir.Node) -> None:
@@ -251,7 +225,7 @@ class Editor:
         """Give ``new`` the name and declarations of ``old``, which gets a fresh name."""
         name = old.name
         assert name is not None
-        self._free([new])
+        self._taken.free_values([new])
         old.name = self.fresh_name(f"{name}_replaced")
         new.name = name
         new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
@@ -260,7 +234,7 @@ class Editor:
 
     def rename(self, value: onnx_ir.Value, hint: str) -> None:
         """Give ``value`` a free name like ``hint``."""
-        self._free([value])
+        self._taken.free_values([value])
         value.name = self.fresh_name(hint)
         self._changed("rename")
 
@@ -312,7 +286,7 @@ class Editor:
         del graph.initializers[value.name]
         if value.is_graph_input():
             graph.inputs.remove(value)
-        self._free([value])
+        self._taken.free_values([value])
         self._changed("constant")
 
     # Bodies ------------------------------------------------------------------------------
@@ -327,7 +301,7 @@ class Editor:
         body.outputs.clear()
         for value in list(body.initializers.values()):
             del body.initializers[value.name or ""]
-            self._free([value])
+            self._taken.free_values([value])
             assert value.const_value is not None
             constant = self.constant(graph, value.const_value, value.name or "constant")
             outputs = [constant if output is value else output for output in outputs]
@@ -337,7 +311,7 @@ class Editor:
         body.remove(nodes)
         for node in nodes:
             for output in node.outputs:
-                if output.name and self._value_names[output.name] > 1:
+                if output.name and self._taken.is_shared(output):
                     self.rename(output, output.name)
         graph.insert_before(holder, nodes)
         self._changed("hoist")
@@ -352,7 +326,7 @@ class Editor:
             graph.outputs.clear()
             for node in list(reversed(graph)):
                 self.remove(node)
-            self._free(graph.initializers.values())
+            self._taken.free_values(graph.initializers.values())
 
     # Functions ---------------------------------------------------------------------------
 
@@ -384,51 +358,6 @@ class Editor:
     def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
         """Record that ``nodes`` were made out of ``sources`` by the rule or pass ``by``."""
         provenance.derive(nodes, sources, by)
-
-
-def _names(values: Iterable[onnx_ir.Value]) -> list[str]:
-    return [value.name for value in values if value.name]
-
-
-def make_attributes(attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr]) -> list[onnx_ir.Attr]:
-    """Attributes from plain Python values; ``None`` leaves one out."""
-    if not isinstance(attributes, Mapping):
-        return list(attributes)
-    return [_attribute(name, value) for name, value in attributes.items() if value is not None]
-
-
-def _attribute(name: str, value: Any) -> onnx_ir.Attr:
-    match value:
-        case onnx_ir.Attr():
-            return value if value.name == name else _renamed(value, name)
-        case bool() | int() | np.integer():
-            return onnx_ir.AttrInt64(name, int(value))
-        case float() | np.floating():
-            return onnx_ir.AttrFloat32(name, float(value))
-        case str():
-            return onnx_ir.AttrString(name, value)
-        case onnx_ir.DataType():
-            return onnx_ir.AttrInt64(name, int(value))
-        case onnx_ir.Graph():
-            return onnx_ir.AttrGraph(name, value)
-        case onnx_ir.TensorProtocol():
-            return onnx_ir.AttrTensor(name, value)
-        case np.ndarray():
-            return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
-        case list() | tuple() if all(isinstance(item, (int, np.integer)) for item in value):
-            return onnx_ir.AttrInt64s(name, [int(item) for item in value])
-        case list() | tuple() if all(isinstance(item, (float, int)) for item in value):
-            return onnx_ir.AttrFloat32s(name, [float(item) for item in value])
-        case list() | tuple() if all(isinstance(item, str) for item in value):
-            return onnx_ir.AttrStrings(name, list(value))
-    raise TypeError(f"no attribute can hold {value!r}")
-
-
-def _renamed(attribute: onnx_ir.Attr, name: str) -> onnx_ir.Attr:
-    if attribute.is_ref():
-        assert attribute.ref_attr_name is not None
-        return onnx_ir.RefAttr(name, attribute.ref_attr_name, attribute.type)
-    return onnx_ir.Attr(name, attribute.type, attribute.value)
 
 
 def _graph_of(node: onnx_ir.Node) -> onnx_ir.Graph:
