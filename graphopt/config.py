@@ -115,6 +115,19 @@ def patch(**changes: Any) -> contextlib.AbstractContextManager[Settings]:
     return using(replace(current(), **changes))
 
 
+def sources(environ: Mapping[str, str] | None = None, folder: Path | None = None) -> tuple[str, ...]:
+    """The settings file and the environment variables in force; arguments as for :func:`load`."""
+    environ = os.environ if environ is None else environ
+    file, _ = _file_in_force(Path.cwd() if folder is None else folder)
+    variables = sorted(name for name in environ if name.startswith(_PREFIX))
+    return (*([] if file is None else [str(file)]), *variables)
+
+
+def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """An environment variable that many programs heed, such as ``CC``; ``None`` if it is empty."""
+    return (os.environ if environ is None else environ).get(name) or None
+
+
 def describe() -> list[tuple[str, Any, str]]:
     """Key, default and meaning of each setting, for documentation."""
     hints = typing.get_type_hints(Settings, include_extras=True)
@@ -140,15 +153,19 @@ def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _from_file(folder: Path) -> dict[str, Any]:
+    file, table = _file_in_force(folder)
+    return {} if file is None else dict(_from_toml(key, item, file) for key, item in table.items())
+
+
+def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The settings file that holds from ``folder``, and what it says."""
     for parent in (folder, *folder.absolute().parents):
         for name in ("graphopt.toml", "pyproject.toml"):
             file = parent / name
-            if not file.is_file():
-                continue
-            table = _table(file)
+            table = _table(file) if file.is_file() else None
             if table is not None:
-                return dict(_from_toml(key, item, file) for key, item in table.items())
-    return {}
+                return file, table
+    return None, {}
 
 
 def _table(file: Path) -> dict[str, Any] | None:

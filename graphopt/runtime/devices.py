@@ -97,7 +97,7 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
     if device is not None and not allow_fallback:
         raise RuntimeFailure(
             f"CUDA can't be used: {status.reason}",
-            hint="--device auto runs on the CPU, and so does --allow-fallback",
+            hint="--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor tells more",
         )
     return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
 

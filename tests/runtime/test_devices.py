@@ -52,7 +52,7 @@ def test_cuda_that_cannot_run_is_an_error(no_cuda):
     with pytest.raises(RuntimeFailure, match=r"^CUDA can't be used: no NVIDIA driver$") as caught:
         choose("cuda:1")
     assert caught.value.status == 6
-    assert "--device auto" in caught.value.hint
+    assert "--device auto" in caught.value.hint and "graphopt doctor" in caught.value.hint
 
 
 def test_cuda_that_cannot_run_may_fall_back(no_cuda):

@@ -1,0 +1,61 @@
+"""graphopt doctor: what graphopt stands on here, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.errors import ExitStatus
+from graphopt.tables import Table, counted, human_bytes
+
+if TYPE_CHECKING:
+    from graphopt.runtime.health import Health
+
+EXAMPLE = """
+graphopt doctor
+graphopt doctor --json | jq .problems
+"""
+
+
+@options.command("doctor", example=EXAMPLE)
+def command(run: Run) -> None:
+    """Show what graphopt stands on, and what to do about problems.
+
+    That is: versions, devices, compilers, store and settings.
+
+    The exit status is 6 if something is broken; that CUDA is off is told, but breaks nothing.
+    """
+    from graphopt.runtime.health import examine
+
+    health = examine(run.settings, run.invocation.environ)
+    problems = health.problems()
+    run.console.json(health.to_dict() | {"problems": [vars(problem) for problem in problems]})
+    run.console.table(_facts(health))
+    run.console.print()
+    for problem in problems:
+        sign = "broken" if problem.broken else "note"
+        run.console.print(f"  {sign}: {problem.what}")
+        run.console.print(f"    {problem.advice}")
+    if not problems:
+        run.console.print("  no problems found")
+    if any(problem.broken for problem in problems):
+        run.invocation.status = ExitStatus.RUNTIME_FAILURE
+
+
+def _facts(health: Health) -> Table:
+    runtime, store = health.runtime, health.store
+    table = Table(["", ""], "<<")
+    for name, version in health.versions.items():
+        table.add(name, version or "from a source tree")
+    owners = f" ({', '.join(runtime.packages)})" if runtime.packages else ""
+    table.add("onnxruntime", (runtime.version or "not usable") + owners)
+    table.add("providers", ", ".join(runtime.providers) or "none")
+    table.add("CUDA", "on" if health.cuda.available else "off")
+    table.add("onnxruntime loads", f"opset up to {runtime.opset}, IR version up to {runtime.ir_version}")
+    table.add("onnx knows", f"opset up to {health.opset}, IR version up to {health.ir_version}")
+    table.add("C compilers", ", ".join(health.compilers) or "none")
+    used = f"{counted(store.entries, 'entry', 'entries')}, {human_bytes(store.bytes)}"
+    table.add("store", f"{store.path} ({used})")
+    table.add("settings from", ", ".join(health.settings) or "defaults")
+    return table

@@ -1,0 +1,110 @@
+"""graphopt doctor: what it tells, and when something counts as broken."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphopt import config
+from graphopt.runtime import health
+from graphopt.runtime.devices import CudaStatus
+from graphopt.runtime.health import Folder, Health, Runtime
+from tests.cli.conftest import Invoke
+
+SOUND = Health(
+    versions={
+        "graphopt": "0.1.0",
+        "python": "3.11.7",
+        "onnx": "1.23.2",
+        "onnx-ir": "1.1.0",
+        "numpy": "2.4.0",
+    },
+    runtime=Runtime(
+        "1.31.1", ("onnxruntime-gpu",), ("CUDAExecutionProvider", "CPUExecutionProvider"), 26, 13
+    ),
+    cuda=CudaStatus(True, "CUDA can be used"),
+    opset=28,
+    ir_version=14,
+    compilers={"gcc": "/usr/bin/gcc"},
+    store=Folder("/home/me/.cache/graphopt", 3, 2048),
+    settings=("/home/me/graphopt.toml", "GRAPHOPT_SEED"),
+)
+CLASH = replace(SOUND, runtime=replace(SOUND.runtime, packages=("onnxruntime", "onnxruntime-gpu")))
+NO_CUDA = replace(SOUND, cuda=CudaStatus(False, "no NVIDIA driver"))
+NO_RUNTIME = replace(
+    SOUND, runtime=Runtime("", (), error="No module named 'onnxruntime'"), cuda=CudaStatus(False, "")
+)
+NO_STORE = replace(SOUND, store=Folder("/dev/null", error="/dev/null is not a folder"))
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "words"),
+    [
+        (SOUND, 0, ["no problems found", "1.31.1 (onnxruntime-gpu)", "3 entries, 2.05 kB", "opset up to 26"]),
+        (NO_CUDA, 0, ["note: CUDA is off: no NVIDIA driver", "--device cpu"]),
+        (NO_STORE, 0, ["note: the store can't be used: /dev/null is not a folder", "cache-dir"]),
+        (
+            CLASH,
+            6,
+            ["broken: onnxruntime and onnxruntime-gpu overwrite", "then pip install onnxruntime-gpu"],
+        ),
+        (NO_RUNTIME, 6, ["broken: onnxruntime can't be used: No module named", "pip install"]),
+    ],
+)
+def test_problems_and_advice(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, found: Health, status: int, words: list[str]
+) -> None:
+    monkeypatch.setattr(health, "examine", lambda settings, environ: found)
+    outcome = invoke("doctor")
+    assert outcome.status == status
+    for word in words:
+        assert word in outcome.out
+    told = invoke("doctor", "--json")
+    assert told.status == status
+    problems = json.loads(told.out)["problems"]
+    assert [problem["broken"] for problem in problems].count(True) == (status == 6)
+    assert all(problem["what"] and problem["advice"] for problem in problems)
+
+
+def test_this_machine(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(False, "not looked for"))
+    Path("graphopt.toml").write_text("seed = 1\n")
+    outcome = invoke("doctor", "--json", environ={"GRAPHOPT_CACHE_DIR": str(tmp_path), "CC": "sh -c"})
+    told = json.loads(outcome.out)
+    import onnx
+
+    assert told["versions"]["onnx"] == onnx.__version__
+    assert told["runtime"]["opset"] >= 21 and told["runtime"]["ir_version"] >= 10
+    assert "CPUExecutionProvider" in told["runtime"]["providers"]
+    assert told["compilers"]["sh -c"].endswith("sh")
+    assert told["store"] == {"path": str(tmp_path), "entries": 0, "bytes": 0, "error": ""}
+    assert told["settings"][0].endswith("graphopt.toml") and "GRAPHOPT_CACHE_DIR" in told["settings"]
+    assert "CUDA is off: not looked for" in [problem["what"] for problem in told["problems"]]
+
+
+def test_a_store_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
+    file = tmp_path / "file"
+    file.write_text("")
+    found = health.examine(replace(config.Settings(), cache_dir=file), {})
+    assert "is not a folder" in found.store.error
+
+
+def test_a_runtime_that_does_not_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise ImportError(f"{name} is torn\nin two")
+
+    monkeypatch.setattr(health.importlib, "import_module", fail)
+    found = health.examine(config.Settings(), {})
+    assert found.runtime.error == "onnxruntime is torn in two"
+    assert [problem.broken for problem in found.problems()] == [True]
+
+
+def test_two_packages_of_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = {"onnxruntime": ["onnxruntime-gpu", "onnxruntime", "onnxruntime-gpu"]}
+    monkeypatch.setattr(health.metadata, "packages_distributions", lambda: owners)
+    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
+    assert health.examine(config.Settings(), {}).runtime.packages == ("onnxruntime", "onnxruntime-gpu")
