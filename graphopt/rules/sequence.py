@@ -37,11 +37,12 @@ def element_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, .
 
 @rule(
     lambda op, xs: op.SequenceLength(op.SequenceConstruct(xs.rest())),
+    lambda op: op.SequenceLength(op.SequenceEmpty()),
     numerics=Exact,
 )
-def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...] | None) -> Outcome:
     """The length of a sequence of tensors that are at hand is a number."""
-    return op.constant(np.array(len(xs), np.int64))
+    return op.constant(np.array(len(xs or ()), np.int64))
 
 
 @rule(
@@ -51,18 +52,39 @@ def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ..
 )
 def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None, i: ir.Value) -> Outcome:
     """An element of a tensor split into a sequence is a Slice of it, or a Gather without the axis."""
-    split, shape, index = m.node("split"), m.shape(x), ir.scalar_of(i)
-    axis = forms.axis_of(m, split, m.rank(x))
-    if axis is None or shape is None or not isinstance(shape[axis], int) or index is None:
-        return m.no("the size of the axis or the index is unknown", x)
-    sizes = _sizes(m, s, shape[axis])
-    if sizes is None or sum(sizes) != shape[axis] or not -len(sizes) <= index < len(sizes):
-        return m.no("the parts are unknown, or the index is out of range", s)
+    split, index = m.node("split"), ir.scalar_of(i)
+    axis, sizes = split_of(m, split)
+    if axis is None or sizes is None:
+        return m.no("the size of the axis or of the parts is unknown", x)
+    if index is None or not -len(sizes) <= index < len(sizes):
+        return m.no("the index is unknown or out of range", i)
     start, end = list(pairwise(accumulate(sizes, initial=0)))[int(index)]
     if s is None and m.attribute(split, "keepdims") == 0:
         return op.Gather(x, np.array(start, np.int64), axis=axis)
     part = forms.slice_(op, m, x, [forms.Range(axis, start, end)])
     return m.no("no such Slice", x) if part is None else part
+
+
+@rule(
+    lambda op, x, s: op.SequenceLength(op.SplitToSequence(x, s.optional(), tag="split")),
+    numerics=Exact,
+)
+def length_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
+    """The number of parts that a tensor is split into is a number."""
+    _, sizes = split_of(m, m.node("split"))
+    return m.no("the parts are unknown", s) if sizes is None else op.constant(np.array(len(sizes), np.int64))
+
+
+def split_of(m: Match, split: ir.Node) -> tuple[int, tuple[int, ...]] | tuple[None, None]:
+    """The axis of a SplitToSequence and the sizes of its parts, if they are known to fit."""
+    data = split.inputs[0]
+    shape = None if data is None else m.shape(data)
+    axis = None if shape is None else forms.axis_of(m, split, len(shape))
+    size = None if shape is None or axis is None else shape[axis]
+    if axis is None or not isinstance(size, int):
+        return None, None
+    sizes = _sizes(m, forms.operand(split, 1), size)
+    return (None, None) if sizes is None or sum(sizes) != size else (axis, sizes)
 
 
 def _sizes(m: Match, split: ir.Value | None, total: int) -> tuple[int, ...] | None:

@@ -1,0 +1,71 @@
+"""Sequences that are changed step by step: the sequence that comes out is made at once."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.context import Refusal
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+
+_MUTATIONS = ("SequenceInsert", "SequenceErase")
+
+
+@rule(lambda op, s, rest: op.one_of(*_MUTATIONS)(s, rest.rest()), numerics=Exact)
+def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object) -> Outcome:
+    """Inserts into, and erasures from, a sequence of tensors at hand make another such sequence."""
+    if _step_after(m) is not None:
+        return m.no("the next step takes this one along", m.root.outputs[0])
+    steps, start = _steps(m)
+    if start is None:
+        return m.no("the sequence comes from elsewhere, or is read on the way", s)
+    elements: list[ir.Value | None] = [] if start.op_type == "SequenceEmpty" else list(start.inputs)
+    for step in reversed(steps):
+        fault = _take(m, step, elements)
+        if fault is not None:
+            return fault
+    return op.SequenceConstruct(*elements) if elements else m.no("nothing is left")
+
+
+def _step_after(m: Match) -> ir.Node | None:
+    """The one reader of the root's output, if it changes the sequence further."""
+    output = m.root.outputs[0]
+    reader = ir.only_reader(output) if m.only_use(output) else None
+    return reader if reader is not None and _is_plain(m, reader, _MUTATIONS) else None
+
+
+def _steps(m: Match) -> tuple[list[ir.Node], ir.Node | None]:
+    """The changes that end in the root, last first, and the node that made the sequence.
+
+    A link that others read, too, ends the chain: it is made at once by itself, so that no part
+    of a chain is walked again and again.
+    """
+    steps = [m.root]
+    while True:
+        value = steps[-1].inputs[0]
+        made_by = None if value is None else value.producer()
+        if value is None or made_by is None:
+            return steps, None
+        if _is_plain(m, made_by, ("SequenceConstruct", "SequenceEmpty")):
+            return steps, made_by
+        if not _is_plain(m, made_by, _MUTATIONS) or not m.only_use(value):
+            return steps, None
+        steps.append(made_by)
+
+
+def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
+    return node.op_type in op_types and not node.domain and node.graph is m.graph
+
+
+def _take(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> Refusal | None:
+    """Carry out ``step`` on ``elements``. Positions count as Python's do; by default the end is meant."""
+    inserts = step.op_type == "SequenceInsert"
+    place = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
+    size = len(elements)
+    index = (size if inserts else -1) if place is None else ir.scalar_of(place)
+    if index is None or not -size <= index < size + inserts:
+        return m.no("the position is unknown or out of range", place)
+    if inserts:
+        elements.insert(int(index), step.inputs[1])
+    else:
+        del elements[int(index)]
+    return None
