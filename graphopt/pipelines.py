@@ -20,6 +20,11 @@ _CLEAN = (
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
     "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
+    "profiling-insensitive": (
+        "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
+        "decompose,constant-propagation,dce,cse,constant-pooling,peephole,dce,lower-sequences,check-aliasing"
+    ),
+    "final": "add-if-then-else",
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
     "O2": _CLEAN.format(peephole="peephole"),
@@ -28,12 +33,18 @@ PIPELINES = {
 SUMMARIES = {
     "fallback": "what the executor runs when optimizing or profiling is switched off",
     "noopt": "inline and clean, nothing else",
+    "profiling-insensitive": "optimize without facts from profiled runs",
+    "final": "what comes last, when nothing looks for Ifs any more",
     "O0": "load and save",
     "O1": "clean the graph with rewrites that keep every bit",
     "O2": "clean the graph; sums may be evaluated in another order (the default)",
 }
 
 PLANNED = {
+    "check-aliasing": "check that no view of a value is left where the value is written in place",
+    "clear-profile": "forget what profiled runs have noted on the model",
+    "clear-undefinedness": "forget which gradients are known to be absent",
+    "decompose": "spell out operators that an autodiff or fusion policy asks for in simpler ones",
     "lower-grad-of": "lower gradient regions to plain operators",
 }
 
