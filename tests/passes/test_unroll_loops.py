@@ -1,0 +1,244 @@
+"""unroll-loops replaces short loops by their iterations, and leaves the others alone."""
+
+from __future__ import annotations
+
+import pytest
+
+import graphopt
+from graphopt import ir
+from tests.support import ops, parse, run_pipeline
+
+
+class _Refusals:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def rewrote(self, *_: object) -> None: ...
+
+    def refused(self, refusal: object) -> None:
+        self.reasons.append(refusal.reason)  # type: ignore[attr-defined]
+
+    def said(self, *_: object) -> None: ...
+
+
+def _unrolled(text: str, pipeline: str = "unroll-loops,dce", opset: int = 17) -> ir.Model:
+    model, _ = _tried(text, pipeline, opset)
+    left = [node.op_type for graph in ir.graphs_of(model) for node in graph]
+    assert "Loop" not in left and "Scan" not in left
+    return model
+
+
+def _tried(text: str, pipeline: str = "unroll-loops", opset: int = 17) -> tuple[ir.Model, str]:
+    model, refusals = parse(text, opset=opset), _Refusals()
+    run_pipeline(model, pipeline, observers=(refusals,))
+    ir.verify(model)
+    verdict = graphopt.verify(parse(text, opset=opset), model, bits=True)
+    assert verdict.ok, verdict
+    return model, " ".join(refusals.reasons)
+
+
+def _loop(
+    trips: int, body: str, outputs: str = "float[2] y", results: str = "float[2] w", head: str = ""
+) -> str:
+    names = ", ".join(part.split(",")[0] for part in outputs.split("] ")[1:])
+    return f"""g (float[2] x, bool p, int64 u) => ({outputs})
+    <int64 n = {{{trips}}}, bool go = {{1}}, bool never = {{0}}, float[1] k = {{2.0}}> {{
+        {head}
+        {names} = Loop (n, go, x) <
+            body = body (int64 i, bool c, float[2] v) => (bool d, {results}) {{ {body} }}
+        >
+    }}"""
+
+
+@pytest.mark.parametrize("trips", [-1, 0, 1, 2, 5])
+def test_carried_values(trips: int) -> None:
+    model = _unrolled(_loop(trips, "d = Identity(c) w = Mul(v, k)"))
+    assert ops(model) == (["Mul"] * trips if trips > 0 else ["Identity"])
+    assert model.graph.outputs[0].name == "y"
+    assert trips < 1 or ir.made_by(model.graph[0]) == "unroll-loops"
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("trips", [1, 3])
+def test_gathered_values_the_iteration_number_and_constants_of_the_body(trips: int, opset: int) -> None:
+    model = _unrolled(
+        _loop(
+            trips,
+            """q = Constant<value = float[2] {1.0, 3.0}>() f = Cast<to = 1>(i)
+            d = Identity(c) a = Add(v, q) w = Mul(a, f) s = Identity(f) s2 = Identity(v)""",
+            "float[2] y, float[T] t, float[T, 2] t2",
+            "float[2] w, float s, float[2] s2",
+        ),
+        opset=opset,
+    )
+    assert ops(model).count("Concat") == 2
+    assert ops(model).count("Cast") == trips
+
+
+def test_values_that_pass_through_swap_or_come_from_outside() -> None:
+    _unrolled(
+        """g (float[2] x, float[2] z) => (float[2] a, float[2] b, float[2] e, float[T, 2] f, float[T, 2] h)
+        <int64[1] n = {3}> {
+            o = Exp(x)
+            a, b, e, f, h = Loop (n, , x, z, x) <
+                body = body (int64[1] i, bool[1] c, float[2] p, float[2] q, float[2] r)
+                => (bool d, float[2] q2, float[2] p2, float[2] r2, float[2] s, float[2] s2) {
+                    d = Constant<value = bool {1}>()
+                    m = Cast<to = 1>(i)
+                    q2 = Add(q, o) p2 = Identity(p) r2 = Mul(r, m) s = Identity(o) s2 = Identity(r)
+                }
+            >
+        }"""
+    )
+
+
+def test_outputs_that_nobody_reads() -> None:
+    model = _unrolled(
+        """g (float[2] x) => (float[2] y) <int64 n = {2}, bool go = {1}> {
+            a, b, s = Loop (n, go, x, x) <
+                body = body (int64 i, bool c, float[2] v, float[2] u)
+                => (bool d, float[2] w, float[2] t, float[2] z)
+                { d = Identity(c) w = Neg(u) t = Abs(v) z = Exp(v) }
+            >
+            y = Identity(a)
+        }"""
+    )
+    assert ops(model) == ["Abs", "Neg", "Identity"]
+
+
+def test_sizes_that_differ_from_trip_to_trip() -> None:
+    model = _unrolled(
+        """g (float[2] x) => (float[M] y) <int64 n = {3}, bool go = {1}> {
+            y = Loop (n, go, x) <
+                body = body (int64 i, bool c, float[K] v) => (bool d, float[J] w)
+                { d = Identity(c) w = Concat<axis = 0>(v, x) }
+            >
+        }"""
+    )
+    assert ops(model) == ["Concat"] * 3
+
+
+def test_bodies_nested_in_the_body_and_inner_loops() -> None:
+    model = _unrolled(
+        _loop(
+            3,
+            """d = Identity(c)
+            a = If (p) <
+                then_branch = t () => (float[2] r) <float[1] q = {3.0}> { m = Mul(v, q) r = Add(m, k) },
+                else_branch = e () => (float[2] r2) { f = Cast<to = 1>(i) r2 = Add(v, f) }
+            >
+            w = Loop (u2, go, a) <
+                body = inner (int64 j, bool c2, float[2] v2) => (bool d2, float[2] w2)
+                { d2 = Identity(c2) f2 = Cast<to = 1>(j) w2 = Sub(v2, f2) }
+            >""",
+            head="u2 = Constant<value = int64 {2}>()",
+        )
+    )
+    assert ops(model) == ["If", *["Cast", "Sub"] * 2] * 3 or ops(model).count("Sub") == 6
+    names = [output.name for graph in ir.graphs_of(model) for node in graph for output in node.outputs]
+    assert len(set(names)) == len(names)
+
+
+def test_loops_in_branches_and_functions() -> None:
+    model = _unrolled(
+        """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x, bool p) => (float[2] y) <int64 n = {2}, bool go = {1}> {
+            a = own.Twice(x)
+            y = If (p) <
+                then_branch = t () => (float[2] r) {
+                    r = Loop (n, go, a) <
+                        body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) <float[1] k = {2.0}>
+                        { d = Identity(c) w = Mul(v, k) }
+                    >
+                },
+                else_branch = e () => (float[2] r2) { r2 = Abs(a) }
+            >
+        }
+        <domain: "own", opset_import: ["" : 17]>
+        Twice (s) => (z) {
+            m = Constant<value = int64 {2}>()
+            z = Loop (m, , s) <
+                body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w)
+                { d = Identity(c) h = Constant<value = float {0.5}>() w = Mul(v, h) }
+            >
+        }"""
+    )
+    assert ops(model) == ["Twice", "If"]
+
+
+@pytest.mark.parametrize(
+    ("trips", "body", "reason"),
+    [
+        (64, "d = Identity(c) w = Mul(v, k)", "limit is below 64"),
+        (
+            2,
+            "s = ReduceSum<keepdims = 0>(v) z = ReduceSum<keepdims = 0>(k) d = Less(s, z) w = Mul(v, k)",
+            "true",
+        ),
+        (2, "d = Identity(p) w = Mul(v, k)", "true"),
+        (2, "d = Not(c) w = Mul(v, k)", "true"),
+        (2, "d = Identity(c) " + "".join(f"a{n} = Neg(v) " for n in range(31)) + "w = Mul(v, k)", "33 nodes"),
+    ],
+)
+def test_loops_that_stay(trips: int, body: str, reason: str) -> None:
+    model, told = _tried(_loop(trips, body))
+    assert ops(model) == ["Loop"] and reason in told
+
+
+def test_loops_that_draw_random_numbers_stay() -> None:
+    model, refusals = (
+        parse(_loop(2, "d = Identity(c) r = RandomNormalLike<seed = 1.0>(v) w = Add(v, r)")),
+        _Refusals(),
+    )
+    run_pipeline(model, "unroll-loops", observers=(refusals,))
+    assert ops(model) == ["Loop"] and "random" in refusals.reasons[0]
+
+
+def test_unknown_trip_counts_and_gathering_nothing() -> None:
+    body = "d = Identity(c) w = Mul(v, k) s = Identity(v)"
+    text = _loop(0, body, "float[2] y, float[T, 2] t", "float[2] w, float[2] s")
+    model, told = _tried(text)
+    assert ops(model) == ["Loop"] and "never runs" in told
+    model, told = _tried(_loop(2, "d = Identity(c) w = Mul(v, k)").replace("Loop (n", "Loop (u"))
+    assert ops(model) == ["Loop"] and "not known" in told
+    assert ops(_unrolled(_loop(9, "d = Identity(c) w = Mul(v, k)").replace("(n, go", "(u, never"))) == [
+        "Identity"
+    ]
+
+
+def test_growth_is_bounded() -> None:
+    loop = "v{0} = Loop (n, go, v{1}) < body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {{ {2} }} >"
+    body = "d = Identity(c) " + " ".join(f"a{n} = Neg(v)" for n in range(30)) + " w = Mul(v, k)"
+    loops = " ".join(loop.format(n + 1, n, body) for n in range(4))
+    model = parse(
+        f"""g (float[2] v0) => (float[2] v4)
+        <int64 n = {{60}}, bool go = {{1}}, float[1] k = {{0.5}}> {{ {loops} }}"""
+    )
+    run_pipeline(model, "unroll-loops")
+    assert ops(model).count("Loop") == 2 and len(model.graph) < 4100
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+def test_scans(opset: int) -> None:
+    model = _unrolled(
+        """g (float[2] x, float[3, 2] a, float[2, 3] b) => (float[2] y, float[3, 2] s, float[2, 3] t) {
+            y, s, t = Scan <num_scan_inputs = 2, scan_input_axes = [0, 1], scan_input_directions = [0, 1],
+                scan_output_axes = [0, 1], scan_output_directions = [1, 0],
+                body = body (float[2] v, float[2] p, float[2] q) => (float[2] w, float[2] r, float[2] u)
+                { m = Mul(p, q) w = Add(v, m) r = Neg(w) u = Identity(p) }
+            > (x, a, b)
+        }""",
+        opset=opset,
+    )
+    assert ops(model).count("Gather") == 6 and ops(model).count("Concat") == 2
+
+
+@pytest.mark.parametrize("length", ["N", "0", "64"])
+def test_scans_that_stay(length: str) -> None:
+    model = parse(
+        f"""g (float[{length}, 2] a) => (float[M, 2] s) {{
+            s = Scan <num_scan_inputs = 1, body = body (float[2] p) => (float[2] r) {{ r = Neg(p) }}> (a)
+        }}"""
+    )
+    run_pipeline(model, "unroll-loops")
+    assert ops(model) == ["Scan"]
