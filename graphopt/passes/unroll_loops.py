@@ -104,6 +104,8 @@ class UnrollLoops(Pass):
             return "constants in nested bodies would be repeated"
         if any(ir.constant_of(value) is None for value in loop.body.initializers.values()):
             return "a caller may override a constant of its body"
+        if any(isinstance(formal.type, ir.OptionalType) for formal, *_ in loop.carried):
+            return "a carried value is optional, and may change its type from trip to trip"
         if not cx.is_deterministic(node):
             return "its body may draw random numbers or have effects"
         if any(o.is_graph_output() and cx.dtype(o) is None for o in node.outputs) and cx.version(node) < 16:

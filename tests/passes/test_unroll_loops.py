@@ -206,6 +206,30 @@ def test_unknown_trip_counts_and_gathering_nothing() -> None:
     ]
 
 
+def test_optional_and_sequence_values() -> None:
+    text = """g (optional(seq(float[2])) o, float[2] x) => (seq(float[2]) y) <int64 n = {2}, bool go = {1}> {
+        y = Loop (n, go, o) <
+            body = body (int64 i, bool c, optional(seq(float[2])) v) => (bool d, seq(float[2]) w) {
+                d = Identity(c) w = SequenceConstruct(x, x)
+            }
+        >
+    }"""
+    model, refusals = parse(text, opset=18), _Refusals()
+    run_pipeline(model, "unroll-loops", observers=(refusals,))
+    assert ops(model) == ["Loop"] and "optional" in refusals.reasons[0]
+    model = _unrolled(
+        """g (float[2] x) => (float[4] y) <int64 n = {2}, bool go = {1}> {
+            e = SequenceEmpty<dtype = 1>()
+            s = Loop (n, go, e) <
+                body = body (int64 i, bool c, seq(float[2]) v) => (bool d, seq(float[2]) w)
+                { d = Identity(c) w = SequenceInsert(v, x) }
+            >
+            y = ConcatFromSequence<axis = 0>(s)
+        }"""
+    )
+    assert ops(model).count("SequenceInsert") == 2
+
+
 def test_growth_is_bounded() -> None:
     loop = "v{0} = Loop (n, go, v{1}) < body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {{ {2} }} >"
     body = "d = Identity(c) " + " ".join(f"a{n} = Neg(v)" for n in range(30)) + " w = Mul(v, k)"
