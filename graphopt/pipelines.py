@@ -44,7 +44,6 @@ PLANNED = {
     "check-aliasing": "check that no view of a value is left where the value is written in place",
     "clear-profile": "forget what profiled runs have noted on the model",
     "clear-undefinedness": "forget which gradients are known to be absent",
-    "decompose": "spell out operators that an autodiff or fusion policy asks for in simpler ones",
     "lower-grad-of": "lower gradient regions to plain operators",
 }
 
