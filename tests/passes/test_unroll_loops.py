@@ -169,7 +169,6 @@ def test_loops_in_branches_and_functions() -> None:
 @pytest.mark.parametrize(
     ("trips", "body", "reason"),
     [
-        (64, "d = Identity(c) w = Mul(v, k)", "limit is below 64"),
         (
             2,
             "s = ReduceSum<keepdims = 0>(v) z = ReduceSum<keepdims = 0>(k) d = Less(s, z) w = Mul(v, k)",
@@ -183,6 +182,94 @@ def test_loops_in_branches_and_functions() -> None:
 def test_loops_that_stay(trips: int, body: str, reason: str) -> None:
     model, told = _tried(_loop(trips, body))
     assert ops(model) == ["Loop"] and reason in told
+
+
+@pytest.mark.parametrize(("trips", "left"), [(64, 0), (67, 3)])
+def test_longer_loops_run_several_iterations_at_a_time(trips: int, left: int) -> None:
+    text = _loop(
+        trips,
+        """q = Constant<value = float[2] {0.5, 0.25}>() f = Cast<to = 1>(i) d = Identity(c)
+        a = Mul(v, q) w = Add(a, f)""",
+    )
+    model, _ = _tried(text, "unroll-loops,dce")
+    assert ops(model) == ["Loop", *["Mul", "Cast", "Add"] * left] or ops(model).count("Add") == left
+    body = model.graph[0].attributes["body"].as_graph()
+    assert [node.op_type for node in body].count("Cast") == 8
+    again, _ = _tried(text, "fixpoint(unroll-loops,dce)")
+    assert ir.fingerprint(again.graph) == ir.fingerprint(model.graph)
+
+
+def test_longer_loops_whose_values_swap_and_whose_bodies_nest() -> None:
+    model, _ = _tried(
+        """g (float[2] x, float[2] z, bool p) => (float[2] a, float[2] b, float[2] e)
+        <int64[1] n = {65}, float[1] h = {0.5}> {
+            a, b, e = Loop (n, , x, z, x) <
+                body = body (int64[1] i, bool[1] c, float[2] s, float[2] t, float[2] r)
+                => (bool[1] d, float[2] s2, float[2] t2, float[2] r2) {
+                    d = Identity(c) s2 = Identity(t) t2 = Identity(s)
+                    m = Mul(r, h)
+                    r2 = If (p) <
+                        then_branch = u () => (float[2] j) <float[1] q = {3.0}> { j = Add(m, q) },
+                        else_branch = y () => (float[2] j2) { f = Cast<to = 1>(i) j2 = Add(m, f) }
+                    >
+                }
+            >
+        }"""
+    )
+    body = model.graph[0].attributes["body"].as_graph()
+    assert [node.op_type for node in body].count("If") == 8
+    names = [output.name for graph in ir.graphs_of(model) for node in graph for output in node.outputs]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_longer_loops_over_sequences_in_functions_and_branches(opset: int) -> None:
+    model, _ = _tried(
+        f"""<ir_version: 8, opset_import: ["" : {opset}, "own" : 1]>
+        g (float[2] x, bool p) => (float[2] y) <int64 n = {{70}}, bool go = {{1}}> {{
+            a = own.Often(x)
+            e = SequenceEmpty<dtype = 1>()
+            s = Loop (n, go, e) <
+                body = body (int64 i, bool[1] c, seq(float[2]) v) => (bool d, seq(float[2]) w)
+                {{ d = Constant<value = bool {{1}}>() w = SequenceInsert(v, x) }}
+            >
+            q = ConcatFromSequence<axis = 0>(s)
+            m = ReduceMean<axes = [0], keepdims = 0>(q)
+            y = If (p) <
+                then_branch = t () => (float[2] r) {{
+                    r = Loop (n, go, x) <
+                        body = b (int64 i, bool[1] c, float[2] v) => (bool d, float[2] w) <float[1] k = {{0.5}}>
+                        {{ d = Constant<value = bool {{1}}>() w = Mul(v, k) }}
+                    >
+                }},
+                else_branch = e () => (float[2] r2) {{ r2 = Add(a, m) }}
+            >
+        }}
+        <domain: "own", opset_import: ["" : {opset}]>
+        Often (s) => (z) {{
+            m = Constant<value = int64 {{70}}>()
+            z = Loop (m, , s) <
+                body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {{
+                    d = Identity(c) h = Constant<value = float {{0.5}}>()
+                    f = Cast<to = 1>(i) u = Mul(v, h) w = Add(u, f)
+                }}
+            >
+        }}""",
+        opset=opset,
+    )
+    graphs = list(ir.graphs_of(model))
+    counts = [sum(node.op_type == kind for graph in graphs for node in graph) for kind in ("Cast", "Mul")]
+    assert counts == [8 + 6, 2 * (8 + 6) + 1]
+    assert ops(model).count("SequenceInsert") == (6 if opset == 17 else 0)
+
+
+def test_longer_loops_that_gather_or_are_not_wanted_stay() -> None:
+    body = "d = Identity(c) w = Mul(v, k)"
+    model, told = _tried(_loop(64, body), "unroll-loops{factor=1}")
+    assert ops(model) == ["Loop"] and "limit is below 64" in told
+    text = _loop(64, body + " s = Identity(v)", "float[2] y, float[T, 2] t", "float[2] w, float[2] s")
+    model, told = _tried(text)
+    assert ops(model) == ["Loop"] and "gathers" in told
 
 
 def test_loops_that_draw_random_numbers_stay() -> None:
