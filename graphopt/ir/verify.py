@@ -1,11 +1,10 @@
-"""The structural verifier: what must hold of every model, whatever its operators compute.
+"""The structural verifier: what must hold of every model, whatever its operators mean.
 
 ONNX IR, sections Graphs, Nodes, Names Within a Graph, Functions: static single assignment,
 values defined before they are read and visible where they are read, typed inputs, contents
 that fit their types, references to attributes only where a function declares them, no function
-that calls itself, every domain imported, nodes that have what their operators ask for. Beyond
-that, the links that onnx-ir keeps (uses, producers, graphs of nodes) must agree with each other.
-One walk, linear in the model.
+that calls itself, every domain imported. Beyond that, the links that onnx-ir keeps (uses,
+producers, graphs of nodes) must agree with each other. One walk, linear in the model.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import cycle_of, find_cycle
 from graphopt.ir.provenance import label
-from graphopt.ir.schemas import misuse
 from graphopt.ir.scopes import graphs_of, in_order, walk_nodes
 from graphopt.ir.text import print_neighbourhood
 from graphopt.ir.weights import size_fault
@@ -184,11 +182,6 @@ class _Root:
             self._node_names.add((graph, node.name))
         if node.attributes:
             self._check_attributes(node)
-        version = self._graph.opset_imports.get(node.domain)
-        if version is not None and node.op_identifier() not in self._functions:
-            fault = misuse(node, version)
-            if fault:
-                raise Fault(f"{label(node)!r} {fault}", node)
         self._domains.setdefault(node.domain, node)
         if node.overload or self._known:
             callee = node.op_identifier()

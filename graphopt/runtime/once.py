@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from graphopt import ir
-from graphopt.errors import RuntimeFailure, UnsupportedModel, UsageError, unknown
+from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.hazards import never_ends
 from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
 from graphopt.runtime.search import find_legal
 from graphopt.runtime.session import Optimizations
@@ -88,9 +87,6 @@ def try_out(
 
 @contextlib.contextmanager
 def _runs(model: ir.Model, device: Device) -> Iterator[Runs]:
-    endless = never_ends(model)
-    if endless is not None:
-        raise UnsupportedModel(f"the model is not run: {endless}")
     artifact = Artifact(model)
     try:
         yield Runs(artifact.source, device)

@@ -51,7 +51,7 @@ from graphopt.runtime.cases import Case, Cases, coarsest_float, empty_cases, gat
 from graphopt.runtime.child import Child, ProcessCrashed
 from graphopt.runtime.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.hazards import may_crash, never_ends
+from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
 from graphopt.runtime.reference import Reference
@@ -128,7 +128,6 @@ class Oracle:
         self._rounding = [_absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
         self._random = any(facts.is_random(node) for graph in ir.graphs_of(model) for node in graph)
         self._isolated = isolate or may_crash(model) is not None
-        self._endless = never_ends(model)
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -229,12 +228,9 @@ class Oracle:
     def _judge(
         self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool, like: Row | None
     ) -> tuple[list[Row], list[str], list[Skipped], str | None]:
-        model = artifact.model()
-        if self._endless is not None:
-            changes = diff(self._signature, Signature.of(model)) if signature else []
-            return [], changes, [], f"the original is not run ({self._endless})"
         cases = self._gathered()
-        changes = []
+        model = artifact.model()
+        changes: list[str] = []
         if signature:
             changes = diff(self._signature, Signature.of(model), distrusted=self._lies(cases))
         if any(" is gone" in change or " is new" in change for change in changes):
