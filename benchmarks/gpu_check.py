@@ -31,9 +31,9 @@ from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device, choose
-from graphopt.runtime.footprint import footprint
-from graphopt.runtime.stopwatch import Limits, Setup, output_shapes
-from graphopt.runtime.timing import compare_speed
+from graphopt.runtime.timing.footprint import footprint
+from graphopt.runtime.timing.harness import compare_speed
+from graphopt.runtime.timing.stopwatch import Limits, Setup, output_shapes
 
 # Seconds after which no further model is begun: the whole takes minutes.
 BUDGET = 360

@@ -32,11 +32,11 @@ from graphopt.passes.base import Pass
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
     from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.once import Trial
-    from graphopt.runtime.oracle import Oracle
+    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
-    from graphopt.runtime.verdict import Verdict
 
 __all__ = [
     "Report",
@@ -301,7 +301,7 @@ def try_out(
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
     from graphopt.runtime import once
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
     given = inputs or InputOptions(seed=config.current().seed)
@@ -332,7 +332,7 @@ def _save_run(
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.repair import save_found, save_run
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
 
     attempt = Attempt(_loaded(original), job.pipeline, job.options)
     chosen, _ = choose_device(device, settings)
@@ -349,8 +349,8 @@ def _oracle(
     device: str | Device | None,
 ) -> tuple[Oracle, str | None]:
     """The judge of what becomes of ``original``, and a remark about the device."""
-    from graphopt.runtime.inputs import InputOptions
-    from graphopt.runtime.oracle import Oracle
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.oracle import Oracle
 
     chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)

@@ -17,7 +17,7 @@ from graphopt.numerics import Numerics
 from graphopt.ops import facts
 
 if TYPE_CHECKING:
-    from graphopt.runtime.evaluate import Evaluator
+    from graphopt.runtime.folding.evaluator import Evaluator
     from graphopt.runtime.target import Target
 
 T = TypeVar("T")

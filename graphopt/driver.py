@@ -27,7 +27,7 @@ from graphopt.pipelines import registry
 from graphopt.runtime.signature import diff
 
 if TYPE_CHECKING:
-    from graphopt.runtime.oracle import Oracle
+    from graphopt.runtime.oracle.oracle import Oracle
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def context_for(
     >>> cx = context_for(model)                               # doctest: +SKIP
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
     """
-    from graphopt.runtime.evaluate import Evaluator
+    from graphopt.runtime.folding.evaluator import Evaluator
     from graphopt.runtime.target import Target
 
     edit = ir.Editor(model)

@@ -17,7 +17,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.dce import DeadCodeElimination
 from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
-from graphopt.runtime.inputs import InputOptions
+from graphopt.runtime.inputs.feeds import InputOptions
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
 from tests.support import ops, parse
 

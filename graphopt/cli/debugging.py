@@ -43,7 +43,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     from graphopt import api
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
 
     inputs = options.given_inputs(run, values) or InputOptions(seed=run.settings.seed)
     pipeline = options.chosen_pipeline(values) or run.settings.pipeline

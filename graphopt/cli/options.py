@@ -22,7 +22,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
 
 Function = Callable[..., Any]
 
@@ -330,6 +330,6 @@ def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:
     shapes, files = values.pop("input_shapes"), values.pop("input_files")
     if not shapes and not files:
         return None
-    from graphopt.runtime.inputs import InputOptions
+    from graphopt.runtime.inputs.feeds import InputOptions
 
     return InputOptions.parse(shapes, files, run.settings.seed)

@@ -10,8 +10,8 @@ from graphopt.cli.plot import Bar, bars
 from graphopt.tables import Table, counted
 
 if TYPE_CHECKING:
-    from graphopt.runtime.bench import Bench, Result, Row
-    from graphopt.runtime.ratios import Band
+    from graphopt.runtime.timing.bench import Bench, Result, Row
+    from graphopt.runtime.timing.ratios import Band
 
 _HOTTEST = 10
 

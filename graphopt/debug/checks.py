@@ -34,10 +34,10 @@ from graphopt.instrument.summary import Summary
 from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.inputs import Feeds, InputOptions
-from graphopt.runtime.oracle import Oracle
+from graphopt.runtime.inputs.feeds import Feeds, InputOptions
+from graphopt.runtime.oracle.oracle import Oracle
+from graphopt.runtime.oracle.verdict import Row
 from graphopt.runtime.signature import Signature, diff
-from graphopt.runtime.verdict import Row
 
 KINDS = ("numerics", "valid", "crash", "size", "work")
 #: How much larger a result may be, by default, before ``size`` or ``work`` fails.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.debug.attempt import Limits, Place, Step, find_node
 from graphopt.instrument.snapshot import Snapshot, difference
-from graphopt.runtime.inputs import Feeds
+from graphopt.runtime.inputs.feeds import Feeds
 
 #: Lines of the neighbourhood.
 _SHOWN = 24

@@ -16,7 +16,7 @@ from graphopt.debug.reproducer import Case, save, save_culprit
 from graphopt.driver import Job, copy
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Dropped, Report
-from graphopt.runtime.inputs import Inputs
+from graphopt.runtime.inputs.feeds import Inputs
 
 #: How many drops are tried before giving up.
 _DROPS = 6

@@ -27,7 +27,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime import npz
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import choose
-from graphopt.runtime.inputs import Feeds, InputOptions
+from graphopt.runtime.inputs.feeds import Feeds, InputOptions
 
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")

@@ -14,7 +14,7 @@ from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
 
 if TYPE_CHECKING:
-    from graphopt.runtime.verdict import Verdict
+    from graphopt.runtime.oracle.verdict import Verdict
 
 #: Operators listed by themselves; the others share a line.
 _LISTED = 12

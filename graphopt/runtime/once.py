@@ -11,8 +11,8 @@ from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
-from graphopt.runtime.search import find_legal
+from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
+from graphopt.runtime.inputs.search import find_legal
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.trial import Runs

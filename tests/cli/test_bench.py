@@ -13,13 +13,13 @@ import pytest
 from graphopt.cli.plot import Bar, bars
 from graphopt.cli.timings import remarks
 from graphopt.errors import UsageError
-from graphopt.runtime import peers
-from graphopt.runtime.bench import Result, Row, cuda_options
-from graphopt.runtime.compare import Outcome
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.footprint import Footprint, Placement
-from graphopt.runtime.ratios import Band, Comparison
-from graphopt.runtime.timing import Speed, Timing
+from graphopt.runtime.oracle.compare import Outcome
+from graphopt.runtime.timing import peers
+from graphopt.runtime.timing.bench import Result, Row, cuda_options
+from graphopt.runtime.timing.footprint import Footprint, Placement
+from graphopt.runtime.timing.harness import Speed, Timing
+from graphopt.runtime.timing.ratios import Band, Comparison
 
 from .conftest import Invoke
 

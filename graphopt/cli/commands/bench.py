@@ -18,7 +18,7 @@ from graphopt.cli.options import Run
 from graphopt.errors import GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
-    from graphopt.runtime.bench import Contestant
+    from graphopt.runtime.timing.bench import Contestant
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
@@ -94,10 +94,10 @@ def command(
     from graphopt import api
     from graphopt.cli.outputs import check_file
     from graphopt.cli.timings import drawing, print_result
-    from graphopt.runtime.bench import Bench, cuda_options
-    from graphopt.runtime.inputs import InputOptions
-    from graphopt.runtime.shape_grids import parse_grid
-    from graphopt.runtime.stopwatch import Limits
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.inputs.shape_grids import parse_grid
+    from graphopt.runtime.timing.bench import Bench, cuda_options
+    from graphopt.runtime.timing.stopwatch import Limits
 
     check_file(plot)
     grid = parse_grid(values.pop("input_shapes"))
@@ -128,7 +128,7 @@ def command(
 
 
 def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
-    from graphopt.runtime.peers import PEERS
+    from graphopt.runtime.timing.peers import PEERS
 
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
@@ -162,7 +162,7 @@ class _Contestants:
     def _given(self, name: str, path: Path) -> Contestant:
         """A model as it is; forms that onnxruntime does not read are written as ONNX."""
         from graphopt import api
-        from graphopt.runtime.bench import Contestant
+        from graphopt.runtime.timing.bench import Contestant
 
         model = api.load(path)
         if path.suffix != ".onnx" or self._run.settings.allow_external:
@@ -172,7 +172,7 @@ class _Contestants:
 
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
-        from graphopt.runtime.bench import Contestant
+        from graphopt.runtime.timing.bench import Contestant
 
         pipeline = options.chosen_pipeline(passes)
         text = pipeline or self._run.settings.pipeline
@@ -187,7 +187,7 @@ class _Contestants:
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:
             return
-        from graphopt.runtime import peers
+        from graphopt.runtime.timing import peers
 
         try:
             versions = peers.versions(python)
@@ -205,8 +205,8 @@ class _Contestants:
     def _peer(self, name: str, python: str, source: Path) -> Contestant:
         """What another tool makes of the original; where that fails, a contestant that says why."""
         from graphopt import ir
-        from graphopt.runtime import peers
-        from graphopt.runtime.bench import Contestant
+        from graphopt.runtime.timing import peers
+        from graphopt.runtime.timing.bench import Contestant
 
         target = self._folder / name / "model.onnx"
         target.parent.mkdir()

@@ -13,7 +13,7 @@ from graphopt.errors import ExitStatus
 from graphopt.tables import Table
 
 if TYPE_CHECKING:
-    from graphopt.runtime.verdict import Verdict
+    from graphopt.runtime.oracle.verdict import Verdict
 
 EXAMPLE = """
 graphopt verify model.onnx model.opt.onnx

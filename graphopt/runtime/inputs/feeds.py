@@ -14,9 +14,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
-from graphopt.runtime.bindings import RANKS, Binding, Dimensions, Shape
-from graphopt.runtime.domains import Domain, domains
-from graphopt.runtime.samples import Flavour, sample
+from graphopt.runtime.inputs.bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.runtime.inputs.domains import Domain, domains
+from graphopt.runtime.inputs.samples import Flavour, sample
 from graphopt.runtime.signature import Port, Signature
 from graphopt.runtime.values import LOW_TYPES
 

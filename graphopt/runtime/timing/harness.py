@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import ratios
 from graphopt.runtime.child import Child
-from graphopt.runtime.ratios import Band, Comparison
 from graphopt.runtime.session import Source
-from graphopt.runtime.stopwatch import Limits, Setup, race, round_ratios
+from graphopt.runtime.timing import ratios
+from graphopt.runtime.timing.ratios import Band, Comparison
+from graphopt.runtime.timing.stopwatch import Limits, Setup, race, round_ratios
 
 #: The original's second session; no model is called so.
 _TWIN = "\0twin"
@@ -129,7 +129,7 @@ def compare_speed(
 def _run(
     field: Mapping[str, Source], setup: Setup, limits: Limits, index: int
 ) -> dict[str, list[list[float]]]:
-    with Child(preload=["onnxruntime", "graphopt.runtime.stopwatch"]) as child:
+    with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"]) as child:
         return child.call(race, dict(field), setup, limits, index, timeout=limits.seconds + _PATIENCE)
 
 

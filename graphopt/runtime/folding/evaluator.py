@@ -14,8 +14,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import Child
-from graphopt.runtime.danger import Constant, Danger, Functions, danger_of
-from graphopt.runtime.fold import run_constant_model
+from graphopt.runtime.folding.constant_model import run_constant_model
+from graphopt.runtime.folding.danger import Constant, Danger, Functions, danger_of
 from graphopt.runtime.values import LOW_TYPES
 
 #: Larger constants are handed to onnxruntime without a copy.
@@ -101,7 +101,9 @@ class Evaluator:
         if not risky:
             return run_constant_model(data, large)
         if self._child is None:
-            self._child = Child(memory=self._limit * 4, preload=("onnxruntime", "graphopt.runtime.fold"))
+            self._child = Child(
+                memory=self._limit * 4, preload=("onnxruntime", "graphopt.runtime.folding.constant_model")
+            )
             self._owns_child = True
         return self._child.call(run_constant_model, data, dict(large), timeout=self._timeout)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from graphopt.runtime.samples import Flavour
+from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.session import Optimizations
 from graphopt.tables import counted
 

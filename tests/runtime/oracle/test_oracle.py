@@ -13,9 +13,9 @@ from graphopt.errors import InvalidModel, UsageError
 from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
 from graphopt.runtime.hazards import may_crash
-from graphopt.runtime.inputs import InputOptions
-from graphopt.runtime.oracle import Oracle, verify
-from graphopt.runtime.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
+from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.runtime.oracle.oracle import Oracle, verify
+from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
 
 
@@ -228,9 +228,9 @@ def test_a_choice_that_rounding_makes_is_no_fault():
 
 def test_noise_of_the_default_session_is_allowed():
     """The candidate may stray from the original's default session as far as that strays from itself."""
-    from graphopt.runtime.cases import Case
-    from graphopt.runtime.compare import Tolerance
-    from graphopt.runtime.oracle import _Judge
+    from graphopt.runtime.oracle.cases import Case
+    from graphopt.runtime.oracle.compare import Tolerance
+    from graphopt.runtime.oracle.judge import Judge
 
     class Fixed:
         def __init__(self, off, default):
@@ -243,9 +243,7 @@ def test_noise_of_the_default_session_is_allowed():
         off = np.zeros(3, np.float32)
         case = Case("", "normal", {}, [off], [off + np.float32(noise)], [[noise]])
         candidate = Fixed(off, off + np.float32(default))
-        return _Judge(["y"], candidate, Numerics.EXACT, Tolerance.of(Numerics.EXACT), [0.0], None).rows(
-            [case]
-        )
+        return Judge(["y"], candidate, Numerics.EXACT, Tolerance.of(Numerics.EXACT), [0.0], None).rows([case])
 
     assert [row.ok for row in rows(default=0.1, noise=0.05)] == [True, True]
     assert [row.ok for row in rows(default=0.1, noise=0.0)] == [True, False]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from graphopt.errors import UsageError
-from graphopt.runtime.bindings import Shape
-from graphopt.runtime.inputs import parse_shape
+from graphopt.runtime.inputs.bindings import Shape
+from graphopt.runtime.inputs.feeds import parse_shape
 
 Shapes = dict[str, Shape]
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from graphopt.runtime.ratios import Band, band_of, compare, precise, settled, spread, turns
+from graphopt.runtime.timing.ratios import Band, band_of, compare, precise, settled, spread, turns
 
 BAND = Band(0.98, 1.02)
 

@@ -6,7 +6,7 @@ break a graph that is right. Several bindings of the dynamic dims, and several f
 inputs. A binding or flavour counts where the original itself runs with it.
 
 **What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
-within :class:`~graphopt.runtime.compare.Tolerance`, by the class of the rewrites and the
+within :class:`~graphopt.runtime.oracle.compare.Tolerance`, by the class of the rewrites and the
 coarsest float type in the model. Where numbers are not finite:
 
 ========================  ====================  =====================  =====================
@@ -38,31 +38,28 @@ shapes are compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
+from graphopt.errors import RuntimeFailure, UnsupportedModel
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
 from graphopt.runtime.artifact import Artifact
-from graphopt.runtime.cases import Case, Cases, coarsest_float, empty_cases, gather, with_jitter
-from graphopt.runtime.child import Child, ProcessCrashed
-from graphopt.runtime.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
+from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.hazards import may_crash
-from graphopt.runtime.inputs import Feeds, InputOptions, Inputs
+from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
-from graphopt.runtime.reference import Reference
-from graphopt.runtime.samples import Flavour
+from graphopt.runtime.oracle.cases import Case, Cases, coarsest_float, empty_cases, gather
+from graphopt.runtime.oracle.compare import Tolerance
+from graphopt.runtime.oracle.judge import Judge, absolute_rounding
+from graphopt.runtime.oracle.reference import Reference
+from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.signature import Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
-from graphopt.runtime.verdict import Row, Skipped, Verdict
 
-#: Movements are estimates: a difference may be this many times as large.
-_MARGIN = 4.0
 #: Seconds that one run may take.
 _PATIENCE = 60.0
 
@@ -125,7 +122,7 @@ class Oracle:
         model = self._artifact.model()
         self._signature = Signature.of(model)
         self._coarsest = coarsest_float(model)
-        self._rounding = [_absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
+        self._rounding = [absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
         self._random = any(facts.is_random(node) for graph in ir.graphs_of(model) for node in graph)
         self._isolated = isolate or may_crash(model) is not None
         self._unfeedable: str | None = None
@@ -243,7 +240,7 @@ class Oracle:
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
-        rows = _Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits).rows(
+        rows = Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits).rows(
             _like(cases.found, like)
         )
         skipped = [*cases.skipped]
@@ -251,8 +248,8 @@ class Oracle:
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
-            arbiter = Reference(self._artifact.model)
-            judge = _Judge(outputs, remote, numerics, tolerance, rounding, None, arbiter, bits=bits)
+            references = (Reference(self._artifact.model), Reference(artifact.model))
+            judge = Judge(outputs, remote, numerics, tolerance, rounding, None, references, bits=bits)
             rows += judge.rows(_like(empty.found, like))
         return rows, changes, skipped, None
 
@@ -311,143 +308,3 @@ def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]
-
-
-class _Judge:
-    """Compares one candidate's runs with the cases.
-
-    Args:
-        outputs: names of the outputs.
-        candidate: the model to judge.
-        numerics: sets what is demanded.
-        tolerance: of floats.
-        rounding: for each output, the absolute error that its operator makes by itself.
-        original: asked for its conditioning when a difference is found; ``None``: never.
-        arbiter: asked who is right when a difference is found.
-        bits: demand identical outputs where optimizations are off.
-    """
-
-    def __init__(
-        self,
-        outputs: Sequence[str],
-        candidate: Runner,
-        numerics: Numerics,
-        tolerance: Tolerance,
-        rounding: Sequence[float],
-        original: Runner | None,
-        arbiter: Reference | None = None,
-        *,
-        bits: bool = False,
-    ) -> None:
-        self._arbiter = arbiter
-        self._bits = bits
-        self._outputs = outputs
-        self._candidate = candidate
-        self._numerics = numerics
-        self._tolerance = tolerance
-        self._rounding = rounding
-        self._original = original
-        self._crashed = False
-
-    def rows(self, cases: Iterable[Case]) -> list[Row]:
-        """Every case at every level that the original reaches."""
-        found = []
-        for case in cases:
-            expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
-            for level, expected in expectations.items():
-                if expected is not None:
-                    found.append(self._row(case, level, expected))
-                if self._crashed:
-                    return found  # once is enough, and each costs a new process
-        return found
-
-    def _row(self, case: Case, level: Optimizations, expected: list[Any]) -> Row:
-        def row(delta: float, output: str, ok: bool, reason: str | None) -> Row:
-            return Row(case.binding, case.flavour, level, delta, output, ok, reason)
-
-        try:
-            actual = self._candidate.run(level, case.feeds)
-            if level == "off" and case.random and self._is_constant(case, actual):
-                return row(0.0, "", False, "what was random is constant now")
-        except (RuntimeFailure, ResourceLimit) as failure:
-            self._crashed = isinstance(failure, ProcessCrashed | ResourceLimit)
-            return row(0.0, "", False, str(failure))
-        if len(actual) != len(expected):
-            return row(0.0, "", False, f"{len(expected)} outputs became {len(actual)}")
-        worst, remark = (0.0, ""), None
-        for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
-            outcome, excuse = self._compare(case, level, place, a, b)
-            if outcome.reason is not None:
-                return row(outcome.delta, self._outputs[place], False, outcome.reason)
-            remark = remark or excuse
-            worst = max(worst, (outcome.delta, self._outputs[place]))
-        return row(*worst, True, remark)
-
-    def _is_constant(self, case: Case, actual: list[Any]) -> bool:
-        """Whether no random output changes in a few more runs."""
-        for _ in range(3):
-            again = self._candidate.run("off", case.feeds)
-            if not all(identical(actual[place], again[place]) for place in case.random):
-                return False
-        return True
-
-    def _compare(
-        self, case: Case, level: Optimizations, place: int, a: Any, b: Any
-    ) -> tuple[Outcome, str | None]:
-        """The outcome for one output, and the excuse if a difference is allowed."""
-        if place in case.random:
-            return same_kind(a, b, shapes=place not in case.random_shapes), None
-        demand = _nonfinite(self._numerics, case.flavour, level)
-        strict = self._numerics is Numerics.EXACT and level == "off"
-        least = 0.0 if strict else self._rounding[place]
-        slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
-        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=strict, slack=slack)
-        if self._arbiter is not None and same_kind(a, b).reason is not None:
-            # onnxruntime's kernels disagree about an empty tensor's shape: the specification decides
-            right = self._arbiter.output(self._outputs[place], case.feeds)
-            if right is not None and same_kind(right, b).reason is None:
-                return Outcome(), f"{self._outputs[place]!r}: onnxruntime gives the original a wrong shape"
-        if self._bits and level == "off":
-            same = outcome.reason is not None or identical(a, b)
-            return outcome if same else replace(outcome, reason="not the same bits"), None
-        if outcome.reason is None or strict or self._original is None:
-            return outcome, None
-        moved = with_jitter(case, self._original)
-        known = moved if moved is not None else case.noise
-        slack = [_MARGIN * amount + least for amount in known[place]]
-        excused = compare(a, b, self._tolerance, nonfinite=demand, slack=slack)
-        if excused.reason is None:
-            return excused, f"{self._outputs[place]!r} is ill-conditioned: rounding moves it as much"
-        return outcome, None
-
-
-#: Operators whose kernels compute something of the size of 1 and round it as such.
-_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
-#: Spacing of floats below 1.
-_SPACING = {
-    "float64": 2.0**-53,
-    "float32": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float8": 2.0**-3,
-}
-
-
-def _absolute_rounding(output: ir.Value, coarsest: str) -> float:
-    """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
-    node = output.producer()
-    bounded = node is not None and node.domain == "" and node.op_type in _BOUNDED
-    return _MARGIN * _SPACING[coarsest] if bounded else 0.0
-
-
-def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> NonFinite:
-    """What is demanded of NaN and infinities: the table above."""
-    if flavour == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
-        return "ignore"
-    if numerics is Numerics.EXACT:
-        return "same"
-    if flavour == "special":
-        return "set"
-    if flavour == "large" or numerics is Numerics.APPROXIMATES:
-        return "robust"
-    return "same"

@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime.footprint import footprint, read_profile
 from graphopt.runtime.session import create
-from graphopt.runtime.stopwatch import Limits, Setup, known_feeds, output_shapes, race, round_ratios
-from graphopt.runtime.timing import compare_speed
+from graphopt.runtime.timing.footprint import footprint, read_profile
+from graphopt.runtime.timing.harness import compare_speed
+from graphopt.runtime.timing.stopwatch import Limits, Setup, known_feeds, output_shapes, race, round_ratios
 
 FEEDS = {"x": np.ones((32, 128), np.float32)}
 LIMITS = Limits(rounds=10, processes=5, warmup=2, seconds=60)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.errors import UnsupportedModel
-from graphopt.runtime.bindings import Shape
-from graphopt.runtime.domains import Domain
+from graphopt.runtime.inputs.bindings import Shape
+from graphopt.runtime.inputs.domains import Domain
 from graphopt.runtime.values import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from graphopt.errors import ResourceLimit
-from graphopt.runtime.bindings import RANKS
-from graphopt.runtime.inputs import Feeds, Inputs
+from graphopt.runtime.inputs.bindings import RANKS
+from graphopt.runtime.inputs.feeds import Feeds, Inputs
 
 #: Runs a model on feeds; returns why it could not, or ``None``.
 Attempt = Callable[[Feeds], str | None]

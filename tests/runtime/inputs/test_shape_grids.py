@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.runtime.shape_grids import parse_grid
+from graphopt.runtime.inputs.shape_grids import parse_grid
 
 
 @pytest.mark.parametrize(

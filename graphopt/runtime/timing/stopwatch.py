@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import ratios, session
+from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device, quiet
 from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.timing import ratios
 from graphopt.runtime.values import LOW_TYPES, to_ort_value
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.runtime.bindings import describe
 from graphopt.runtime.child import ProcessCrashed
-from graphopt.runtime.compare import identical, movement, nbytes
-from graphopt.runtime.inputs import Feeds, Inputs
-from graphopt.runtime.samples import Flavour
-from graphopt.runtime.search import Found, Legal, find_legal
+from graphopt.runtime.inputs.bindings import describe
+from graphopt.runtime.inputs.feeds import Feeds, Inputs
+from graphopt.runtime.inputs.samples import Flavour
+from graphopt.runtime.inputs.search import Found, Legal, find_legal
+from graphopt.runtime.oracle.compare import identical, movement, nbytes
+from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import Runner
-from graphopt.runtime.verdict import ORIGINAL_FAILS, Skipped
 
 #: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")

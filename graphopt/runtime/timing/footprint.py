@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.runtime import ratios, session
+from graphopt.runtime import session
 from graphopt.runtime.child import Child
 from graphopt.runtime.meter import Meter
 from graphopt.runtime.session import Source
-from graphopt.runtime.stopwatch import Setup, known_feeds, runner
+from graphopt.runtime.timing import ratios
+from graphopt.runtime.timing.stopwatch import Setup, known_feeds, runner
 
 #: Runs that are profiled, after one that is not counted.
 _PROFILED = 5
@@ -95,7 +96,7 @@ def footprint(source: Source, setup: Setup, checked: Setup | None = None, proces
     seconds: list[float] = []
     peaks: list[float] = []
     for number in range(max(1, processes)):
-        with Child(preload=["onnxruntime", "graphopt.runtime.footprint"]) as child:
+        with Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"]) as child:
             took, peak = child.call(measure, source, setup, timeout=_PATIENCE)
             if number == 0:
                 placement, outputs = child.call(look, source, setup, checked, timeout=_PATIENCE)

@@ -13,13 +13,13 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
 from graphopt.numerics import Numerics
 from graphopt.runtime import once
-from graphopt.runtime.cases import coarsest_float
-from graphopt.runtime.compare import Outcome, Tolerance, compare
 from graphopt.runtime.devices import Device
-from graphopt.runtime.footprint import Footprint, footprint
-from graphopt.runtime.inputs import InputOptions
-from graphopt.runtime.stopwatch import Limits, Setup, output_shapes
-from graphopt.runtime.timing import Speed, Timing, compare_speed
+from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.runtime.oracle.cases import coarsest_float
+from graphopt.runtime.oracle.compare import Outcome, Tolerance, compare
+from graphopt.runtime.timing.footprint import Footprint, footprint
+from graphopt.runtime.timing.harness import Speed, Timing, compare_speed
+from graphopt.runtime.timing.stopwatch import Limits, Setup, output_shapes
 
 #: Processes that session creation and memory are measured in, for each model.
 _MOST = 3

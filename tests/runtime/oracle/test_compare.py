@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.numerics import Numerics
-from graphopt.runtime.compare import Tolerance, compare, identical, movement, nbytes, same_kind
+from graphopt.runtime.oracle.compare import Tolerance, compare, identical, movement, nbytes, same_kind
 
 EXACT, REASSOCIATES, APPROXIMATES = (Tolerance.of(numerics) for numerics in Numerics)
 NAN, INF = np.nan, np.inf

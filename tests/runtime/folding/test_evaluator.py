@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
 from graphopt.runtime.child import Child
-from graphopt.runtime.evaluate import Evaluator
+from graphopt.runtime.folding.evaluator import Evaluator
 from tests.runtime.build import parse
 
 LEAST = -(2**63)
@@ -17,7 +17,7 @@ LEAST = -(2**63)
 
 @pytest.fixture(scope="module")
 def child():
-    with Child(memory=1 << 30, preload=("onnxruntime", "graphopt.runtime.fold")) as child:
+    with Child(memory=1 << 30, preload=("onnxruntime", "graphopt.runtime.folding.constant_model")) as child:
         yield child
 
 

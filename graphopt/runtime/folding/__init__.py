@@ -1,0 +1,1 @@
+"""Computing nodes whose inputs are constant, with the kernels of the runtime."""

@@ -1,0 +1,1 @@
+"""Inputs for running a model: given by the user, or made up to suit it."""

@@ -1,0 +1,1 @@
+"""The oracle: do two models compute the same?"""

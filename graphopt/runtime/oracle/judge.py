@@ -1,0 +1,180 @@
+"""Compare one candidate's runs with what the original gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.numerics import Numerics
+from graphopt.runtime.child import ProcessCrashed
+from graphopt.runtime.inputs.samples import Flavour
+from graphopt.runtime.oracle.cases import Case, with_jitter
+from graphopt.runtime.oracle.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
+from graphopt.runtime.oracle.reference import Reference
+from graphopt.runtime.oracle.verdict import Row
+from graphopt.runtime.session import Optimizations
+from graphopt.runtime.trial import Runner
+
+#: Movements are estimates: a difference may be this many times as large.
+_MARGIN = 4.0
+
+
+class Judge:
+    """Compares one candidate's runs with the cases.
+
+    Args:
+        outputs: names of the outputs.
+        candidate: the model to judge.
+        numerics: sets what is demanded.
+        tolerance: of floats.
+        rounding: for each output, the absolute error that its operator makes by itself.
+        original: asked for its conditioning when a difference is found; ``None``: never.
+        references: what the specification makes of the original and of the candidate, asked when a
+            difference is found.
+        bits: demand identical outputs where optimizations are off.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        candidate: Runner,
+        numerics: Numerics,
+        tolerance: Tolerance,
+        rounding: Sequence[float],
+        original: Runner | None,
+        references: tuple[Reference, Reference] | None = None,
+        *,
+        bits: bool = False,
+    ) -> None:
+        self._references = references
+        self._bits = bits
+        self._outputs = outputs
+        self._candidate = candidate
+        self._numerics = numerics
+        self._tolerance = tolerance
+        self._rounding = rounding
+        self._original = original
+        self._crashed = False
+
+    def rows(self, cases: Iterable[Case]) -> list[Row]:
+        """Every case at every level that the original reaches."""
+        found = []
+        for case in cases:
+            expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
+            for level, expected in expectations.items():
+                if expected is not None:
+                    found.append(self._row(case, level, expected))
+                if self._crashed:
+                    return found  # once is enough, and each costs a new process
+        return found
+
+    def _row(self, case: Case, level: Optimizations, expected: list[Any]) -> Row:
+        def row(delta: float, output: str, ok: bool, reason: str | None) -> Row:
+            return Row(case.binding, case.flavour, level, delta, output, ok, reason)
+
+        try:
+            actual = self._candidate.run(level, case.feeds)
+            if level == "off" and case.random and self._is_constant(case, actual):
+                return row(0.0, "", False, "what was random is constant now")
+        except (RuntimeFailure, ResourceLimit) as failure:
+            self._crashed = isinstance(failure, ProcessCrashed | ResourceLimit)
+            return row(0.0, "", False, str(failure))
+        if len(actual) != len(expected):
+            return row(0.0, "", False, f"{len(expected)} outputs became {len(actual)}")
+        worst, remark = (0.0, ""), None
+        for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
+            outcome, excuse = self._compare(case, level, place, a, b)
+            if outcome.reason is not None:
+                return row(outcome.delta, self._outputs[place], False, outcome.reason)
+            remark = remark or excuse
+            worst = max(worst, (outcome.delta, self._outputs[place]))
+        return row(*worst, True, remark)
+
+    def _is_constant(self, case: Case, actual: list[Any]) -> bool:
+        """Whether no random output changes in a few more runs."""
+        for _ in range(3):
+            again = self._candidate.run("off", case.feeds)
+            if not all(identical(actual[place], again[place]) for place in case.random):
+                return False
+        return True
+
+    def _compare(
+        self, case: Case, level: Optimizations, place: int, a: Any, b: Any
+    ) -> tuple[Outcome, str | None]:
+        """The outcome for one output, and the excuse if a difference is allowed."""
+        if place in case.random:
+            return same_kind(a, b, shapes=place not in case.random_shapes), None
+        demand = _nonfinite(self._numerics, case.flavour, level)
+        strict = self._numerics is Numerics.EXACT and level == "off"
+        least = 0.0 if strict else self._rounding[place]
+        slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
+        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=strict, slack=slack)
+        if outcome.reason is not None and self._specified(case, place, b, demand):
+            return Outcome(), f"{self._outputs[place]!r}: onnxruntime's kernels stray from the specification"
+        if self._bits and level == "off":
+            same = outcome.reason is not None or identical(a, b)
+            return outcome if same else replace(outcome, reason="not the same bits"), None
+        if outcome.reason is None or strict or self._original is None:
+            return outcome, None
+        moved = with_jitter(case, self._original)
+        known = moved if moved is not None else case.noise
+        slack = [_MARGIN * amount + least for amount in known[place]]
+        excused = compare(a, b, self._tolerance, nonfinite=demand, slack=slack)
+        if excused.reason is None:
+            return excused, f"{self._outputs[place]!r} is ill-conditioned: rounding moves it as much"
+        return outcome, None
+
+    def _specified(self, case: Case, place: int, actual: Any, demand: NonFinite) -> bool:
+        """Whether the specification settles a difference in favour of the candidate.
+
+        It does where it makes of the original what the candidate gave; and where shapes agree, but
+        not numbers (some kernels leave a sum over nothing uninitialized), also if it makes the same
+        of both models.
+        """
+        if self._references is None:
+            return False
+        original, candidate = (
+            reference.output(self._outputs[place], case.feeds) for reference in self._references
+        )
+        if original is None:
+            return False
+        same = [actual] if same_kind(original, actual).reason is not None else [actual, candidate]
+        return any(
+            value is not None and compare(original, value, self._tolerance, nonfinite=demand).reason is None
+            for value in same
+        )
+
+
+#: Operators whose kernels compute something of the size of 1 and round it as such.
+_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
+#: Spacing of floats below 1.
+_SPACING = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8": 2.0**-3,
+}
+
+
+def absolute_rounding(output: ir.Value, coarsest: str) -> float:
+    """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
+    node = output.producer()
+    bounded = node is not None and node.domain == "" and node.op_type in _BOUNDED
+    return _MARGIN * _SPACING[coarsest] if bounded else 0.0
+
+
+def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> NonFinite:
+    """What is demanded of NaN and infinities: the table in :mod:`graphopt.runtime.oracle.oracle`."""
+    if flavour == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
+        return "ignore"
+    if numerics is Numerics.EXACT:
+        return "same"
+    if flavour == "special":
+        return "set"
+    if flavour == "large" or numerics is Numerics.APPROXIMATES:
+        return "robust"
+    return "same"

@@ -1,0 +1,1 @@
+"""Timing models and measuring what else they cost."""

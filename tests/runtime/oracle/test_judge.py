@@ -1,0 +1,69 @@
+"""The judge: where kernels leave numbers undefined, the specification decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt import ir
+from graphopt.numerics import Numerics
+from graphopt.runtime.oracle.cases import Case
+from graphopt.runtime.oracle.compare import Tolerance
+from graphopt.runtime.oracle.judge import Judge
+from graphopt.runtime.oracle.reference import Reference
+from tests.runtime.build import parse
+
+NOTHING = {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32)}
+CASE = Case("K=0", "normal", NOTHING, [np.zeros((2, 2), np.float32)], None, [[0.0]])
+PRODUCT = "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) { y = MatMul(a, b) }"
+SHIFTED = (
+    "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) "
+    "{ m = MatMul(a, b) one = Constant<value = float {1.0}>() y = Add(m, one) }"
+)
+
+
+class Gives:
+    """A runner that gives ``value``, as a kernel does that leaves its output uninitialized."""
+
+    seconds: float | None = None
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        return [self._value]
+
+
+def judged(candidate: str, value: Any) -> bool:
+    models: list[ir.Model] = [parse(PRODUCT), parse(candidate)]
+    original, rewritten = (Reference(lambda model=model: model) for model in models)
+    judge = Judge(
+        ["y"],
+        Gives(value),
+        Numerics.REASSOCIATES,
+        Tolerance.of(Numerics.REASSOCIATES, "float32"),
+        [0.0],
+        None,
+        (original, rewritten),
+    )
+    (row,) = judge.rows([CASE])
+    return row.ok
+
+
+@pytest.mark.parametrize(
+    ("candidate", "value", "ok"),
+    [
+        (PRODUCT, np.full((2, 2), np.nan, np.float32), True),  # onnxruntime's MatMul, now and then
+        (SHIFTED, np.full((2, 2), np.nan, np.float32), False),
+        (SHIFTED, np.ones((2, 2), np.float32), False),
+        (PRODUCT, np.zeros((2, 3), np.float32), False),
+        (PRODUCT, np.zeros((2, 2), np.float64), False),
+    ],
+)
+def test_a_difference_over_nothing_is_settled_by_the_specification(
+    candidate: str, value: Any, ok: bool
+) -> None:
+    assert judged(candidate, value) is ok
