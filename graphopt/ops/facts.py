@@ -112,6 +112,9 @@ BINARY_ELEMENTWISE = frozenset(
 #: Move or relabel elements without computing.
 VIEW = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
 
+#: Compute something of the size of 1 and round it as such.
+BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
+
 #: Most of a model's arithmetic.
 COMPUTE_BOUND = frozenset(
     [

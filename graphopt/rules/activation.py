@@ -55,15 +55,37 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
 
 @rule(
     lambda op, x, p, q: op.ArgMax(op.one_of("Softmax", "LogSoftmax")(x, axis=p), axis=q),
-    numerics=Approximates,
+    numerics=Reassociates,
     exclusive=True,
     tags=("onnxoptimizer:eliminate-nop-monotone-argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
     """The largest element is the one with the largest softmax, unless rounding makes two of them equal."""
     rank = m.rank(x)
-    if rank is None or (p % rank != q % rank if m.version >= 13 else p % rank > q % rank):
+    if p != q and (rank is None or (p % rank != q % rank if m.version >= 13 else p % rank > q % rank)):
         return m.no("the softmax is taken along another axis", x)
+    if _squashes(x):
+        return m.no("close together: the softmax tells fewer of them apart", x)
+    return op.like(m.root, [x])
+
+
+def _squashes(x: ir.Value) -> bool:
+    """Whether the elements of ``x`` may lie much closer together, or be much larger, than those before."""
+    node = x.producer()
+    while node is not None and node.domain == "" and node.op_type in facts.VIEW:
+        source = node.inputs[0]
+        node = source.producer() if source is not None else None
+    return node is not None and node.domain == "" and node.op_type in facts.BOUNDED | {"Exp", "Softplus"}
+
+
+@rule(
+    lambda op, x: op.ArgMax(op.Exp(x)),
+    numerics=Approximates,
+    exclusive=True,
+    tags=("onnxoptimizer:eliminate-nop-monotone-argmax",),
+)
+def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """The largest element is the one with the largest exponential, unless that overflows."""
     return op.like(m.root, [x])
 
 

@@ -16,7 +16,7 @@ from graphopt.runtime.inputs.bindings import describe
 from graphopt.runtime.inputs.feeds import Feeds, Inputs
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.inputs.search import Found, Legal, find_legal
-from graphopt.runtime.oracle.compare import identical, movement, nbytes
+from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import Runner
 
@@ -156,14 +156,20 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
 
 
 def with_jitter(case: Case, original: Runner) -> list[list[float]] | None:
-    """How far ``original``'s outputs move when its float inputs, if any, are rounded differently."""
+    """How far ``original``'s outputs move when its float inputs, if any, are rounded differently.
+
+    What is not finite counts as unknown for outputs that are not floats: an index of the largest
+    element of which one is NaN means nothing, and moves with what is put in NaN's place.
+    """
     if case.jitter is None:
-        for feeds in _jittered(case.feeds):
+        turns = [(feeds, movement) for feeds in _jittered(case.feeds)]
+        turns += [(feeds, discrete_movement) for feeds in _with_finite(case.feeds)]
+        for feeds, measure in turns:
             try:
                 outputs = original.run("off", feeds)
             except (RuntimeFailure, ResourceLimit):
                 continue
-            moved = [movement(a, b) for a, b in zip(case.off, outputs, strict=True)]
+            moved = [measure(a, b) for a, b in zip(case.off, outputs, strict=True)]
             case.jitter = (
                 moved
                 if case.jitter is None
@@ -236,6 +242,19 @@ def _jittered(feeds: Feeds) -> Iterator[Feeds]:
                 moved[name] = np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
         if moved:
             yield {**feeds, **moved}
+
+
+def _with_finite(feeds: Feeds) -> Iterator[Feeds]:
+    """``feeds`` with large numbers of either sign for NaN and infinities; nothing if all is finite."""
+    for filler in (1e3, -1e3):
+        changed = {}
+        for name, value in feeds.items():
+            if str(getattr(value, "dtype", "")) in _JITTERS:
+                finite = np.isfinite(value.astype(np.float64))
+                if not finite.all():
+                    changed[name] = np.where(finite, value, np.array(filler, value.dtype))
+        if changed:
+            yield {**feeds, **changed}
 
 
 Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]

@@ -115,6 +115,15 @@ def movement(before: Any, after: Any) -> list[float]:
     return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
 
 
+def discrete_movement(before: Any, after: Any) -> list[float]:
+    """Like :func:`movement`, of tensors that hold no floats alone."""
+    leaves = [array for _, array in _leaves(before, "")]
+    return [
+        0.0 if _is_inexact(array) else moved
+        for array, moved in zip(leaves, movement(before, after), strict=True)
+    ]
+
+
 def nbytes(value: Any) -> int:
     """Memory that the tensors in ``value`` take."""
     return sum(array.nbytes for _, array in _leaves(value, ""))

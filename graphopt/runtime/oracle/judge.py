@@ -9,6 +9,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.numerics import Numerics
+from graphopt.ops import facts
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.oracle.cases import Case, with_jitter
@@ -148,8 +149,6 @@ class Judge:
         )
 
 
-#: Operators whose kernels compute something of the size of 1 and round it as such.
-_BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
 #: Spacing of floats below 1.
 _SPACING = {
     "float64": 2.0**-53,
@@ -163,7 +162,7 @@ _SPACING = {
 def absolute_rounding(output: ir.Value, coarsest: str) -> float:
     """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
     node = output.producer()
-    bounded = node is not None and node.domain == "" and node.op_type in _BOUNDED
+    bounded = node is not None and node.domain == "" and node.op_type in facts.BOUNDED
     return _MARGIN * _SPACING[coarsest] if bounded else 0.0
 
 

@@ -492,3 +492,15 @@ def test_a_sigmoid_may_be_off_by_the_spacing_of_floats_below_1_however_small_it_
 
     assert verify(original, shifted("3e-8"), numerics=Numerics.REASSOCIATES).ok
     assert not verify(original, shifted("3e-6"), numerics=Numerics.REASSOCIATES).ok
+
+
+def test_what_is_not_finite_has_no_largest_element_that_counts(child) -> None:
+    """Softmax makes a whole row NaN, so its argmax is 0; other orders of evaluation may find another."""
+    before, after = (
+        f"g (float[B, 5] x) => (int64[B, 1] y, bool[B, 5] n) {{ s = Softmax(x) y = ArgMax<axis = 1>({source}) n = IsNaN({nan}) }}"
+        for source, nan in (("s", "x"), ("x", "x"))
+    )
+    assert judge(before, after).ok
+    assert not judge(before, after, Numerics.EXACT).ok
+    wrong = before.replace("ArgMax", "ArgMin")
+    assert not judge(before, wrong).ok
