@@ -28,6 +28,7 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
@@ -122,6 +123,7 @@ def optimize(
     check_each: bool = False,
     stop_after: int | None = None,
     weigh_each: bool = False,
+    share_buffers: Iterable[tuple[str, str]] = (),
     instruments: Sequence[Watcher] = (),
     strict: bool = False,
     save_repro: PathLike | None = None,
@@ -153,6 +155,8 @@ def optimize(
         check_each: also compare its results with the original's after each pass that changed it.
         stop_after: make only so many rewrites, to find one that does harm.
         weigh_each: add up the weights after each pass, for the report.
+        share_buffers: inputs, and outputs that the caller will write over them; that this is safe
+            is checked before and after.
         instruments: told of passes, rewrites and refusals as they happen.
         strict: a result that is not the same is an error at once.
         save_repro: a folder for a reproducer of the run, and one of each rewrite that was dropped.
@@ -161,7 +165,7 @@ def optimize(
     Raises:
         UsageError: a pass, rule or option is unknown.
         VerificationFailed: the result does not compute the same, or is called differently, and
-            dropping a few rewrites does not help, or is not allowed.
+            dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
         RuntimeFailure: the original does not run on the ``inputs`` given.
     """
     settings = _settings(
@@ -175,10 +179,14 @@ def optimize(
     )
     steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
     passes = make_pipeline(steps, pre_passes, post_passes)
-    options = make_options(settings, only)
+    options = make_options(settings, only, share_buffers)
     begin = time.perf_counter()
     candidate, original, size = _take(model)
     load_seconds = time.perf_counter() - begin
+    if options.share_buffers:
+        check = make_pipeline("check-aliasing")
+        check.run(candidate, context_for(candidate, options))
+        passes = Pipeline((*passes.steps, *check.steps))
     with contextlib.ExitStack() as stack:
         oracle, remark = None, None
         if settings.verify or check_each:

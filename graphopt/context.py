@@ -48,12 +48,14 @@ class Options:
             replaces.
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
+        share_buffers: inputs and the outputs that the caller writes over them, by name.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
     fold_limit: int = 64 * 1024
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
+    share_buffers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

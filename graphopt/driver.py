@@ -176,8 +176,12 @@ def _steps(item: str | Pass) -> Sequence[Step]:
     return Pipeline.parse(item, registry()).steps
 
 
-def make_options(settings: Settings, only: Iterable[str] = ()) -> Options:
+def make_options(
+    settings: Settings, only: Iterable[str] = (), share_buffers: Iterable[tuple[str, str]] = ()
+) -> Options:
     """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
+
+    ``share_buffers`` names inputs, and outputs that the caller writes over them.
 
     Raises:
         UsageError: the settings contradict each other, or name an unknown pass or rule.
@@ -192,7 +196,13 @@ def make_options(settings: Settings, only: Iterable[str] = ()) -> Options:
     skip, only = frozenset(settings.skip), frozenset(only)
     if skip or only:
         skip, only = _rule_names(settings.skip, only)
-    return Options(numerics=numerics, fold_limit=settings.fold_limit, skip=skip, only=only or None)
+    return Options(
+        numerics=numerics,
+        fold_limit=settings.fold_limit,
+        skip=skip,
+        only=only or None,
+        share_buffers=tuple(share_buffers),
+    )
 
 
 def _rule_names(skip: Iterable[str], only: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:

@@ -41,7 +41,6 @@ SUMMARIES = {
 }
 
 PLANNED = {
-    "check-aliasing": "check that no view of a value is left where the value is written in place",
     "clear-profile": "forget what profiled runs have noted on the model",
     "clear-undefinedness": "forget which gradients are known to be absent",
     "lower-grad-of": "lower gradient regions to plain operators",

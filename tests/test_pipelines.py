@@ -62,7 +62,7 @@ def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
     }"""
     model = parse(text)
     report, _ = run_pipeline(model, "profiling-insensitive,final")
-    assert {"clear-profile", "check-aliasing"} <= set(report.planned)
+    assert {"clear-profile", "lower-grad-of"} <= set(report.planned)
     assert not [kind for kind in ops(model) if "Sequence" in kind]
     verdict = graphopt.verify(parse(text), model, bits=True)
     assert verdict.ok, verdict

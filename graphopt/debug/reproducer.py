@@ -105,6 +105,7 @@ class Case:
         options, limits, check = dict(data["options"]), dict(data["limits"]), data["check"]
         options["numerics"] = Numerics[options["numerics"]]
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
+        options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
         only = limits["only"]
         limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
         limits["without"] = frozenset(Place(*place) for place in limits["without"])

@@ -282,3 +282,12 @@ def test_runs_are_deterministic(invoke: Invoke, small: Path, weights: Path) -> N
         invoke("optimize", path, "-o", first)
         invoke("optimize", path, "-o", second)
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_buffers_that_are_shared(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "out.onnx"
+    names = [onnx.load(small).graph.input[0].name, onnx.load(small).graph.output[0].name]
+    outcome = invoke("optimize", small, "-o", target, "--share-buffers", "=".join(names))
+    assert outcome.status == 0 and target.exists()
+    outcome = invoke("optimize", small, "-o", target, "--share-buffers", f"{names[0]}=nowhere")
+    assert outcome.status == 2 and "no output is called 'nowhere'" in outcome.err

@@ -22,6 +22,7 @@ EXAMPLE = """
 graphopt optimize model.onnx -o model.opt.onnx
 graphopt optimize a.onnx b.onnx -o folder/ --exact
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
+graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 """
 
 
@@ -46,6 +47,12 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 @options.verify_options
 @options.group(
     "Verification",
+    click.option(
+        "--share-buffers",
+        multiple=True,
+        metavar="IN=OUT",
+        help="You write this output over this input: fail where that is not safe.",
+    ),
     click.option(
         "--strict",
         is_flag=True,
@@ -116,11 +123,20 @@ def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
 
 def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
+    from graphopt.passes.check_aliasing import pairs_of
+
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
     command = run.invocation.command
-    return {**values, "inputs": inputs, "pipeline": pipeline, "weigh_each": weigh, "command": command}
+    return {
+        **values,
+        "inputs": inputs,
+        "pipeline": pipeline,
+        "weigh_each": weigh,
+        "share_buffers": pairs_of(values["share_buffers"]),
+        "command": command,
+    }
 
 
 def _optimize(

@@ -1,0 +1,231 @@
+"""check-aliasing: inputs and outputs that share a buffer can do so whatever the order of execution.
+
+The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which looks for operators that write
+into what others still need. ONNX has no such operators; callers do the same by binding an input
+and an output to one buffer, as for the key-value cache of a decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.passes.base import Pass
+
+#: onnxruntime lets what these return share the memory of what they are given first.
+_ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+#: Read no elements.
+_SHAPE_ONLY = frozenset({"Shape", "Size"})
+#: onnxruntime's kernels read an element before they write the one at the same place, and never again.
+_ELEMENTWISE = frozenset(
+    [
+        *(
+            "Abs",
+            "Add",
+            "And",
+            "Ceil",
+            "Clip",
+            "Div",
+            "Exp",
+            "Floor",
+            "LeakyRelu",
+            "Log",
+            "Mul",
+            "Neg",
+            "Not",
+        ),
+        *("Or", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where", "Xor"),
+    ]
+)
+#: Operators that are meant to work in place: which output may share the buffer of which input.
+_IN_PLACE = {
+    ("", "ScatterElements"): {0: 0},
+    ("", "ScatterND"): {0: 0},
+    ("", "TensorScatter"): {0: 0},
+    ("com.microsoft", "GroupQueryAttention"): {3: 1, 4: 2},
+}
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Input and output of ``past=present``.
+
+    Raises:
+        UsageError: there is no such pair in it.
+    """
+    source, _, target = text.partition("=")
+    if not source or not target or "=" in target:
+        raise UsageError(f"{text!r} names no input and output; write past=present")
+    return source, target
+
+
+@dataclass(frozen=True)
+class CheckAliasing(Pass):
+    """Check that outputs may be written over inputs, such as in ``check-aliasing{share=past=present}``.
+
+    The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``.
+    Nodes may run in any order that their data allow, so each read of the input must come before the
+    write of the output in all of them: what reads it is needed to compute the output, or computes the output in place.
+    Reads in bodies, and through views, count. The model is not changed.
+
+    Attributes:
+        share: pairs of an input and the output that is written over it.
+
+    Raises:
+        UsageError: there is no such input or output.
+        VerificationFailed: sharing may overwrite what is still to be read, or the two differ in size.
+    """
+
+    name: ClassVar[str] = "check-aliasing"
+    share: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in self.share:
+            parse_pair(text)
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Check each pair of names."""
+        pairs = list(dict.fromkeys([*map(parse_pair, self.share), *cx.options.share_buffers]))
+        inputs = {value.name: value for value in model.graph.inputs}
+        outputs = {value.name: value for value in model.graph.outputs}
+        for source, target in pairs:
+            if source not in inputs:
+                raise unknown("input", source, map(str, inputs), "graphopt inspect lists them")
+            if target not in outputs:
+                raise unknown("output", target, map(str, outputs), "graphopt inspect lists them")
+        for index, what in enumerate(("input", "output")):
+            names = [pair[index] for pair in pairs]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise UsageError(f"{what} {twice!r} can't share its buffer twice")
+        if pairs:
+            _check([(inputs[source], outputs[target]) for source, target in pairs], cx)
+
+
+def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
+    """Raise the reason why one of ``pairs`` must not share a buffer, if there is any."""
+    reads = {source: list(dict.fromkeys(_reads(source, cx))) for source, _ in pairs}
+    bits: dict[ir.Node, int] = {}
+    for node in (node for nodes in reads.values() for node in nodes):
+        bits.setdefault(node, 1 << len(bits))
+    before = _what_must_be_done(cx.model.graph, bits)
+    for source, target in pairs:
+        if source is target:
+            continue  # nothing is written
+        late = {node for node in reads[source] if not before.get(target.producer(), 0) & bits[node]}
+        reason = _sizes_differ(source, target, cx) or _overwritten(source, target, late, reads[source], cx)
+        if reason is not None:
+            raise VerificationFailed(
+                f"input {source.name!r} and output {target.name!r} must not share a buffer: {reason}",
+                hint="give them buffers of their own, or let what reads the input be needed for the output",
+            )
+
+
+def _overwritten(
+    source: ir.Value, target: ir.Value, late: Container[ir.Node], readers: list[ir.Node], cx: Context
+) -> str | None:
+    """Why ``target`` may overwrite ``source`` too early; ``late`` holds the readers that it does not need."""
+    writer = target.producer()
+    if writer is None:
+        return f"{target.name!r} is another input, and may be written at any time"
+    for node in readers:
+        if node is writer:
+            reason = _not_in_place(node, source, target, cx)
+            if reason is not None:
+                return reason
+        elif node in late:
+            return f"{_named(node)} reads it, and may run after {_named(writer)} has written {target.name!r}"
+    if source.is_graph_output():
+        return "it is returned as it is, too, and the caller would read what was written over it"
+    return None
+
+
+def _reads(source: ir.Value, cx: Context) -> Iterator[ir.Node]:
+    """The nodes of the main graph that read elements of ``source``, also in bodies and through views."""
+    pending, seen = [source], {source: None}
+    while pending:
+        value = pending.pop()
+        for reader in ir.readers(value):
+            if reader.op_type in _SHAPE_ONLY and reader.domain == "":
+                continue
+            top = reader
+            while (holder := _holder(top, cx)) is not None:
+                top = holder
+            yield top
+            if top is reader and reader.op_type in _ALIASES and reader.domain == "":
+                fresh = [] if reader.inputs[0] is not value else reader.outputs[:1]
+                pending += [output for output in fresh if output not in seen]
+                seen |= dict.fromkeys(fresh)
+
+
+def _holder(node: ir.Node, cx: Context) -> ir.Node | None:
+    return None if node.graph is None or node.graph is cx.model.graph else cx.edit.scopes.holder(node.graph)
+
+
+def _what_must_be_done(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | None, int]:
+    """For each node the bits of those nodes whose results it needs, one way or another."""
+    before: dict[ir.Node | None, int] = {}
+    for node in graph:
+        needed = 0
+        for value in ir.reads(node):
+            producer = value.producer()
+            if producer is not None and producer in before:
+                needed |= before[producer] | bits.get(producer, 0)
+        before[node] = needed
+    return before
+
+
+def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
+    writer, dtype = target.producer(), cx.dtype(source)
+    if (
+        writer is not None
+        and writer.domain == "com.microsoft"
+        and (writer.domain, writer.op_type) in _IN_PLACE
+    ):
+        # it checks the size of the buffer itself, which depends on numbers in its inputs
+        return (
+            None if (source.type, source.shape) == (target.type, target.shape) else "they are declared unlike"
+        )
+    if dtype is None or dtype is not cx.dtype(target):
+        return "they are not known to be tensors of one dtype"
+    return None if cx.facts.shape_equal(source, target) else "they are not known to have one shape"
+
+
+def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
+    """Why ``node``, which reads ``source`` and writes ``target``, can't do so in one buffer."""
+    shared = _shared_operands(node, source)
+    if node.op_type in _ALIASES and node.domain == "" and shared == [0]:
+        return None
+    if node.op_type in _ELEMENTWISE and node.domain == "":
+        unlike = [index for index in shared if not cx.facts.shape_equal(node.inputs[index], target)]  # type: ignore[arg-type]
+        return f"{_named(node)} reads it element by element, but in another shape" if unlike else None
+    places = _IN_PLACE.get((node.domain, node.op_type), {})
+    if shared and all(places.get(index) == node.outputs.index(target) for index in shared):
+        return None
+    return f"{_named(node)} reads it while it writes {target.name!r}"
+
+
+def _shared_operands(node: ir.Node, source: ir.Value) -> list[int]:
+    """Which inputs of ``node`` are ``source``, or views of it."""
+    return [index for index, value in enumerate(node.inputs) if value is not None and _root(value) is source]
+
+
+def _root(value: ir.Value) -> ir.Value:
+    """The value that ``value`` is a view of."""
+    while (node := value.producer()) is not None and node.op_type in _ALIASES and node.domain == "":
+        if node.inputs[0] is None:
+            break
+        value = node.inputs[0]
+    return value
+
+
+def _named(node: ir.Node) -> str:
+    return f"{node.op_type} {ir.label(node)!r}"
+
+
+def pairs_of(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The pairs that ``texts`` like ``past=present`` name."""
+    return tuple(map(parse_pair, texts))
