@@ -238,6 +238,14 @@ class Editor:
         value.name = self.fresh_name(hint)
         self._changed("rename")
 
+    def forget(self, value: onnx_ir.Value, is_stale: Callable[[str], bool]) -> None:
+        """Drop the metadata of ``value`` whose keys are stale."""
+        stale = [key for key in value.metadata_props if is_stale(key)]
+        for key in stale:
+            del value.metadata_props[key]
+        if stale:
+            self._changed("forget")
+
     # Constants ---------------------------------------------------------------------------
 
     def constant(
@@ -297,13 +305,32 @@ class Editor:
         The caller replaces the holder's outputs and removes it. ``body`` may have no inputs.
         """
         graph = _graph_of(holder)
+        nodes, outputs = self._emptied(body, graph)
+        graph.insert_before(holder, nodes)
+        self._changed("hoist")
+        return outputs
+
+    def absorb(self, body: onnx_ir.Graph, into: onnx_ir.Graph) -> list[onnx_ir.Value]:
+        """Move all of ``body`` to the end of ``into``, another body; returns its outputs.
+
+        The caller removes the node that held ``body``, which may have no inputs.
+        """
+        nodes, outputs = self._emptied(body, into)
+        into.extend(nodes)
+        self._changed("absorb")
+        return outputs
+
+    def _emptied(
+        self, body: onnx_ir.Graph, into: onnx_ir.Graph
+    ) -> tuple[list[onnx_ir.Node], list[onnx_ir.Value]]:
+        """Empty ``body`` for ``into``, which gets its initializers; returns its nodes and outputs."""
         outputs = list(body.outputs)
         body.outputs.clear()
         for value in list(body.initializers.values()):
             del body.initializers[value.name or ""]
             self._taken.free_values([value])
             assert value.const_value is not None
-            constant = self.constant(graph, value.const_value, value.name or "constant")
+            constant = self.constant(into, value.const_value, value.name or "constant")
             outputs = [constant if output is value else output for output in outputs]
             for user, index in list(value.uses()):
                 user.replace_input_with(index, constant)
@@ -313,9 +340,17 @@ class Editor:
             for output in node.outputs:
                 if output.name and self._taken.is_shared(output):
                     self.rename(output, output.name)
-        graph.insert_before(holder, nodes)
-        self._changed("hoist")
-        return outputs
+        return nodes, outputs
+
+    def add_output(self, body: onnx_ir.Graph, value: onnx_ir.Value) -> None:
+        """Let ``body``, which a node holds, also return ``value``."""
+        body.outputs.append(value)
+        self._changed("output")
+
+    def set_output(self, body: onnx_ir.Graph, index: int, value: onnx_ir.Value) -> None:
+        """Let ``body``, which a node holds, return ``value`` at ``index``."""
+        body.outputs[index] = value
+        self._changed("output")
 
     def clear_body(self, body: onnx_ir.Graph) -> None:
         """Remove all that ``body`` and the bodies in it hold, so that they keep no outer value alive.

@@ -10,6 +10,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.numerics import Numerics
+from graphopt.passes._ifs import Branches, branches_of
 from graphopt.passes.base import Pass
 
 #: Can't fail whatever the numbers, take one tensor and keep its shape.
@@ -57,7 +58,9 @@ class AddIfThenElse(Pass):
                     self._choose(node, cx)
 
     def _choose(self, node: ir.Node, cx: Context) -> None:
-        branches = _branches(node)
+        branches = branches_of(node)
+        if branches is None:
+            return
         reason = self._obstacle(node, branches, cx)
         if reason is not None:
             cx.refuse(Refusal(self.name, ir.label(node), reason))
@@ -74,9 +77,9 @@ class AddIfThenElse(Pass):
         cx.edit.remove(node)
         cx.wrote(action, node, [*moved, where])
 
-    def _obstacle(self, node: ir.Node, branches: list[ir.Graph], cx: Context) -> str | None:
+    def _obstacle(self, node: ir.Node, branches: Branches, cx: Context) -> str | None:
         """Why ``node`` has to stay an If; ``None`` if a Where does the same."""
-        if len(branches) != 2 or len(node.outputs) != 1 or any(len(b.outputs) != 1 for b in branches):
+        if len(node.outputs) != 1:
             return "it has more than one output"
         if cx.version(node) < 9:
             return "its opset has no Where"
@@ -96,11 +99,6 @@ class AddIfThenElse(Pass):
             if shape is None or prod(shape) > self.elements:
                 return f"{ir.label(node)} in a branch may compute more than {self.elements} elements"
         return f"its branches compute more than {self.nodes} nodes" if len(computing) > self.nodes else None
-
-
-def _branches(node: ir.Node) -> list[ir.Graph]:
-    attributes = [node.attributes.get(name) for name in ("then_branch", "else_branch")]
-    return [a.as_graph() for a in attributes if a is not None and not a.is_ref()]
 
 
 def _unlike(one: ir.Value, other: ir.Value, cx: Context) -> str | None:

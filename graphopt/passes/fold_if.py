@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.passes._ifs import branches_of
 from graphopt.passes.base import Pass
 
 
@@ -28,12 +29,10 @@ class FoldIf(Pass):
 
     def _fold(self, node: ir.Node, cx: Context) -> bool:
         condition = cx.static_ints(node.inputs[0])
-        branches = _branches(node)
+        branches = branches_of(node)
         if condition is None or len(condition) != 1 or branches is None:
             return False
         taken, other = branches if condition[0] else branches[::-1]
-        if taken.inputs or len(taken.outputs) != len(node.outputs):
-            return False
         action = cx.permit(self.name, node)
         if action is None:
             return False
@@ -48,7 +47,7 @@ class FoldIf(Pass):
     def _swap_negated(self, node: ir.Node, cx: Context) -> None:
         condition = node.inputs[0]
         negation = condition.producer() if condition is not None else None
-        branches = _branches(node)
+        branches = branches_of(node)
         if negation is None or negation.op_type != "Not" or negation.domain != "" or branches is None:
             return
         if action := cx.permit(self.name, node):
@@ -56,10 +55,3 @@ class FoldIf(Pass):
             cx.edit.set_attribute(node, "then_branch", branches[1])
             cx.edit.set_attribute(node, "else_branch", branches[0])
             cx.wrote(action, node, [node])
-
-
-def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph] | None:
-    then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
-    if then is None or other is None or then.is_ref() or other.is_ref():
-        return None
-    return then.as_graph(), other.as_graph()

@@ -1,0 +1,56 @@
+"""What passes on Ifs share: their branches, and Ifs in place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt import ir
+from graphopt.context import Context
+
+Branches = tuple[ir.Graph, ir.Graph]
+
+
+def branches_of(node: ir.Node) -> Branches | None:
+    """The branches that ``node`` takes if its condition is true and if not; ``None`` if it is no sound If."""
+    if node.op_type != "If" or node.domain != "" or len(node.inputs) != 1:
+        return None
+    then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
+    if then is None or other is None or then.is_ref() or other.is_ref():
+        return None
+    both = then.as_graph(), other.as_graph()
+    sound = all(not branch.inputs and len(branch.outputs) == len(node.outputs) for branch in both)
+    return both if sound else None
+
+
+def put_if(
+    cx: Context,
+    by: str,
+    place: ir.Node,
+    sources: Sequence[ir.Node],
+    branches: Branches,
+    outputs: Sequence[ir.Value],
+) -> ir.Node:
+    """Put an If in front of ``place`` whose outputs stand for ``outputs`` from now on.
+
+    Args:
+        by: the pass that does it.
+        sources: what it does the work of, an If on the same condition first; the caller removes them.
+        branches: its branches, which may be theirs.
+    """
+    attributes = {"then_branch": branches[0], "else_branch": branches[1]}
+    node = cx.edit.make_node(
+        "If", [sources[0].inputs[0]], attributes, outputs=len(outputs), name=ir.label(sources[0])
+    )
+    cx.edit.insert_before(place, [node])
+    cx.edit.note_origin([node], sources, by)
+    for old, new in zip(outputs, node.outputs, strict=True):
+        was_output = old.is_graph_output()
+        cx.edit.replace(old, new)
+        if not was_output:
+            cx.edit.take_over(new, old)
+    return node
+
+
+def positions(graph: ir.Graph) -> dict[ir.Node, int]:
+    """Where each node of ``graph`` stands."""
+    return {node: index for index, node in enumerate(graph)}

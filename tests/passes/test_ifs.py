@@ -1,0 +1,158 @@
+"""merge-ifs and sink-into-ifs make fewer Ifs and views, and change no result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt import ir
+from graphopt.numerics import Numerics
+from graphopt.runtime.oracle.oracle import verify
+from tests.support import ops, parse, run_pipeline
+
+
+def _optimized(text: str, pipeline: str, **header: int) -> ir.Model:
+    """``text`` after ``pipeline``, which must leave every bit of its results."""
+    original, model = parse(text, **header), parse(text, **header)
+    run_pipeline(model, pipeline)
+    ir.verify(model)
+    verdict = verify(original, model, numerics=Numerics.EXACT)
+    assert verdict.ok, verdict.failures
+    assert verdict.rows
+    return model
+
+
+def _branches(node: ir.Node) -> list[list[str]]:
+    return [[inner.op_type for inner in body] for body in ir.bodies(node)]
+
+
+def test_ifs_on_one_condition_merge_and_the_second_reads_what_the_first_returns() -> None:
+    model = _optimized(
+        """g (float[N] x, bool c) => (float[N] y, float[N] z) {
+            y = If (c) < then_branch = t () => (float[N] t1) { t1 = Neg(x) },
+                         else_branch = e () => (float[N] e1) { e1 = Abs(x) } >
+            z = If (c) < then_branch = t2 () => (float[N] t3) { t3 = Exp(y) },
+                         else_branch = e2 () => (float[N] e3) { e3 = Add(x, y) } >
+        }""",
+        "merge-ifs",
+    )
+    assert ops(model) == ["If"]
+    (node,) = model.graph
+    assert _branches(node) == [["Neg", "Exp"], ["Abs", "Add"]]
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+
+
+def test_ifs_merge_where_the_second_stands_if_only_later_nodes_read_the_first() -> None:
+    model = _optimized(
+        """g (float[N] x, bool c) => (float[N] y, float[N] z) {
+            a = If (c) < then_branch = t () => (float[N] t1) { t1 = Neg(x) },
+                         else_branch = e () => (float[N] e1) { e1 = Abs(x) } >
+            b = Exp(x)
+            z = If (c) < then_branch = t2 () => (float[N] t3) { t3 = Exp(b) },
+                         else_branch = e2 () => (float[N] e3) { e3 = Add(a, b) } >
+            y = Relu(a)
+        }""",
+        "merge-ifs",
+    )
+    assert ops(model) == ["Exp", "If", "Relu"]
+
+
+def test_ifs_that_need_each_other_through_other_nodes_stay_apart() -> None:
+    model = _optimized(
+        """g (float[N] x, bool c, bool d) => (float[N] z, float[N] w) {
+            a = If (c) < then_branch = t () => (float[N] t1) { t1 = Neg(x) },
+                         else_branch = e () => (float[N] e1) { e1 = Abs(x) } >
+            b = Exp(a)
+            z = If (c) < then_branch = t2 () => (float[N] t3) { t3 = Exp(b) },
+                         else_branch = e2 () => (float[N] e3) { e3 = Add(x, b) } >
+            w = If (d) < then_branch = t4 () => (float[N] t5) { t5 = Sin(x) },
+                         else_branch = e4 () => (float[N] e5) { e5 = Cos(x) } >
+        }""",
+        "merge-ifs",
+    )
+    assert ops(model) == ["If", "Exp", "If", "If"]
+
+
+def test_three_ifs_with_inner_ifs_and_initializers_in_branches_merge() -> None:
+    inner = (
+        "If (d) < then_branch = p () => (float[N] {0}p) {{ {0}p = Mul(x, {0}w) }},"
+        " else_branch = q () => (float[N] {0}q) {{ {0}q = Neg({0}r) }} >"
+    )
+    text = "g (float[N] x, bool c, bool d) => (float[N] y0, float[N] y1, float[N] y2) {\n"
+    for i in range(3):
+        body = inner.format(f"v{i}").replace(f"v{i}w", "x").replace(f"Neg(v{i}r)", f"Sub(x, k{i})")
+        text += f"""
+            y{i} = If (c) < then_branch = t () => (float[N] t{i}) <float[1] k{i} = {{{i}.0}}> {{ t{i} = {body} }},
+                            else_branch = e () => (float[N] e{i}) {{ e{i} = Identity(x) }} >"""
+    model = _optimized(text + "}", "merge-ifs")
+    assert ops(model) == ["If"]
+    (node,) = model.graph
+    assert _branches(node) == [["If"], ["Identity"] * 3]
+
+
+VIEWED = """g (float[N, 4] x, bool c) => ({type} y) {{
+    a = If (c) < then_branch = t () => (t1) {{ t1 = Identity(x) }},
+                 else_branch = e () => (e1) {{ k = Constant<value_ints = [1]>() e1 = Unsqueeze(x, k) }} >
+    z = Constant<value_ints = [0]>()
+    y = {view}
+}}"""
+
+
+def test_a_view_sinks_into_branches_that_pass_on_or_view_themselves() -> None:
+    model = _optimized(VIEWED.format(type="y_type", view="Unsqueeze(a, z)").replace("y_type", "float"), "O1")
+    assert "Unsqueeze" not in ops(model)
+    node = next(node for node in model.graph if node.op_type == "If")
+    assert [[op for op in branch if op != "Constant"] for branch in _branches(node)] == [["Unsqueeze"]] * 2
+
+
+@pytest.mark.parametrize("view", ["Exp(a)", "Transpose(a)", "Expand(a, z)"])
+def test_what_does_not_join_the_ends_of_branches_stays_behind(view: str) -> None:
+    model = parse(VIEWED.format(type="float", view=view))
+    run_pipeline(model, "sink-into-ifs")
+    assert ops(model)[-1] == view.partition("(")[0]
+
+
+def test_a_view_stays_where_others_read_the_if_or_its_shape_is_computed_later() -> None:
+    for text in (
+        """g (float[N, 4] x, bool c) => (float y, float w) {
+            a = If (c) < then_branch = t () => (t1) { t1 = Identity(x) },
+                         else_branch = e () => (e1) { e1 = Flatten(x) } >
+            y = Flatten<axis = 0>(a)
+            w = Exp(a)
+        }""",
+        """g (float[N, 4] x, bool c) => (float y) {
+            a = If (c) < then_branch = t () => (t1) { t1 = Identity(x) },
+                         else_branch = e () => (e1) { e1 = Flatten(x) } >
+            s = Shape(x)
+            y = Reshape(a, s)
+        }""",
+        """g (float[N, 4] x, bool c) => (float y, float z) {
+            a, b = If (c) < then_branch = t () => (t1, t1) { t1 = Flatten(x) },
+                            else_branch = e () => (e1, e2) { e1 = Flatten(x) e2 = Exp(x) } >
+            y = Flatten<axis = 0>(a)
+            z = Neg(b)
+        }""",
+    ):
+        model = parse(text)
+        run_pipeline(model, "sink-into-ifs")
+        assert "Flatten" in ops(model) or "Reshape" in ops(model)
+
+
+def test_views_sink_through_nested_ifs_and_function_bodies() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+        g (float[N, 4] x, bool c, bool d) => (float y) { y = f.views(x, c, d) }
+        <domain: "f", opset_import: ["" : 17]> views (x, c, d) => (y) {
+            a = If (c) <
+                then_branch = t () => (t1) {
+                    t1 = If (d) < then_branch = p () => (p1) { p1 = Identity(x) },
+                                  else_branch = q () => (q1) { q1 = Flatten(x) } >
+                },
+                else_branch = e () => (e1) { e1 = Identity(x) }
+            >
+            b = Identity(a)
+            y = Flatten<axis = 0>(b)
+        }"""
+    original, model = parse(text), parse(text)
+    run_pipeline(model, "O1")
+    assert verify(original, model, numerics=Numerics.EXACT).ok
+    assert np.prod([len(function) for function in model.functions.values()]) >= 1
