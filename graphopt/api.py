@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
+from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.base import Watcher
@@ -117,6 +118,8 @@ def optimize(
     post_passes: Iterable[str | Pass] = (),
     verify: bool | None = None,
     inputs: InputOptions | None = None,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
     verify_each: bool = False,
@@ -149,6 +152,9 @@ def optimize(
             ``package.module:Class``; passes of onnx-ir work too.
         verify: compare the result with the original in onnxruntime.
         inputs: how to feed the models for that; made up by default.
+        dims: sizes that dynamic dims are fixed to, by symbol or as ``"x@0"``; the result takes no others.
+        dim_ranges: first and last size (``None`` for no last) that dynamic dims will have; the result
+            may be wrong for others.
         device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
         verify_each: check the structure of the model after each pass.
@@ -183,6 +189,10 @@ def optimize(
     begin = time.perf_counter()
     candidate, original, size = _take(model)
     load_seconds = time.perf_counter() - begin
+    if dims or dim_ranges:
+        vouched = vouch(candidate, dims, dim_ranges, options)
+        options, inputs = vouched, _within(inputs, vouched, settings)
+        original = copy(candidate) if dims else original
     if options.share_buffers:
         check = make_pipeline("check-aliasing")
         check.run(candidate, context_for(candidate, options))
@@ -222,7 +232,48 @@ def optimize(
         report.seconds["load"] = load_seconds
     if remark and (device or settings.device) != "auto":
         report.remarks.append(remark)
+    report.remarks += _assumed(dims, options)
     return Result(candidate, report)
+
+
+def vouch(
+    model: ir.Model,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    options: Options | None = None,
+) -> Options:
+    """Fix ``dims`` in ``model``, in place, and let facts rely on ``dim_ranges``; returns the options for that.
+
+    Raises:
+        UsageError: no input has such a dim, or it is fixed to another size.
+    """
+    from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
+
+    ranges = resolve_ranges(model, dim_ranges or {})
+    fix_dims(model, dims or {})
+    return replace(options or Options(), dim_ranges=ranges)
+
+
+def _within(inputs: InputOptions | None, options: Options, settings: config.Settings) -> InputOptions | None:
+    """``inputs`` that keep to the ranges of ``options``."""
+    from graphopt.runtime.inputs.feeds import InputOptions
+
+    if not options.dim_ranges:
+        return inputs
+    return replace(inputs or InputOptions(seed=settings.seed), ranges=options.dim_ranges)
+
+
+def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
+    """What the result relies on because the user said so."""
+    from graphopt.runtime.inputs.dims import describe_range
+
+    told = []
+    if dims:
+        told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
+    if options.dim_ranges:
+        ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
+        told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
+    return told
 
 
 def verify(
@@ -231,6 +282,8 @@ def verify(
     *,
     numerics: Numerics = Numerics.REASSOCIATES,
     inputs: InputOptions | None = None,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     signature: bool = True,
     bits: bool = False,
     device: str | Device | None = None,
@@ -246,6 +299,8 @@ def verify(
         original, candidate: models, or paths of models.
         numerics: how far results may move.
         inputs: how to feed them; made up by default, in several shapes and kinds of numbers.
+        dims: sizes of dynamic dims that are fixed in both first.
+        dim_ranges: sizes of dynamic dims outside which they may differ.
         signature: they must be called alike, too.
         bits: demand identical outputs where onnxruntime's optimizations are off.
         device, allow_fallback: as for :func:`run`.
@@ -254,7 +309,14 @@ def verify(
         UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
         InvalidModel: a file is not a model.
     """
-    oracle, _ = _oracle(original, inputs, _settings(allow_fallback=allow_fallback), device)
+    from graphopt.runtime.inputs.dims import fix_dims
+
+    settings = _settings(allow_fallback=allow_fallback)
+    if dims or dim_ranges:
+        original, candidate = (copy(_loaded(model)) for model in (original, candidate))
+        inputs = _within(inputs, vouch(original, dims, dim_ranges), settings)
+        fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
+    oracle, _ = _oracle(original, inputs, settings, device)
     with oracle:
         return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature, bits=bits)
 

@@ -6,7 +6,7 @@ the :class:`Context`, whose services are put in from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -46,6 +46,7 @@ class Options:
         numerics: rewrites beyond this class are refused.
         fold_limit: bytes that a folded constant may take without being justified by what it
             replaces.
+        dim_ranges: first and last size of dynamic dims, which the user vouches for; ``None`` for no last.
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
         share_buffers: inputs and the outputs that the caller writes over them, by name.
@@ -53,6 +54,7 @@ class Options:
 
     numerics: Numerics = Numerics.REASSOCIATES
     fold_limit: int = 64 * 1024
+    dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
     share_buffers: tuple[tuple[str, str], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.analysis.shapes import ShapeFacts
+from graphopt.analysis.shapes import Assumptions, ShapeFacts
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
@@ -143,11 +144,18 @@ def context_for(
     from graphopt.runtime.target import Target
 
     edit = ir.Editor(model)
-    facts = ShapeFacts(model, constant=ir.constant_of, version=edit.scopes.version)
+    options = options or Options()
+    ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
+    facts = ShapeFacts(
+        model,
+        constant=ir.constant_of,
+        version=edit.scopes.version,
+        assumptions=Assumptions(ranges=ranges),
+    )
     edit.listeners.append(facts)
     edit.declared_truly = facts.agrees
     evaluator = Evaluator.of(model, edit.scopes)
-    return Context(model, edit, facts, Target(), evaluator, options or Options(), gate, list(observers))
+    return Context(model, edit, facts, Target(), evaluator, options, gate, list(observers))
 
 
 def make_pipeline(

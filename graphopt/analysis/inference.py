@@ -14,7 +14,7 @@ from graphopt.analysis import onnx_inference
 from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
-from graphopt.analysis.world import ANONYMOUS, World
+from graphopt.analysis.world import World
 
 # What a rule may raise on a node that breaks the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
@@ -198,7 +198,7 @@ class Inference:
                 dims.append(dim)
                 continue
             name = None if isinstance(dim, int) else dim.value
-            if name is None or name in ANONYMOUS:
+            if name is None or name in ir.ANONYMOUS_DIMS:
                 name = f"{value.name}.{index}"
             assumed = assumed or world.assumed(name)
             dims.append(world.named(name))

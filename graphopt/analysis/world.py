@@ -20,9 +20,6 @@ from graphopt.analysis.dims import (
 from graphopt.analysis.facts import Assumptions, Fact
 from graphopt.analysis.shape_rules import shape_rules
 
-ANONYMOUS = frozenset({"", "?", "*", "-1", "None"})
-"""The names that exporters give to dims of which they know nothing. They are not shared."""
-
 _CALL_BUDGET = 50_000  # nodes inferred within calls of functions, over the life of a World
 
 
@@ -58,7 +55,7 @@ class World:
         """Make the model's own dim names, before any name is made up."""
         for value in self.model.graph.inputs:
             for dim in value.shape or ():
-                if isinstance(dim, ir.SymbolicDim) and dim.value not in ANONYMOUS and dim.value:
+                if isinstance(dim, ir.SymbolicDim) and dim.value not in ir.ANONYMOUS_DIMS and dim.value:
                     self.named(dim.value)
         for given in self.assumptions.shapes.values():
             for name in given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     kind, growth = values["check"], values["growth"] or GROWTH
     check = CheckOptions(kind, choices.numerics, inputs, growth=growth, seconds=values["seconds"])
     loaded = api.load(model)
+    choices = api.vouch(loaded, values["dims"], values["dim_ranges"], choices)
+    check = replace(check, inputs=replace(inputs, ranges=choices.dim_ranges))
     device = options.chosen_device(run)
     return Attempt(loaded, passes, choices), check.on(device)
 

@@ -139,6 +139,20 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
 _SETTINGS = frozenset(config.Settings.__dataclass_fields__)
 
 
+def parsed_dims(parser: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:
+    """A callback that reads what is said of dims by a function of :mod:`graphopt.runtime.inputs.dims`."""
+
+    def read(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+        if not values:
+            return {}
+        from graphopt.runtime.inputs import dims
+
+        found: dict[str, Any] = getattr(dims, parser)(values)
+        return found
+
+    return read
+
+
 def group(title: str, *options: Function) -> Function:
     """One decorator out of several options, which the help lists under ``title``."""
 
@@ -243,6 +257,26 @@ pipeline_options = group(
     ),
     click.option(
         "--post-pass", "post_passes", multiple=True, metavar="PASS", help="Run last: a pass, or module:Class."
+    ),
+)
+
+dim_options = group(
+    "Inputs",
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=SIZE",
+        callback=parsed_dims("parse_sizes"),
+        help="Fix a dynamic dim, also NAME@AXIS of an input, to this size.",
+    ),
+    click.option(
+        "--dim-range",
+        "dim_ranges",
+        multiple=True,
+        metavar="NAME=FIRST:LAST",
+        callback=parsed_dims("parse_ranges"),
+        help="Rely on a dynamic dim being within these sizes.",
     ),
 )
 

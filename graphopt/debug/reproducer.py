@@ -81,6 +81,7 @@ class Case:
             "device": str(self.check.device),
             "seed": self.check.inputs.seed,
             "shapes": {name: list(shape) for name, shape in self.check.inputs.shapes.items()},
+            "ranges": {name: list(found) for name, found in self.check.inputs.ranges.items()},
         }
         return {
             "format": _FORMAT,
@@ -104,6 +105,7 @@ class Case:
         """Read what :meth:`to_dict` wrote; inputs are those of ``folder``, if there are any."""
         options, limits, check = dict(data["options"]), dict(data["limits"]), data["check"]
         options["numerics"] = Numerics[options["numerics"]]
+        options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
         only = limits["only"]
@@ -122,7 +124,7 @@ class Case:
             CheckOptions(
                 check["kind"],
                 options["numerics"],
-                InputOptions(shapes, files, check["seed"]),
+                InputOptions(shapes, files, check["seed"], _ranges(check.get("ranges", {}))),
                 device,
                 check["growth"],
                 check["seconds"],
@@ -252,7 +254,8 @@ def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:
 
 def without_files(check: CheckOptions) -> CheckOptions:
     """``check`` with made-up inputs only, for models whose inputs are others."""
-    return replace(check, inputs=InputOptions(seed=check.inputs.seed))
+    inputs = InputOptions(seed=check.inputs.seed, ranges=check.inputs.ranges)
+    return replace(check, inputs=inputs)
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +264,10 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _places(places: frozenset[Place] | None) -> list[list[str]] | None:
     return None if places is None else [[place.owner, place.node] for place in sorted(places)]
+
+
+def _ranges(lists: dict[str, list[Any]]) -> dict[str, tuple[int, int | None]]:
+    return {name: (first, last) for name, (first, last) in lists.items()}
 
 
 def _set(items: list[str] | None) -> frozenset[str] | None:

@@ -184,6 +184,7 @@ class Report:
             "skipped": self.skipped,
             "dropped": [asdict(drop) for drop in self.dropped],
             "refusals": [refused.to_dict() for refused in self.refusals],
+            "remarks": self.remarks,
             "stopped_before": asdict(self.next_action) if self.next_action else None,
             "verification": None if self.verdict is None else verdict_dict(self.verdict),
             "seconds": self.seconds,

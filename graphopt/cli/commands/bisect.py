@@ -33,6 +33,7 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 @options.model_options
 @debugging.check_options
 @options.pipeline_options
+@options.dim_options
 @options.input_options
 @options.device_options
 def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:

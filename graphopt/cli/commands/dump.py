@@ -14,6 +14,7 @@ from graphopt.errors import UsageError
 
 EXAMPLE = """
 graphopt dump model.onnx
+graphopt dump model.onnx --dim batch=4
 graphopt dump model.onnx --pass-by-pass --changed --diff
 graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages/
 """
@@ -56,6 +57,7 @@ _FORMATS = ("text", "onnx", "dot")
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
 )
+@options.dim_options
 @options.model_options
 def command(
     run: Run,
@@ -92,7 +94,8 @@ def command(
     dump = Dump(what, show, output)
     loaded = api.load(model)
     if not pass_by_pass:
-        dump.model(loaded, api.context_for(loaded))
+        choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
+        dump.model(loaded, api.context_for(loaded, choices))
         run.console.json({"model": str(model), "text": "\n".join(shown)})
         return
     watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]

@@ -14,12 +14,14 @@ from graphopt.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from graphopt import ir
+    from graphopt.context import Options
     from graphopt.instrument.summary import Interface, Summary
     from graphopt.runtime.signature import Port
 
 EXAMPLE = """
 graphopt inspect model.onnx
 graphopt inspect model.onnx --json | jq .ops
+graphopt inspect model.onnx -v --dim batch=4
 """
 
 #: Without -v, only so many operators, functions and weights are listed.
@@ -29,7 +31,8 @@ _LISTED = 15
 @options.command("inspect", example=EXAMPLE)
 @click.argument("model", type=options.path, metavar="MODEL")
 @options.model_options
-def command(run: Run, model: Path) -> None:
+@options.dim_options
+def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, Any]) -> None:
     """Show how a model is called and what it consists of.
 
     That is: inputs, outputs, versions, operators, weights, functions.
@@ -39,9 +42,10 @@ def command(run: Run, model: Path) -> None:
     from graphopt.instrument.summary import Interface, Summary, external_bytes
 
     loaded = api.load(model)
+    choices = api.vouch(loaded, dims, dim_ranges)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
-    flops, unknown = _flops(loaded) if run.verbose else (None, 0)
+    flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)
     run.console.json(
         {
             "path": str(model),
@@ -109,12 +113,12 @@ def _print(
         _print_weights(run, model)
 
 
-def _flops(model: ir.Model) -> tuple[str, int]:
+def _flops(model: ir.Model, choices: Options) -> tuple[str, int]:
     """Operations of one run, in the names of the dynamic dims, and how many nodes are not counted."""
     from graphopt import api
     from graphopt.analysis.cost import Cost
 
-    cost = api.context_for(model).get(Cost, model.graph)
+    cost = api.context_for(model, choices).get(Cost, model.graph)
     return str(cost.flops), len(cost.unknown)
 
 

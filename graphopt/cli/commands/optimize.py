@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = """
 graphopt optimize model.onnx -o model.opt.onnx
 graphopt optimize a.onnx b.onnx -o folder/ --exact
+graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 """
@@ -65,6 +66,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
         help="Keep all it takes to repeat the run, and to show each rewrite that was dropped.",
     ),
 )
+@options.dim_options
 @options.input_options
 @options.device_options
 @options.watch_options

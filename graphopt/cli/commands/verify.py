@@ -19,6 +19,7 @@ EXAMPLE = """
 graphopt verify model.onnx model.opt.onnx
 graphopt verify a.onnx b.onnx --exact
 graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
+graphopt verify a.onnx b.onnx --dim batch=4
 """
 
 
@@ -36,6 +37,7 @@ graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
     click.option("--fast-math", is_flag=True, default=None, help="Allow what is only close."),
     click.option("--signature/--no-signature", default=True, help="Demand that they are called alike."),
 )
+@options.dim_options
 @options.input_options
 @options.device_options
 @options.model_options
@@ -60,6 +62,8 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
             candidate,
             numerics=numerics,
             inputs=inputs,
+            dims=values["dims"],
+            dim_ranges=values["dim_ranges"],
             signature=signature,
             bits=run.settings.exact,
             device=device,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.runtime.signature import Port
 
 Binding = Mapping[str, int]
@@ -52,7 +53,8 @@ class Dimensions:
         for port in ports:
             declared = (None,) * rank if port.dims is None else port.dims
             dims[port.name] = tuple(
-                f"{port.name}.{axis}" if dim in (None, "", "?") else dim for axis, dim in enumerate(declared)
+                f"{port.name}.{axis}" if dim in ir.ANONYMOUS_DIMS else dim
+                for axis, dim in enumerate(declared)
             )
         names = dict.fromkeys(dim for shape in dims.values() for dim in shape if isinstance(dim, str))
         symbols = tuple(name for name in names if not _is_expression(name, names))
@@ -141,6 +143,12 @@ class Dimensions:
 def describe(binding: Binding) -> str:
     """A binding in words, such as ``batch=2 seq=3``."""
     return " ".join(f"{symbol}={size}" for symbol, size in binding.items()) or "fixed shapes"
+
+
+def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
+    """Sizes of those of ``dims`` that are arithmetic, such as ``past + 1``, over dims of known size."""
+    names = dict.fromkeys(sizes)
+    return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
 
 
 _OPERATORS = {

@@ -31,11 +31,13 @@ class InputOptions:
         shapes: shapes by input name.
         files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
         seed: of everything that is made up.
+        ranges: first and last size of dynamic dims; others are not tried.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     files: tuple[tuple[str | None, Path], ...] = ()
     seed: int = 0
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
@@ -144,11 +146,29 @@ class Inputs:
             for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
                 if isinstance(dim, str):
                     self._known.setdefault(dim, size)
+                    if self._within(dim, size) != size:
+                        raise UsageError(f"dim {dim!r} of input {name!r} is {size}, outside --dim-range")
 
     def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
-        """``tries`` with what the user fixed put in."""
+        """``tries`` with what the user fixed put in, and sizes moved into the ranges that he gave."""
         for binding in tries:
-            yield {symbol: self._known.get(symbol, size) for symbol, size in binding.items()}
+            yield {
+                symbol: self._known.get(symbol, self._within(symbol, size))
+                for symbol, size in binding.items()
+            }
+
+    def ends(self, binding: Binding) -> Iterator[dict[str, int]]:
+        """``binding`` with the dims of which the user gave a range at its last size, then at its first."""
+        for end in (-1, 0):
+            sizes = {symbol: found[end] for symbol, found in self.options.ranges.items() if symbol in binding}
+            if sizes:
+                yield {**binding, **{symbol: size for symbol, size in sizes.items() if size is not None}}
+
+    def _within(self, symbol: str, size: int) -> int:
+        """``size``, or one that is as telling within the range of ``symbol``."""
+        first, last = self.options.ranges.get(symbol, (0, None))
+        moved = size if size >= first else first + max(size - 1, 0)
+        return moved if last is None else min(moved, last)
 
     def elements(self, binding: Binding) -> int:
         """How many elements the inputs that are made up have together."""

@@ -69,6 +69,9 @@ def find_legal(
     if search.found.legal:
         first = search.found.legal[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.caution, wanted)
+        # what an optimizer makes of a range goes wrong at its ends, if anywhere
+        ends = len(search.found.legal) + 2
+        search.try_all(inputs.ends(first.binding), first.caution, ends, _LARGEST)
     return search.found
 
 

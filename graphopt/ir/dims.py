@@ -1,0 +1,29 @@
+"""Dims as a model declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import with_bodies
+
+ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
+"""The names that exporters give to dims of which they know nothing. They are not shared."""
+
+
+def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """The values of the main graph and of the bodies in it that declare a shape."""
+    for graph in with_bodies(model.graph):
+        for value in graph.inputs:
+            if value.shape is not None:
+                yield value
+        for node in graph:
+            for value in node.outputs:
+                if value.shape is not None:
+                    yield value
+
+
+def declare_dim(value: onnx_ir.Value, axis: int, size: int) -> None:
+    """Declare that dim ``axis`` of ``value`` is of ``size``, before anything was made of the model."""
+    assert value.shape is not None
+    value.shape = onnx_ir.Shape([size if index == axis else dim for index, dim in enumerate(value.shape)])

@@ -1,0 +1,157 @@
+"""What the user vouches for about dynamic dims: sizes (``--dim``) and ranges (``--dim-range``).
+
+A dim is named by its symbol, or by an input and an axis, ``x@0``, which also names those that bear
+no symbol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from graphopt import ir
+from graphopt.errors import UsageError, unknown
+from graphopt.runtime.inputs.bindings import derived_sizes
+
+Range = tuple[int, int | None]
+"""First and last size; ``None`` for no last one."""
+
+
+def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
+    """Read ``batch=4``; the name may hold equals signs.
+
+    Raises:
+        UsageError: it is not of that form, or one dim gets two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, equals, size = text.rpartition("=")
+        if not equals or not name or not size.strip().isdecimal() or int(size) < 1:
+            raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
+        if sizes.setdefault(name, int(size)) != int(size):
+            raise UsageError(f"--dim gives {name!r} two sizes")
+    return sizes
+
+
+def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
+    """Read ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
+
+    Raises:
+        UsageError: it is not of that form, or one dim gets two ranges.
+    """
+    ranges: dict[str, Range] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        first, colon, last = (part.strip() for part in sizes.partition(":"))
+        if not equals or not name or not colon or not all(end.isdecimal() for end in (first, last) if end):
+            raise UsageError(
+                f"can't read the range of dim {text!r}", hint="write NAME=FIRST:LAST, such as seq=1:512"
+            )
+        found = (int(first or 0), int(last) if last else None)
+        if found[1] is not None and found[1] < max(found[0], 1):
+            raise UsageError(f"--dim-range {text!r} holds no size")
+        if ranges.setdefault(name, found) != found:
+            raise UsageError(f"--dim-range gives {name!r} two ranges")
+    return ranges
+
+
+def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
+    """Write ``sizes`` wherever ``model`` declares dims of these names; its inputs take no others then.
+
+    Dims that are arithmetic over fixed ones, such as ``past + seq``, are fixed too.
+
+    Raises:
+        UsageError: ``strict``, and no input has a dim of that name; or it has another size already.
+    """
+    fixed: dict[str, int] = {}
+    places: dict[tuple[str, int], int] = {}
+    for name, size in sizes.items():
+        try:
+            symbol, place = _resolved(model, name, size)
+        except UsageError:
+            if strict:
+                raise
+            continue
+        if symbol is not None:
+            if fixed.setdefault(symbol, size) != size:
+                raise UsageError(f"--dim gives {symbol!r} two sizes")
+        elif place is not None:
+            places[place] = size
+    names = [name for value in model.graph.inputs for name in _names(value) if name is not None]
+    fixed |= derived_sizes(names, fixed)
+    for value in model.graph.inputs:
+        for axis in range(0 if value.shape is None else len(value.shape)):
+            if (value.name or "", axis) in places:
+                ir.declare_dim(value, axis, places[value.name or "", axis])
+    for value in ir.declared_values(model):
+        for axis, symbol in enumerate(_names(value)):
+            if symbol in fixed:
+                ir.declare_dim(value, axis, fixed[symbol])
+
+
+def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """``ranges`` by the names that facts and made-up inputs know dims by.
+
+    Raises:
+        UsageError: no input has a dim of that name, or its size is fixed outside the range.
+    """
+    found: dict[str, Range] = {}
+    for name, (first, last) in ranges.items():
+        symbol, place = _resolved(model, name, None, (first, last))
+        if symbol is None and place is not None:
+            symbol = f"{place[0]}.{place[1]}"
+        if symbol is not None:
+            found[symbol] = (first, last)
+    return found
+
+
+def describe_range(name: str, found: Range) -> str:
+    """A range in words: ``1 ≤ seq ≤ 512``."""
+    first, last = found
+    return f"{first} ≤ {name}" + ("" if last is None else f" ≤ {last}")
+
+
+def _resolved(
+    model: ir.Model, name: str, size: int | None, within: Range = (0, None)
+) -> tuple[str | None, tuple[str, int] | None]:
+    """The symbol that ``name`` means, or the input and axis where there is none; neither if it is fixed."""
+    symbols = dict.fromkeys(
+        symbol for value in model.graph.inputs for symbol in _names(value) if symbol is not None
+    )
+    if name in symbols:
+        return name, None
+    owner, at, axis_text = name.rpartition("@")
+    value = next((value for value in model.graph.inputs if value.name == owner), None) if at else None
+    if (
+        value is None
+        or value.shape is None
+        or not axis_text.isdecimal()
+        or int(axis_text) >= len(value.shape)
+    ):
+        places = [*symbols, *_unnamed(model)]
+        raise unknown("dim of an input", name, places, f"dynamic dims: {', '.join(places) or 'none'}")
+    axis = int(axis_text)
+    dim = value.shape[axis]
+    if isinstance(dim, int) and dim > 0:
+        last = math.inf if within[1] is None else within[1]
+        if (size is not None and dim != size) or not within[0] <= dim <= last:
+            raise UsageError(f"dim {axis} of input {owner!r} is fixed to {dim}")
+        return None, None
+    symbol = _names(value)[axis]
+    return (symbol, None) if symbol is not None else (None, (owner, axis))
+
+
+def _names(value: ir.Value) -> list[str | None]:
+    """Per dim of ``value`` its symbol, if it is dynamic and bears one."""
+    if value.shape is None:
+        return []
+    return [
+        None if isinstance(dim, int) or dim.value in ir.ANONYMOUS_DIMS else dim.value for dim in value.shape
+    ]
+
+
+def _unnamed(model: ir.Model) -> Iterator[str]:
+    for value in model.graph.inputs:
+        for axis, (symbol, dim) in enumerate(zip(_names(value), value.shape or (), strict=True)):
+            if symbol is None and not (isinstance(dim, int) and dim > 0):
+                yield f"{value.name}@{axis}"

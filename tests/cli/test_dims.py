@@ -1,0 +1,119 @@
+"""--dim and --dim-range: what the user vouches for, what becomes of it, and that it is kept to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.runtime.inputs.dims import fix_dims, parse_ranges, parse_sizes, resolve_ranges
+from graphopt.runtime.inputs.feeds import InputOptions, Inputs
+from tests.cli.conftest import Invoke
+from tests.support import parse
+
+_CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, seq, 8] x) => (float[batch, seq, 8] y, int64[1] longest)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] end = {512}, int64 limit = {600}, int64[1] axis = {1}> {
+    sizes = Shape (x)
+    length = Gather <axis = 0> (sizes, one)
+    scalar = Squeeze (length)
+    short = Less (scalar, limit)
+    a = If (short) <
+        then_branch = short_one () => (float[p, q, r] b) { b = Relu (x) },
+        else_branch = long_one () => (float[s, t, u] c) { c = Neg (x) }
+    >
+    y = Slice (a, zero, end, axis)
+    longest = Max (length, one)
+}"""
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.onnx"
+    onnx.save(onnx.parser.parse_model(_CHAIN), path)
+    return path
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[str | int]:
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_a_size_is_written_and_a_range_is_relied_on(invoke: Invoke, chain: Path) -> None:
+    target = chain.parent / "out.onnx"
+    arguments = ("optimize", chain, "-o", target, "--dim", "batch=4", "--dim-range", "seq=1:512")
+    outcome = invoke(*arguments)
+    assert outcome.status == 0
+    model = onnx.load(target)
+    assert _dims(model.graph.input[0]) == [4, "seq", 8]
+    assert _dims(model.graph.output[0]) == [4, "seq", 8]
+    # the If is decided, the Slice takes all, and no length is less than 1
+    assert sorted(node.op_type for node in model.graph.node) == ["Relu", "Shape"]
+    assert "  fixed as asked: batch = 4" in outcome.out.splitlines()
+    assert "  relies on 1 ≤ seq ≤ 512: may be wrong for other sizes" in outcome.out.splitlines()
+    assert json.loads(invoke(*arguments, "--json").out)["remarks"][0] == "fixed as asked: batch = 4"
+
+
+def test_without_them_nothing_is_presumed(invoke: Invoke, chain: Path) -> None:
+    target = chain.parent / "out.onnx"
+    assert invoke("optimize", chain, "-o", target).status == 0
+    assert {"If", "Slice", "Max"} <= {node.op_type for node in onnx.load(target).graph.node}
+
+
+def test_verify_keeps_to_what_is_vouched_for(invoke: Invoke, chain: Path) -> None:
+    target = chain.parent / "out.onnx"
+    invoke("optimize", chain, "-o", target, "--dim", "batch=4", "--dim-range", "seq=1:512")
+    vouched = ("--dim", "batch=4", "--dim-range", "seq=1:512")
+    assert invoke("verify", chain, target, *vouched).status == 0
+    assert "seq=512" in invoke("verify", chain, target, *vouched, "-v").out
+    assert invoke("verify", chain, target).status == 1
+    longer = invoke("verify", chain, target, "--dim", "batch=4", "--dim-range", "seq=520:640")
+    assert longer.status == 1
+
+
+def test_a_name_that_no_input_has(invoke: Invoke, chain: Path) -> None:
+    outcome = invoke("optimize", chain, "-o", chain.parent / "out.onnx", "--dim", "btch=4")
+    assert outcome.status == 2
+    assert "no dim of an input is called 'btch'; nearest: batch" in outcome.err
+    for arguments in (("--dim", "batch"), ("--dim", "batch=0"), ("--dim-range", "seq=4"), ("--dim", "x@2=9")):
+        assert invoke("optimize", chain, "-o", chain.parent / "out.onnx", *arguments).status == 2
+    assert not (chain.parent / "out.onnx").exists()
+
+
+def test_inspect_and_dump_show_them(invoke: Invoke, chain: Path) -> None:
+    assert "[4, seq, 8]" in invoke("inspect", chain, "--dim", "batch=4").out
+    assert "f32[4,9,8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out
+
+
+def test_texts() -> None:
+    assert parse_sizes(["batch=4", "a=b=2"]) == {"batch": 4, "a=b": 2}
+    assert parse_ranges(["seq=1:512", "n=2:", "m=:7"]) == {"seq": (1, 512), "n": (2, None), "m": (0, 7)}
+    for text in ("seq=5:4", "seq=:0", "seq=a:b"):
+        with pytest.raises(UsageError):
+            parse_ranges([text])
+    with pytest.raises(UsageError, match="two sizes"):
+        parse_sizes(["n=1", "n=2"])
+
+
+def test_unnamed_dims_and_arithmetic() -> None:
+    model = parse("g (float[?, 3] x, float[past, seq] k, float[N] m) => (float[?, 3] y) { y = Relu (x) }")
+    model.graph.inputs[2].shape = ir.Shape(["past + seq"])
+    fix_dims(model, {"x@0": 5, "past": 2, "k@1": 3})
+    assert [list(value.shape or ()) for value in model.graph.inputs] == [[5, 3], [2, 3], [5]]
+
+
+def test_inputs_lie_within_a_range() -> None:
+    model = parse("g (float[?, n] x) => (float[?, n] y) { y = Relu (x) }")
+    ranges = resolve_ranges(model, {"x@0": (4, 6), "n": (10, None)})
+    assert ranges == {"x.0": (4, 6), "n": (10, None)}
+    inputs = Inputs(model, InputOptions(ranges=ranges))
+    tries = list(inputs.bindings(inputs.dimensions.first_tries()))
+    assert all(4 <= sizes["x.0"] <= 6 and sizes["n"] >= 10 for sizes in tries)
+    assert len({sizes["n"] for sizes in tries}) > 2
+    assert next(inputs.ends(tries[0]))["x.0"] == 6
+    with pytest.raises(UsageError, match="outside"):
+        Inputs(model, InputOptions(shapes={"x": (7, 10)}, ranges=ranges))
