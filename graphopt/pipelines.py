@@ -21,6 +21,12 @@ _CLEAN = (
 PIPELINES = {
     "fallback": "lower-grad-of,remove-expands",
     "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
+    "pre-autodiff": (
+        "lower-grad-of,specialize-autograd-zero,remove-expands,canonicalize,dce,"
+        "peephole,constant-propagation,dce,cse,peephole,constant-propagation,"
+        "constant-pooling,unroll-loops,remove-sequence-mutation,peephole,"
+        "constant-propagation,cse,check-aliasing"
+    ),
     "profiling-insensitive": (
         "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
         "decompose,constant-propagation,dce,cse,constant-pooling,peephole,dce,lower-sequences,check-aliasing"
@@ -34,6 +40,7 @@ PIPELINES = {
 SUMMARIES = {
     "fallback": "what the executor runs when optimizing or profiling is switched off",
     "noopt": "inline and clean, nothing else",
+    "pre-autodiff": "clean the graph and unroll its loops before groups of nodes are differentiated or fused",
     "profiling-insensitive": "optimize without facts from profiled runs",
     "final": "what comes last, when nothing looks for Ifs any more",
     "O0": "load and save",
@@ -41,11 +48,8 @@ SUMMARIES = {
     "O2": "clean the graph; sums may be evaluated in another order (the default)",
 }
 
-PLANNED = {
-    "clear-profile": "forget what profiled runs have noted on the model",
-    "clear-undefinedness": "forget which gradients are known to be absent",
-    "lower-grad-of": "lower gradient regions to plain operators",
-}
+#: Steps that pipelines name though they are not built yet, and what they will do.
+PLANNED: dict[str, str] = {}
 
 #: Package of the passes that are part of graphopt.
 _PASSES = "graphopt.passes"

@@ -26,7 +26,7 @@ from graphopt.ir.region import (
     outline_obstacle,
     split,
 )
-from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, walk_nodes, with_bodies
+from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, values_of, walk_nodes, with_bodies
 from graphopt.ir.text import (
     Names,
     print_graph,

@@ -40,6 +40,13 @@ def graphs_of(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
         yield from with_bodies(function.graph)
 
 
+def values_of(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
+    """The inputs and initializers of ``graph`` and the outputs of its nodes, each once."""
+    yield from dict.fromkeys([*graph.inputs, *graph.initializers.values()])
+    for node in graph:
+        yield from node.outputs
+
+
 #: What happens, in which graph, to which node; for ``enter`` and ``leave``, the node that holds the graph.
 Step = tuple[Literal["enter", "leave", "read", "define"], onnx_ir.Graph, onnx_ir.Node | None]
 

@@ -68,7 +68,8 @@ class CheckAliasing(Pass):
 
     The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``.
     Nodes may run in any order that their data allow, so each read of the input must come before the
-    write of the output in all of them: what reads it is needed to compute the output, or computes the output in place.
+    write of the output in all of them: what reads it is needed to compute the output, or computes it in
+    place.
     Reads in bodies, and through views, count. The model is not changed.
 
     Attributes:

@@ -1,0 +1,92 @@
+"""Zero gradients on their way through a model: what they make unnecessary goes."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import autodiff
+
+
+def is_gradient_node(node: ir.Node, op_type: str) -> bool:
+    """Whether ``node`` is the operator ``op_type`` of gradients."""
+    return node.domain == autodiff.DOMAIN and node.op_type == op_type
+
+
+def is_zero(value: ir.Value | None) -> bool:
+    """Whether ``value`` is known to be a zero gradient; one that is left out is."""
+    if value is None or value.metadata_props.get(autodiff.UNDEFINED) == "true":
+        return True
+    node = value.producer()
+    return node is not None and is_gradient_node(node, autodiff.ZERO)
+
+
+def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> None:
+    """Drop sums with zeros and regions that only zeros enter; with ``lower``, lower the rest, too.
+
+    A node comes after what it reads, so that zeros travel through the whole model at once.
+    """
+    for graph in ir.graphs_of(model):
+        pending = deque(graph)
+        while pending:
+            node = pending.popleft()
+            if is_gradient_node(node, autodiff.GRAD_OF):
+                pending.extendleft(reversed(_region(node, cx, owner, lower)))
+            elif is_gradient_node(node, autodiff.ADD) and 0 < len(node.inputs) < 3:
+                _sum(node, cx, owner, lower)
+
+
+def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node]:
+    """Replace the GradOf ``node`` by zeros or its body, of which the nodes are returned."""
+    attribute = node.attributes.get("body")
+    outputs = list(node.outputs)
+    count = len(node.inputs) - len(outputs)
+    if attribute is None or attribute.is_ref() or count < 0:
+        return []
+    body, likes = attribute.as_graph(), node.inputs[count:]
+    zero = all(map(is_zero, node.inputs[:count]))
+    if (not zero and not lower) or None in likes or body.inputs or len(body.outputs) != len(outputs):
+        return []
+    action = cx.permit(owner, node)
+    if action is None:
+        return []
+    if zero:
+        made = [
+            cx.edit.make_node(autodiff.ZERO, [like], domain=autodiff.DOMAIN, name=ir.label(node))
+            for like in likes
+        ]
+        cx.edit.insert_before(node, made)
+        cx.edit.note_origin(made, [node], owner)
+        results, moved = [zero.outputs[0] for zero in made], []
+        cx.edit.clear_body(body)
+    else:
+        made = moved = list(body)
+        results = cx.edit.hoist(body, node)
+    for output, result in zip(outputs, results, strict=True):
+        cx.edit.replace(output, result)
+    cx.edit.remove(node)
+    cx.wrote(action, node, made)
+    return moved
+
+
+def _sum(node: ir.Node, cx: Context, owner: str, lower: bool) -> None:
+    """Replace the AutogradAdd ``node`` by its only operand, or by an Add."""
+    left, right = (*node.inputs, None)[:2]
+    sides = [value for value in (left, right) if value is not None and not is_zero(value)]
+    if (len(sides) == 2 and not lower) or (left is None and right is None):
+        return
+    action = cx.permit(owner, node)
+    if action is None:
+        return
+    made: list[ir.Node] = []
+    if len(sides) == 2:
+        made = [cx.edit.make_node("Add", sides, name=ir.label(node))]
+        cx.edit.insert_before(node, made)
+        cx.edit.note_origin(made, [node], owner)
+        sides = [made[0].outputs[0]]
+    result = sides[0] if sides else left if left is not None else right
+    assert result is not None
+    cx.edit.replace(node.outputs[0], result)
+    cx.edit.remove(node)
+    cx.wrote(action, node, made)

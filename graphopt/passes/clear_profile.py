@@ -1,0 +1,27 @@
+"""clear-profile: what profiled runs found out is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import autodiff
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class ClearProfile(Pass):
+    """Forget what profiled runs have noted on the values of the model, its bodies and its functions.
+
+    The notes are metadata whose keys begin with ``graphopt.profile.``; nothing else changes.
+    """
+
+    name: ClassVar[str] = "clear-profile"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Forget the notes of all values."""
+        for graph in ir.graphs_of(model):
+            for value in ir.values_of(graph):
+                cx.edit.forget(value, lambda key: key.startswith(autodiff.PROFILE))
