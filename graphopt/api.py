@@ -242,7 +242,7 @@ def vouch(
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model``, in place, and let facts rely on ``dim_ranges``; returns the options for that.
+    """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
 
     Raises:
         UsageError: no input has such a dim, or it is fixed to another size.

@@ -53,7 +53,7 @@ class Dimensions:
         for port in ports:
             declared = (None,) * rank if port.dims is None else port.dims
             dims[port.name] = tuple(
-                f"{port.name}.{axis}" if dim in ir.ANONYMOUS_DIMS else dim
+                f"{port.name}.{axis}" if dim is None or dim in ir.ANONYMOUS_DIMS else dim
                 for axis, dim in enumerate(declared)
             )
         names = dict.fromkeys(dim for shape in dims.values() for dim in shape if isinstance(dim, str))
