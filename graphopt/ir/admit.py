@@ -25,6 +25,9 @@ _Attribute = onnx.AttributeProto
 
 def admit(proto: onnx.ModelProto) -> None:
     """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place."""
+    for holder in (proto, *proto.functions):
+        if not _are_utf8([entry.domain for entry in holder.opset_import]):
+            raise InvalidModel("the domain of an opset import is not UTF-8")
     _name_once(proto.graph)
     _mend_text(proto.graph)
     pending = _bodies(proto.graph.node)

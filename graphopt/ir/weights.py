@@ -255,8 +255,14 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     return None if found == wanted else f"has {found} numbers, but its shape {list(shape)} asks for {wanted}"
 
 
+#: Copying so many bytes costs nothing, and is exact whatever other fields the tensor has.
+_CHEAP = 1 << 16
+
+
 def _raw_fits(proto: onnx.TensorProto, nbytes: int) -> bool:
     """Whether ``proto`` has ``nbytes`` bytes of raw data, found without copying them where possible."""
+    if nbytes <= _CHEAP:
+        return len(proto.raw_data) == nbytes
     name = proto.name if isinstance(proto.name, str) else ""  # bytes if it is not UTF-8
     rest = onnx.TensorProto(name=name, data_type=proto.data_type, dims=proto.dims)
     tag_and_length = 1 + max(1, -(-nbytes.bit_length() // 7))

@@ -77,7 +77,9 @@ def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
     """The permutation of a Transpose, by default the reversal."""
     perm = node.attributes.get("perm")
     if perm is not None:
-        return None if perm.is_ref() else tuple(perm.value)
+        if perm.is_ref() or sorted(perm.value) != list(range(len(perm.value))):
+            return None
+        return tuple(perm.value)
     rank = None if node.inputs[0] is None else m.rank(node.inputs[0])
     return None if rank is None else tuple(reversed(range(rank)))
 

@@ -8,7 +8,14 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, ceildiv, dim_max, product
-from graphopt.analysis.facts import UNKNOWN, Fact, constant_fact, element_count, tracks_contents
+from graphopt.analysis.facts import (
+    UNKNOWN,
+    Fact,
+    constant_fact,
+    element_count,
+    representable,
+    tracks_contents,
+)
 from graphopt.analysis.node_facts import NodeFacts, known_length, shape_rule
 
 
@@ -96,7 +103,8 @@ def shape(given: NodeFacts) -> Fact:
     start = given.attr_int("start", 0)
     end = given.attr_int("end", len(dims))
     part = dims[_clamped(start, len(dims)) : _clamped(end, len(dims))]
-    return Fact(ir.DataType.INT64, (len(part),), part)
+    known = all(representable(dim, ir.DataType.INT64) for dim in part)  # a Flatten can multiply beyond it
+    return Fact(ir.DataType.INT64, (len(part),), part if known else None)
 
 
 def _clamped(index: int, rank: int) -> int:
@@ -106,7 +114,8 @@ def _clamped(index: int, rank: int) -> int:
 @shape_rule("Size")
 def size(given: NodeFacts) -> Fact:
     dims = given.shape(0)
-    return Fact(ir.DataType.INT64, (), (given.fresh() if dims is None else product(dims),))
+    count = given.fresh() if dims is None else product(dims)
+    return Fact(ir.DataType.INT64, (), (count,) if representable(count, ir.DataType.INT64) else None)
 
 
 @shape_rule("RandomNormal", "RandomUniform")

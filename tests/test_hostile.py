@@ -1,0 +1,261 @@
+"""Models that mean harm: each ends in a right result or in a clear refusal, soon and in little memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import GraphoptError, InvalidModel
+
+HEAD = '<ir_version: 9, opset_import: ["" : 17, "l" : 1]>'
+DOMAIN = '<domain: "l", opset_import: ["" : 17, "l" : 1]>'
+NODE = helper.make_node
+
+
+def text(body: str, weights: str = "", x: str = "float[2] x", y: str = "float[N] y", more: str = "") -> str:
+    given = f"<{weights}>" if weights else ""
+    return f"{HEAD} g ({x}) => ({y}) {given} {{ {body} }} {more}"
+
+
+#: Results that are declared to be huge, by what computes them from constants.
+HUGE = {
+    "expand": ("e = Expand(k, s)", "float k = {1.0}, int64[3] s = {100000, 100000, 100}"),
+    "tile": ("e = Tile(k, s)", "float[1] k = {1.0}, int64[1] s = {4000000000000}"),
+    "fill": ("e = ConstantOfShape(s)", "int64[2] s = {4000000000, 4000000000}"),
+    "range": (
+        "i = Range(a, b, d) e = Cast<to=1>(i)",
+        "int64 a = {0}, int64 b = {9223372036854775807}, int64 d = {1}",
+    ),
+    "pad": ("e = Pad(k, s)", "float[2] k = {1.0, 2.0}, int64[2] s = {4000000000000, 0}"),
+    "one-hot": (
+        "e = OneHot(i, d, v)",
+        "int64[2] i = {1, 2}, int64 d = {4000000000000}, float[2] v = {0.0, 1.0}",
+    ),
+    "eye": ("c = ConstantOfShape(s) e = EyeLike(c)", "int64[2] s = {3000000, 3000000}"),
+    "doubled": (
+        "c0 = Identity(k) " + " ".join(f"c{i + 1} = Concat<axis=0>(c{i}, c{i})" for i in range(40))
+        + " e = Identity(c40)",
+        "float[2] k = {1.0, 2.0}",
+    ),
+    "huge strings": (
+        "t = Expand(k, s) q = Equal(t, t) e = Cast<to=1>(q)",
+        'string[1] k = {"abc"}, int64[1] s = {1000000000000}',
+    ),
+}  # fmt: skip
+
+#: Integers that can't be divided, and results outside their type.
+NUMBERS = {
+    "least by -1": "Div(a, b)|int64[2] a = {-9223372036854775808, 5}, int64[2] b = {-1, -1}",
+    "least int32 by -1": "Div(a, b)|int32[2] a = {-2147483648, 5}, int32[2] b = {-1, -1}",
+    "by 0": "Div(a, b)|int64[2] a = {1, 5}, int64[2] b = {0, 1}",
+    "modulo 0": "Mod(a, b)|int32[2] a = {1, 5}, int32[2] b = {0, 1}",
+    "least modulo -1": "Mod(a, b)|int64[2] a = {-9223372036854775808, 5}, int64[2] b = {-1, 1}",
+    "far shift": 'BitShift<direction="LEFT">(a, b)|uint64[2] a = {1, 5}, uint64[2] b = {64, 1000}',
+    "power": "Pow(a, b)|int64[2] a = {0, 5}, int64[2] b = {-1, 1000}",
+}
+
+_BODY = "<body = b (int64 i, bool c, float[2] v) => (bool d, float[2] u) { d = Identity(c) u = Sin(v) }>"
+FUNCTIONS = f"{DOMAIN} f0 (v) => (w) {{ w = Neg(v) }} " + " ".join(
+    f"{DOMAIN} f{i} (v) => (w) {{ a = l.f{i - 1}(v) b = l.f{i - 1}(v) w = Add(a, b) }}" for i in range(1, 40)
+)
+RIGHT = {
+    **{
+        name: text(f"{body} r = ReduceSum<keepdims=0>(e) y = Add(x, r)", weights)
+        for name, (body, weights) in HUGE.items()
+    },
+    **{
+        name: text(
+            f"q = {entry.split('|')[0]} z = Cast<to=1>(q) y = Add(x, z)", entry.split("|")[1], y="float[2] y"
+        )
+        for name, entry in NUMBERS.items()
+    },
+    "loop": text(
+        f"w = Loop(n, t, k){_BODY} y = Add(x, w)",
+        "int64 n = {9223372036854775807}, bool t = {1}, float[2] k = {1.0, 2.0}",
+    ),
+    "loop over inputs": text(f"y = Loop(n, t, x){_BODY}", "int64 n = {1000000000000}, bool t = {1}"),
+    "dims that overflow": text(
+        "f = Flatten(x) s = Shape(f) m = Mul(s, s) c = Size(x) z = Mul(m, c) y = Cast<to=1>(z)",
+        x="float[4611686018427387904, 4611686018427387904, 4] x",
+    ),
+    "reshaped dims that overflow": text(
+        "r = Reshape(x, s) y = Neg(r)",
+        "int64[2] s = {-1, 4611686018427387904}",
+        x="float[4611686018427387904, 4611686018427387904] x",
+        y="float[A, B] y",
+    ),
+    "functions that blow up": text("y = l.f39(x)", more=FUNCTIONS, y="float[2] y"),
+    "constant functions that blow up": text("z = l.f39(k) y = Add(x, z)", "float[2] k = {1.0, 2.0}", more=FUNCTIONS),
+    "a permutation of nothing": text("e = Transpose<perm=[9223372036854775807]>(x) y = Transpose<perm=[7]>(e)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_models_that_are_declared_to_be_huge_stay_small(name: str) -> None:
+    loaded = ir.from_proto(onnx.parser.parse_model(RIGHT[name]))
+    model, _ = graphopt.optimize(loaded, verify=False)
+    assert len(ir.to_bytes(model)) <= len(ir.to_bytes(loaded)) + 100_000
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["expand", "range", "least by -1", "dims that overflow"],
+)  # fmt: skip
+def test_the_command_line_bears_them(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(RIGHT[name]), path)
+    command = [
+        sys.executable,
+        "-m",
+        "graphopt",
+        "optimize",
+        str(path),
+        "-o",
+        str(tmp_path / "out.onnx"),
+        "--json",
+    ]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent.parent
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert "not verified" in done.stderr
+    assert json.loads(done.stdout)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 << 20  # KiB
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        ("y = l.f(x)", f"{DOMAIN} f (v) => (w) {{ a = l.f(v) w = Neg(a) }}"),
+        ("y = l.f(x)", f"{DOMAIN} f (v) => (w) {{ w = l.h(v) }} {DOMAIN} h (v) => (w) {{ w = l.f(v) }}"),
+    ],
+)
+def test_recursive_functions_are_refused(body: str, more: str) -> None:
+    with pytest.raises(InvalidModel, match="functions call themselves"):
+        ir.from_proto(onnx.parser.parse_model(text(body, more=more)))
+
+
+def test_gigantic_tensors_without_contents_are_refused() -> None:
+    for tensor in (
+        TensorProto(name="w", data_type=TensorProto.STRING, dims=[1 << 62]),
+        TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 62, 4], raw_data=b""),
+        TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 62, 4], raw_data=bytes(3)),
+    ):
+        proto = onnx.parser.parse_model(text("y = Neg(x)"))
+        proto.graph.initializer.append(tensor)
+        with pytest.raises(InvalidModel, match=r"asks? for"):
+            ir.from_proto(proto)
+
+
+def nested(depth: int) -> onnx.ModelProto:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph([NODE("Neg", ["x"], ["o"])], "g", [], [info("o", 1, [2])])
+    for level in range(depth):
+        other = helper.make_graph([NODE("Abs", ["x"], [f"e{level}"])], "e", [], [info(f"e{level}", 1, [2])])
+        choice = NODE("If", ["c"], [f"o{level}"], then_branch=graph, else_branch=other)
+        graph = helper.make_graph([choice], f"g{level}", [], [info(f"o{level}", 1, [2])])
+    graph.input.extend([info("x", 1, [2]), info("c", TensorProto.BOOL, [])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_bodies_in_bodies() -> None:
+    """Protobuf reads no more than 100 levels of messages: 32 of bodies."""
+    model, _ = graphopt.optimize(ir.from_proto(nested(30)), verify=False)
+    assert len(model.graph) == 1
+
+
+def test_odd_names() -> None:
+    odd = 'a\n\t"\x00\\ \u202e\U0001f600[red]/../../x' * 20
+    proto = onnx.parser.parse_model(text("a = Neg(x) y = Abs(a)"))
+    proto.graph.name = proto.graph.node[0].name = proto.graph.node[0].output[0] = odd
+    proto.graph.node[1].input[0] = odd
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "\x1b[31m"
+    result = graphopt.optimize(ir.from_proto(proto), verify=True)
+    assert result.verdict is not None and result.verdict.ok
+    assert [value.name for value in result.model.graph.inputs] == ["\x1b[31m"]
+
+
+def test_domains_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(text("y = Neg(x)"))
+    proto.opset_import[1].domain = "nobody"
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString().replace(b"nobody", b"nob\xffdy"))
+    with pytest.raises(InvalidModel, match="not UTF-8"):
+        ir.load(path)
+
+
+@pytest.mark.slow
+def test_a_long_chain() -> None:
+    nodes = [NODE(("Neg", "Abs", "Sigmoid")[i % 3], [f"v{i}"], [f"v{i + 1}"]) for i in range(50_000)]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [info("v0", 1, ["N"])], [info("v50000", 1, ["N"])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model, _ = graphopt.optimize(ir.from_proto(proto), verify=False)
+    assert len(model.graph) < 50_000
+
+
+# Broken bytes -------------------------------------------------------------------------------
+
+SMALL = [
+    text(
+        "a = Mul(x, w) b = Transpose<perm=[1,0]>(a) c = Transpose<perm=[1,0]>(b) y = Softmax<axis=-1>(c)",
+        "float[4] w = {1.0, 2.0, 3.0, 4.0}",
+        x="float[N, 4] x",
+        y="float[N, 4] y",
+    ),
+    text(
+        "s = Shape(x) d = Gather(s, i) e = Concat<axis=0>(d, m) r = Reshape(x, e)"
+        " z = ConstantOfShape(d) t = ReduceSum<keepdims=0>(r, m) y = Add(t, z)",
+        "int64[1] i = {0}, int64[1] m = {-1}",
+        x="float[N, 4] x",
+    ),
+    text(
+        "y = If(c)<then_branch = t () => (float[3] a) { a = Neg(x) }, else_branch = e () => (float[3] b)"
+        " { k = Constant<value = float[3] {1.0, 2.0, 3.0}>() b = Add(x, k) }>",
+        x="float[3] x, bool c",
+    ),
+    text(f"y = Loop(n, t, x){_BODY}", "int64 n = {3}, bool t = {1}"),
+    text(
+        "a = l.f<k = 2.0>(x) y = l.f<k = 3.0>(a)",
+        more=f"{DOMAIN} f <k>(v) => (w) {{ c = Constant<value_float: float = @k>() w = Mul(v, c) }}",
+    ),
+    text(
+        "q = Pad(x, p) b = Conv<kernel_shape=[2,2]>(q, w) y = Relu(b)",
+        "float[1,1,2,2] w = {1.0, 2.0, 3.0, 4.0}, int64[8] p = {0,0,1,1,0,0,1,1}",
+        x="float[1, 1, 4, 4] x",
+        y="float[1, 1, A, B] y",
+    ),
+]
+
+
+@pytest.mark.parametrize("rounds", [200, pytest.param(3000, marks=pytest.mark.slow)])
+def test_broken_bytes_give_nothing_but_our_errors(rounds: int, tmp_path: Path) -> None:
+    originals = [onnx.parser.parse_model(source).SerializeToString() for source in SMALL]
+    draw = random.Random(0)
+    path = tmp_path / "m.onnx"
+    done = 0
+    for turn in range(rounds):
+        data = bytearray(originals[turn % len(originals)])
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(data))
+            data[at] = draw.choice((draw.randrange(256), data[at] ^ 1 << draw.randrange(8), 0, 1, 127, 255))
+        path.write_bytes(data)
+        try:
+            graphopt.optimize(ir.load(path), verify=False)
+            done += 1
+        except GraphoptError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"model {turn % len(originals)} in turn {turn}: {bytes(data)!r}") from error
+    assert 0 < done < rounds
