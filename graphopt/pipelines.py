@@ -14,8 +14,8 @@ from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry, find_passes
 
 _CLEAN = (
-    "canonicalize,dce,fixpoint(constant-propagation,fold-if,merge-ifs,sink-into-ifs,{peephole},"
-    "constant-pooling,cse,split-slices,dce)"
+    "canonicalize,dce,fixpoint(constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"
+    "{peephole},constant-pooling,cse,split-slices,dce)"
 )
 
 PIPELINES = {

@@ -51,7 +51,7 @@ def iterations_of_loop(node: ir.Node, cx: Context) -> Iterations | str:
     trips = (0,) if first == (0,) else cx.static_ints(count)
     if trips is None or len(trips) != 1:
         return "its trip count is not known"
-    if trips[0] > 0 and (first != (1,) or cx.static_ints(body.outputs[0]) != (1,)):
+    if trips[0] > 0 and (first != (1,) or (trips[0] > 1 and cx.static_ints(body.outputs[0]) != (1,))):
         return "its condition is not known to stay true"
     starts = node.inputs[2:]
     number = body.inputs[0]

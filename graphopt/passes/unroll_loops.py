@@ -30,7 +30,7 @@ class UnrollLoops(Pass):
 
     Attributes:
         factor: iterations that a longer Loop runs at a time; 1 leaves such Loops alone.
-        body: nodes in the body, at most, nested ones included.
+        body: nodes in a body that is repeated, at most, nested ones included.
         full: loops with fewer trips are unrolled.
     """
 
@@ -84,7 +84,7 @@ class UnrollLoops(Pass):
             if not tensors and cx.version(node) < 16:
                 return f"{whole}, and its opset has no Identity for what it carries"
             copies = self.factor + loop.trips % self.factor
-        if copies and size > self.body:
+        if copies > 1 and size > self.body:
             return f"its body has {size} nodes; the limit is {self.body}"
         if copies * size > room:
             return "the model has grown enough"

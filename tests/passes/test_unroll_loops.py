@@ -353,3 +353,19 @@ def test_scans_that_stay(length: str) -> None:
     )
     run_pipeline(model, "unroll-loops")
     assert ops(model) == ["Scan"]
+
+
+@pytest.mark.parametrize("trips", [0, 1])
+@pytest.mark.parametrize("stays", ["Identity(c)", "Not(c)", "Identity(p)"])
+def test_the_presets_take_a_loop_that_runs_once_or_never_for_what_it_is(trips: int, stays: str) -> None:
+    """Whatever its condition becomes, and however large its body is."""
+    large = (
+        "".join(f"a{n} = Exp(v) " for n in range(40)) + f"w = Sum({', '.join(f'a{n}' for n in range(40))})"
+    )
+    model, _ = _tried(_loop(trips, f"d = {stays} {large}"), "O1")
+    assert "Loop" not in ops(model) and len(ops(model)) <= (2 if trips else 1)
+
+
+def test_the_presets_leave_a_loop_that_runs_twice() -> None:
+    model, _ = _tried(_loop(2, "d = Identity(c) w = Mul(v, k)"), "O2")
+    assert ops(model) == ["Loop"]
