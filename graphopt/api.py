@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
-from graphopt.errors import VerificationFailed
+from graphopt.errors import GraphoptError, InvalidModel, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -227,6 +227,13 @@ def optimize(
             from graphopt.debug.repair import repair
 
             candidate, report = repair(job, _loaded(original), failure, found=found)
+        except GraphoptError:
+            raise
+        except Exception as error:  # a pass can't make sense of what is no model
+            misuse = ir.find_misuse(_loaded(original))
+            if misuse is None:
+                raise
+            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from error
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds

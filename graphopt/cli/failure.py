@@ -12,6 +12,8 @@ import click
 
 from graphopt.errors import ExitStatus, GraphoptError
 
+#: Characters of a message that are shown.
+_LONGEST = 600
 #: What the system says where nothing more can be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
@@ -28,7 +30,7 @@ class Failure:
     def of(cls, error: Exception, *, debug: bool) -> Failure:
         """Describe ``error``; one that is not ours is an internal error."""
         if isinstance(error, GraphoptError):
-            return cls(error.status, error.message, error.hint)
+            return cls(error.status, _bounded(error.message), error.hint)
         if isinstance(error, click.ClickException):
             context = getattr(error, "ctx", None)
             hint = f"{context.command_path} --help" if context is not None else None
@@ -64,6 +66,14 @@ def tell(error: Exception, *, debug: bool, about: str = "") -> Failure:
     failure = Failure.of(error, debug=debug)
     failure.tell(about)
     return failure
+
+
+def _bounded(message: str) -> str:
+    """``message`` in one line: names in models may have any length and hold any character."""
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message[: 2 * _LONGEST])
+    if len(message) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
 
 
 def _as_ours(message: str) -> str:

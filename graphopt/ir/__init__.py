@@ -4,7 +4,7 @@
 onnx-ir's internals, and only :class:`Editor` changes a model.
 """
 
-from graphopt.ir.attributes import make_attributes
+from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import constant_of, is_overridable, scalar_of
 from graphopt.ir.copying import captured, captures, clone, clone_function, clone_graph, model_of, reads
@@ -26,6 +26,7 @@ from graphopt.ir.region import (
     outline_obstacle,
     split,
 )
+from graphopt.ir.schemas import find_misuse
 from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, values_of, walk_nodes, with_bodies
 from graphopt.ir.text import (
     Names,

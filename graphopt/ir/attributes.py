@@ -49,3 +49,18 @@ def _renamed(attribute: onnx_ir.Attr, name: str) -> onnx_ir.Attr:
         assert attribute.ref_attr_name is not None
         return onnx_ir.RefAttr(name, attribute.ref_attr_name, attribute.type)
     return onnx_ir.Attr(name, attribute.type, attribute.value)
+
+
+def dtype_of_number(number: Any) -> onnx_ir.DataType | None:
+    """The element type that has ``number`` in TensorProto; ``None`` if there is none."""
+    try:
+        return onnx_ir.DataType(number)
+    except ValueError:
+        return None
+
+
+def named_dtype(attribute: onnx_ir.Attr) -> onnx_ir.DataType | None:
+    """The element type that an attribute such as ``to`` names; ``None`` if it names none, or refers."""
+    if attribute.is_ref() or attribute.type != onnx_ir.AttributeType.INT:
+        return None
+    return dtype_of_number(attribute.value)

@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,6 +226,9 @@ _FIELDS: dict[str, tuple[str, int]] = {
 }
 
 
+#: What numpy can hold, also where a dim of 0 leaves nothing to hold.
+_MOST_DIMS = 64
+_MOST_BYTES = 2**63 - 1
 _KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)
 
 
@@ -237,10 +241,14 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
         return f"has a negative dim in its shape {list(shape)}"
     if tensor.dtype == onnx_ir.DataType.UNDEFINED:
         return "has no element type"
+    if len(shape) > _MOST_DIMS:
+        return f"has {len(shape)} dims; more than {_MOST_DIMS} are not supported"
     size = tensor.size
     if isinstance(tensor, onnx_ir.StringTensor):
         found = len(tensor.string_data())
         return None if found == size else f"has {found} strings, but its shape {list(shape)} asks for {size}"
+    if tensor.size == 0 and prod(dim for dim in shape if dim) * tensor.dtype.bitwidth // 8 > _MOST_BYTES:
+        return f"has a shape, {list(shape)}, that no array can have"
     if not isinstance(proto, onnx.TensorProto):
         return None
     if proto.HasField("raw_data"):

@@ -87,6 +87,8 @@ class _Run:
         builder = Builder(cx.edit, root)
         try:
             result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
+        except OverflowError:
+            result = match.no("a number in it is beyond its type")
         except Exception as error:
             error.add_note(f"in rule {rule.name} at {ir.label(root)}")
             raise

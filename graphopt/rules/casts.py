@@ -74,7 +74,10 @@ def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> 
     first = m.dtype(x)
     if first is None:
         return m.no("the type is unknown", x)
-    if not _composes(first, ir.DataType(middle), ir.DataType(to)):
+    between, last = ir.dtype_of_number(middle), ir.dtype_of_number(to)
+    if between is None or last is None:
+        return m.no("there is no such type")
+    if not _composes(first, between, last):
         return m.no("the first Cast may lose something", x)
     return x if first == to else op.Cast(x, to=to)
 
@@ -100,9 +103,9 @@ def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> O
 )
 def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -> Outcome:
     """Cast of a ConstantOfShape is a ConstantOfShape of the cast number."""
-    dtype = ir.DataType(to)
+    dtype = ir.dtype_of_number(to)
     makes = (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL)
-    if dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20):
+    if dtype is None or (dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20)):
         return m.no("ConstantOfShape does not make this type")
     value = m.attribute(m.node("fill"), "value")
     if isinstance(value, ir.Attr):

@@ -122,10 +122,16 @@ def probe_cuda(index: int = 0) -> CudaStatus:
 @contextlib.contextmanager
 def quiet(onnxruntime: ModuleType) -> Iterator[None]:
     """Silence onnxruntime's default logger and whatever its Python code prints."""
+    with unlogged(onnxruntime), contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def unlogged(onnxruntime: ModuleType) -> Iterator[None]:
+    """Silence onnxruntime's default logger, which tells of failed allocations, say."""
     onnxruntime.set_default_logger_severity(4)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
+        yield
     finally:
         onnxruntime.set_default_logger_severity(2)
 

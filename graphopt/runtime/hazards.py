@@ -73,7 +73,7 @@ def _declared(value: ir.Value) -> ir.DataType | None:
     if node.op_type in _BOOLEAN_RESULTS:
         return ir.DataType.BOOL
     if node.op_type == "Cast" and "to" in node.attributes and not node.attributes["to"].is_ref():
-        return ir.DataType(node.attributes["to"].value)
+        return ir.named_dtype(node.attributes["to"])
     return None
 
 

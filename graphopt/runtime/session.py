@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.runtime.devices import CPU, Device, quiet
+from graphopt.runtime.devices import CPU, Device, quiet, unlogged
 from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _NOISE = (
         r"opset \1 of \2 is unknown (last: \3)",
     ),
 )
+#: Characters of a message that are looked at.
+_LONGEST = 20_000
 _FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
 
 
@@ -71,7 +73,8 @@ def create(
     providers = device.providers(options=provider_options)
     try:
         if device.kind == "cpu":
-            return onnxruntime.InferenceSession(source, options, providers=providers)
+            with unlogged(onnxruntime):
+                return onnxruntime.InferenceSession(source, options, providers=providers)
         with quiet(onnxruntime):
             return onnxruntime.InferenceSession(source, options, providers=providers, enable_fallback=0)
     except Exception as error:  # onnxruntime's errors have no common base
@@ -109,12 +112,13 @@ def run(
     results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
     names = [arg.name for arg in results] if outputs is None else list(outputs)
     try:
-        if all(type_ not in LOW_TYPES for type_ in (*types.values(), *(arg.type for arg in results))):
-            found: list[Any] = session.run(names, dict(feeds), options)
-            return found
-        types |= {arg.name: arg.type for arg in session.get_overridable_initializers()}
-        values = {name: to_ort_value(feed, types.get(name, "")) for name, feed in feeds.items()}
-        return [from_ort_value(value) for value in session.run_with_ort_values(names, values, options)]
+        with unlogged(onnxruntime):
+            if all(type_ not in LOW_TYPES for type_ in (*types.values(), *(arg.type for arg in results))):
+                found: list[Any] = session.run(names, dict(feeds), options)
+                return found
+            types |= {arg.name: arg.type for arg in session.get_overridable_initializers()}
+            values = {name: to_ort_value(feed, types.get(name, "")) for name, feed in feeds.items()}
+            return [from_ort_value(value) for value in session.run_with_ort_values(names, values, options)]
     except RuntimeFailure:
         raise
     except Exception as error:  # onnxruntime's errors have no common base
@@ -128,7 +132,7 @@ def run(
 
 def explain(error: BaseException) -> str:
     """The part of an onnxruntime error that tells what is wrong, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error)[:_LONGEST].split())  # a name in it may have any length
     for pattern, replacement in _NOISE:
         text = re.sub(pattern, replacement, text)
     text = text.strip().rstrip(".") or type(error).__name__

@@ -282,7 +282,7 @@ def _dtypes(model: ir.Model) -> Iterator[ir.DataType]:
             for attribute in node.attributes.values():
                 if attribute.is_ref():
                     continue
-                if attribute.name in ("to", "dtype") and attribute.type == ir.AttributeType.INT:
-                    yield ir.DataType(attribute.value)
+                if attribute.name in ("to", "dtype") and (dtype := ir.named_dtype(attribute)) is not None:
+                    yield dtype
                 elif attribute.type == ir.AttributeType.TENSOR:
                     yield attribute.value.dtype
