@@ -165,8 +165,8 @@ def optimize(
             is checked before and after.
         instruments: told of passes, rewrites and refusals as they happen.
         strict: a result that is not the same is an error at once.
-        save_repro: a folder for a reproducer of the run, and one of each rewrite that was dropped.
-        command: the command line that led here, for the reproducer.
+        save_repro: a folder for a reproducer of each rewrite that was dropped.
+        command: the command line that led here, for the reproducers.
 
     Raises:
         UsageError: a pass, rule or option is unknown.
@@ -217,7 +217,7 @@ def optimize(
         )
         found = None
         if save_repro is not None:
-            found = _save_run(Path(save_repro), original, job, inputs, settings, device, command)
+            found = _saver(Path(save_repro), original, job, inputs, settings, device, command)
         try:
             report = job.run(candidate)
         except VerificationFailed as failure:
@@ -396,7 +396,7 @@ def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, in
     return (loaded, model, size) if readable else (copy(loaded), loaded, size)
 
 
-def _save_run(
+def _saver(
     folder: Path,
     original: ir.Model | PathLike,
     job: Job,
@@ -405,17 +405,16 @@ def _save_run(
     device: str | Device | None,
     command: Sequence[str],
 ) -> Callable[[Culprit, int], None]:
-    """Write a reproducer of the whole run; returns what writes one of each culprit."""
+    """What writes a reproducer of each culprit."""
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
-    from graphopt.debug.repair import save_found, save_run
+    from graphopt.debug.repair import save_found
     from graphopt.runtime.inputs.feeds import InputOptions
 
     attempt = Attempt(_loaded(original), job.pipeline, job.options)
     chosen, _ = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
     check = CheckOptions(numerics=job.options.numerics, inputs=options, device=chosen)
-    save_run(folder, attempt, check, "optimize", command)
     return save_found(folder, attempt, check, command)
 
 

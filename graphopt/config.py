@@ -8,6 +8,7 @@ Later sources win: the defaults below; ``graphopt.toml``, or ``[tool.graphopt]``
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -135,6 +136,19 @@ def describe() -> list[tuple[str, Any, str]]:
         (item.name.replace("_", "-"), item.default, hints[item.name].__metadata__[0])
         for item in fields(Settings)
     ]
+
+
+def as_toml(settings: Settings) -> str:
+    """All of ``settings`` as a ``graphopt.toml``, from which :func:`load` reads the same."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"[{', '.join(map(text, value))}]"
+        plain = str(value.absolute()) if isinstance(value, Path) else value
+        return json.dumps(plain, ensure_ascii=False)
+
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    return "".join(f"{key} = {text(value)}\n" for key, value in values.items() if value is not None)
 
 
 def shown(value: Any) -> str:

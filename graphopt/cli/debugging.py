@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import Runs
 
 if TYPE_CHECKING:
     from graphopt.debug.attempt import Attempt
@@ -20,6 +21,7 @@ check_options = options.group(
     "Check",
     click.option(
         "--check",
+        type=Runs(),
         default="numerics",
         metavar="numerics|valid|crash|size|work|CMD",
         help="What fails; in a command, {model} stands for the result's file.  [default: numerics]",

@@ -27,8 +27,13 @@ class Failure:
     hint: str | None
 
     @classmethod
-    def of(cls, error: Exception, *, debug: bool) -> Failure:
-        """Describe ``error``; one that is not ours is an internal error."""
+    def of(cls, error: Exception, *, debug: bool, kept: bool = False) -> Failure:
+        """Describe ``error``; one that is not ours is an internal error.
+
+        Args:
+            debug: its traceback is shown anyway.
+            kept: there is a reproducer of it already.
+        """
         if isinstance(error, GraphoptError):
             return cls(error.status, _bounded(error.message), error.hint)
         if isinstance(error, click.ClickException):
@@ -39,7 +44,11 @@ class Failure:
             return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        hint = None if debug else "run with --debug for the traceback"
+        advice = {
+            "--debug shows the traceback": debug,
+            "--save-repro FOLDER keeps all it takes to repeat it": kept,
+        }
+        hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,11 +68,11 @@ class Failure:
             click.echo(f"hint: {self.hint}", err=True)
 
 
-def tell(error: Exception, *, debug: bool, about: str = "") -> Failure:
+def tell(error: Exception, *, debug: bool, kept: bool = False, about: str = "") -> Failure:
     """Tell ``error`` on stderr, after its traceback where that is wanted; returns what was told."""
     if debug:
         traceback.print_exception(error)
-    failure = Failure.of(error, debug=debug)
+    failure = Failure.of(error, debug=debug, kept=kept)
     failure.tell(about)
     return failure
 

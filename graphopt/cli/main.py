@@ -96,12 +96,17 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
         invocation.before = age()
+    return call(invocation)
+
+
+def call(invocation: Invocation) -> int:
+    """Run the command line of ``invocation``; returns the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="replace")
     try:
         status = cli.main(
-            None if argv is None else list(argv), prog_name="graphopt", standalone_mode=False, obj=invocation
+            list(invocation.arguments), prog_name="graphopt", standalone_mode=False, obj=invocation
         )
         sys.stdout.flush()
         return status if isinstance(status, int) else invocation.status
@@ -112,7 +117,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     except click.exceptions.Abort:
         return _INTERRUPTED
     except Exception as error:
-        failure = tell(error, debug=invocation.debug)
+        failure = tell(error, debug=invocation.debug, kept=invocation.reproducer is not None)
+        invocation.error = failure.message
         try:
             if invocation.as_json:
                 click.echo(json.dumps({"error": failure.to_dict()}, indent=2, ensure_ascii=False))

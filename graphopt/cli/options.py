@@ -18,6 +18,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.console import Console
+from graphopt.cli.parameters import ReadsArrays, Size, split_names, writes
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Invocation:
         debug: tracebacks are wanted.
         status: what the process will exit with, if nothing fails.
         arguments: those of the command line.
+        reproducer: the folder that holds all it takes to repeat it, if there is one.
+        error: what was said when it failed.
+        written: the files of the models that were written.
         before: seconds that the process took before it came here.
         begin: when it came here, by :func:`time.perf_counter`.
     """
@@ -44,6 +48,9 @@ class Invocation:
     debug: bool = False
     status: int = 0
     arguments: tuple[str, ...] = ()
+    reproducer: Path | None = None
+    error: str | None = None
+    written: list[Path] = field(default_factory=list)
     before: float = 0.0
     begin: float = field(default_factory=time.perf_counter)
 
@@ -65,12 +72,13 @@ class Invocation:
 
 @dataclass
 class Run:
-    """What a command is handed: its settings, and where its output goes."""
+    """What a command is handed: its settings, where its output goes, and where to keep what can repeat it."""
 
     settings: config.Settings
     console: Console
     verbose: int = 0
     invocation: Invocation = field(default_factory=Invocation)
+    save_repro: Path | None = None
 
 
 class Command(click.Command):
@@ -97,7 +105,9 @@ def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
         def call(context: click.Context, /, **values: Any) -> Any:
             run = _start(context, values)
             with config.using(run.settings):
-                return function(run, **values)
+                if run.save_repro is None:
+                    return function(run, **values)
+                return _recorded(context, run, run.save_repro, lambda: function(run, **values))
 
         for option in reversed(_COMMON):
             call = option(call)
@@ -120,6 +130,12 @@ _COMMON = (
         "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any setting (see docs/cli.md)."
     ),
     click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
+    click.option(
+        "--save-repro",
+        type=writes,
+        metavar="FOLDER",
+        help="Keep all it takes to run this again, for graphopt replay; also where it fails.",
+    ),
 )
 
 
@@ -128,12 +144,36 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
     invocation = context.ensure_object(Invocation)
     invocation.debug = bool(values["debug"])
     as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
-    assignments = values.pop("assignments")
+    assignments, save_repro = values.pop("assignments"), values.pop("save_repro")
     given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
     given = {key: None if value == () else value for key, value in given.items()}
     settings = config.load(invocation.environ, overrides=given, assignments=assignments)
     invocation.debug = settings.debug
-    return Run(settings, Console(color=settings.color, quiet=quiet, as_json=as_json), verbose, invocation)
+    console = Console(color=settings.color, quiet=quiet, as_json=as_json)
+    return Run(settings, console, verbose, invocation, save_repro)
+
+
+def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
+    """What ``call`` returns or raises, kept in a reproducer with all that led there."""
+    from graphopt.cli.failure import Failure
+    from graphopt.cli.outputs import check_folder
+    from graphopt.cli.recorded import Outcome
+    from graphopt.cli.recording import Recording, check_empty
+
+    invocation = run.invocation
+    check_folder(folder)
+    check_empty(folder)
+    recording = Recording(folder, context, run.settings, invocation.command)
+    invocation.reproducer = folder
+    try:
+        result = call()
+    except Exception as error:
+        failure = Failure.of(error, debug=True)
+        recording.ended(Outcome.of(failure.status, failure.message, invocation.written))
+        raise
+    status = int(result) if isinstance(result, int) else invocation.status
+    recording.ended(Outcome.of(status, None, invocation.written))
+    return result
 
 
 _SETTINGS = frozenset(config.Settings.__dataclass_fields__)
@@ -166,34 +206,11 @@ def group(title: str, *options: Function) -> Function:
     return decorate
 
 
-path = click.Path(path_type=Path)
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
-    """Bytes, such as 65536, 64KiB or 1MB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        """Bytes as an int."""
-        from graphopt.coerce import parse_size
-
-        try:
-            return value if isinstance(value, int) else parse_size(value)
-        except ValueError:
-            self.fail(f"{value!r} is no size; write 65536, 64KiB or 1MB", param, context)
-
-
-def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Names given one at a time or joined by commas."""
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-
-
 model_options = group(
     "Files",
     click.option(
         "--allow-external",
-        type=path,
+        type=click.Path(path_type=Path),
         multiple=True,
         metavar="FOLDER",
         help="Accept external data in this folder, outside the model's own.",
@@ -284,7 +301,7 @@ watch_options = group(
     "Watching",
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
     click.option(
-        "--dump-dir", type=path, metavar="FOLDER", help="Write the model after each pass that changed it."
+        "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
     ),
     click.option("--verify-each", is_flag=True, help="Check the structure of the model after each pass."),
     click.option("--check-each", is_flag=True, help="Also compare its results with the original's."),
@@ -303,6 +320,7 @@ input_options = group(
     click.option(
         "--input",
         "input_files",
+        type=ReadsArrays(),
         multiple=True,
         metavar="NAME:FILE.npy|FILE.npz",
         help="Feed these arrays.",

@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.debug.attempt import Attempt, Limits, steps_text
+from graphopt.debug.attempt import Attempt, Limits
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, NumericsCheck
 from graphopt.debug.culprit import Culprit
-from graphopt.debug.reproducer import Case, save, save_culprit
+from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Dropped, Report
-from graphopt.runtime.inputs.feeds import Inputs
 
 #: How many drops are tried before giving up.
 _DROPS = 6
@@ -100,20 +99,6 @@ def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tu
     return replace(limits, without=limits.without | {place}), Dropped(
         place.owner, place.node, text, culprit.reason
     )
-
-
-def save_run(
-    folder: Path, attempt: Attempt, check: CheckOptions, what: str, command: Sequence[str] = ()
-) -> None:
-    """Write a reproducer of a whole run, whatever becomes of it.
-
-    Raises:
-        UsageError: the folder can't be written, or the inputs do not fit the model.
-    """
-    given = Inputs(attempt.model, check.inputs).given if check.inputs.files else None
-    pipeline = tuple(steps_text(attempt.pipeline))
-    case = Case(what, "", pipeline, attempt.options, Limits(), check, command=tuple(command))
-    save(folder, attempt.model, case, given)
 
 
 def save_found(

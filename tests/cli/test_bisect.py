@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphopt.debug.attempt import Limits
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke
 from tests.debug import faults
@@ -97,8 +96,7 @@ def test_optimize_drops_the_rewrite_at_fault(invoke: Invoke, big: Path) -> None:
     )
     assert "dropped: wrong-constant at first_11 (pass wrong-constant)" in outcome.out
     assert invoke("verify", big, "out.onnx").status == 0
-    assert load(Path("kept")).limits == Limits()
-    assert invoke("replay", "kept").status == 1 and invoke("replay", "kept/dropped-1").status == 1
+    assert invoke("replay", "kept/dropped-1").status == 1
 
 
 def test_a_rule_that_is_at_fault_again_is_left_out(invoke: Invoke, big: Path) -> None:
@@ -131,20 +129,3 @@ def test_giving_up(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong", "SwappedInputs"))
     assert outcome.status == 1 and "also after these were dropped: many-wrong at first_0" in outcome.err
     assert not Path("out.onnx").exists()
-
-
-def test_inputs_are_kept(invoke: Invoke, small: Path) -> None:
-    import numpy as np
-
-    np.save("x.npy", np.ones((3, 4), np.float32))
-    assert invoke("optimize", small, "-o", "o.onnx", "--input", "x:x.npy", "--save-repro", "kept").status == 0
-    assert np.load("kept/inputs.npz")["x"].shape == (3, 4)
-    assert invoke("replay", "kept").status == 0
-    assert (
-        invoke("optimize", small, small.parent / "small.onnx", "-o", "o/", "--save-repro", "all").status == 2
-    )
-
-
-def test_a_folder_that_can_not_be_written(invoke: Invoke, small: Path) -> None:
-    Path("file").write_text("")
-    assert invoke("optimize", small, "-o", "o.onnx", "--save-repro", "file").status == 2

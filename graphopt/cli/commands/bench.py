@@ -15,6 +15,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import Runs, reads_model, split_names, writes
 from graphopt.errors import GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -31,18 +32,19 @@ _ORIGINAL = "original"
 
 
 @options.command("bench", example=EXAMPLE)
-@click.argument("models", nargs=-1, required=True, type=options.path, metavar="MODEL...")
+@click.argument("models", nargs=-1, required=True, type=reads_model, metavar="MODEL...")
 @options.group(
     "Comparison",
     click.option(
         "--against",
         multiple=True,
-        callback=options.split_names,
+        callback=split_names,
         metavar="A,B",
         help="Compare with: original, onnxslim, onnxsim, onnxoptimizer, onnxscript.  [default: original]",
     ),
     click.option(
         "--peer-python",
+        type=Runs(),
         default=sys.executable,
         metavar="PYTHON",
         help="An interpreter that has those tools.  [default: this one]",
@@ -63,7 +65,7 @@ _ORIGINAL = "original"
         help="Start no more processes after this time, for each table.  [default: 120]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
-    click.option("--plot", type=options.path, metavar="FILE.svg", help="Draw the latencies."),
+    click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
 )
 @options.pipeline_options
 @options.input_options

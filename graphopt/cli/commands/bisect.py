@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import debugging, options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model, writes
 from graphopt.errors import ExitStatus
 
 EXAMPLE = """
@@ -19,13 +20,13 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 
 
 @options.command("bisect", example=EXAMPLE)
-@click.argument("model", type=options.path, metavar="MODEL")
+@click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",
     click.option(
         "-o",
         "--output",
-        type=options.path,
+        type=writes,
         metavar="FOLDER",
         help="Where the reproducer goes.  [default: MODEL.repro]",
     ),

@@ -8,6 +8,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import Size, reads_model, writes
 from graphopt.errors import UsageError
 
 EXAMPLE = """
@@ -19,13 +20,13 @@ graphopt convert model.onnx model.onnxtxt
 
 
 @options.command("convert", example=EXAMPLE)
-@click.argument("source", type=options.path, metavar="IN")
-@click.argument("target", type=options.path, metavar="OUT")
+@click.argument("source", type=reads_model, metavar="IN")
+@click.argument("target", type=writes, metavar="OUT")
 @options.group(
     "Files",
     click.option(
         "--threshold",
-        type=options.Size(),
+        type=Size(),
         default=1024,
         metavar="SIZE",
         help="Smaller weights stay in OUT where others have a file of their own.  [default: 1024]",
@@ -49,6 +50,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     check_file(target)
     model = api.load(source)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
+    run.invocation.written += written
     sizes = {str(path): path.stat().st_size for path in written}
     form = ir.form_of(target).value
     run.console.json({"source": str(source), "target": str(target), "form": form, "files": sizes})

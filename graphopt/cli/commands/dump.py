@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model, writes
 from graphopt.errors import UsageError
 
 EXAMPLE = """
@@ -23,7 +24,7 @@ _FORMATS = ("text", "onnx", "dot")
 
 
 @options.command("dump", example=EXAMPLE)
-@click.argument("model", type=options.path, metavar="MODEL")
+@click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Dump",
     click.option(
@@ -46,7 +47,7 @@ _FORMATS = ("text", "onnx", "dot")
     click.option(
         "-o",
         "--output",
-        type=options.path,
+        type=writes,
         metavar="FOLDER",
         help="Write NNN-after-PASS files there instead.",
     ),

@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model
 from graphopt.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _LISTED = 15
 
 
 @options.command("inspect", example=EXAMPLE)
-@click.argument("model", type=options.path, metavar="MODEL")
+@click.argument("model", type=reads_model, metavar="MODEL")
 @options.model_options
 @options.dim_options
 def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, Any]) -> None:

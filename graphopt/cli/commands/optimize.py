@@ -12,6 +12,7 @@ import click
 from graphopt.cli import options
 from graphopt.cli.failure import tell
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import Writes, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
@@ -28,18 +29,19 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 
 
 @options.command("optimize", example=EXAMPLE)
-@click.argument("sources", nargs=-1, required=True, type=options.path, metavar="IN...")
+@click.argument("sources", nargs=-1, required=True, type=reads_model, metavar="IN...")
 @options.group(
     "Files",
     click.option(
         "-o",
         "--output",
+        type=Writes(),
         required=True,
         metavar="OUT|FOLDER",
         help="Where the result goes; in a folder, it is called like IN.",
     ),
     click.option(
-        "--report", "report_path", type=options.path, metavar="FILE.json", help="Write the report there too."
+        "--report", "report_path", type=writes, metavar="FILE.json", help="Write the report there too."
     ),
 )
 @options.output_options
@@ -59,12 +61,6 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
         is_flag=True,
         help="Fail if the result differs; by default the rewrite at fault is dropped.",
     ),
-    click.option(
-        "--save-repro",
-        type=options.path,
-        metavar="FOLDER",
-        help="Keep all it takes to repeat the run, and to show each rewrite that was dropped.",
-    ),
 )
 @options.dim_options
 @options.input_options
@@ -83,8 +79,7 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
 
     targets = _targets(sources, output)
     check_file(report_path)
-    for folder in (values["dump_dir"], values["save_repro"]):
-        check_folder(folder)
+    check_folder(values["dump_dir"])
     arguments = _arguments(run, values)
     if len(sources) == 1:
         report = _optimize(run, sources[0], targets[0], arguments)
@@ -151,9 +146,8 @@ def _optimize(
 
     arguments = dict(arguments)
     watchers = instruments(run, arguments)
-    folder = arguments["save_repro"]
-    if folder is not None and several:
-        arguments["save_repro"] = folder / source.stem
+    if run.save_repro is not None:
+        arguments["save_repro"] = run.save_repro / source.stem if several else run.save_repro
     begin = time.perf_counter()
     with run.console.progress(source.name) as advance:
         advance(None, "loading")
@@ -163,6 +157,7 @@ def _optimize(
         if not target.parent.exists():
             make_folder(target.parent)
         written = api.save(model, target)
+    run.invocation.written += written
     end = time.perf_counter()
     about = f"{source}: " if several else ""
     if report.verdict is not None and report.verdict.unverifiable is not None:
@@ -184,7 +179,9 @@ def _optimize_all(
         try:
             report = _optimize(run, source, target, arguments, several=True)
         except Exception as error:  # the others are optimized all the same
-            failure = tell(error, debug=run.invocation.debug, about=str(source))
+            failure = tell(
+                error, debug=run.invocation.debug, kept=run.save_repro is not None, about=str(source)
+            )
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})
             continue

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import debugging, options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import counted
 
 EXAMPLE = """
@@ -19,11 +20,11 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 
 
 @options.command("reduce", example=EXAMPLE)
-@click.argument("model", type=options.path, metavar="MODEL")
+@click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",
     click.option(
-        "-o", "--output", type=options.path, required=True, metavar="OUT", help="Where the small model goes."
+        "-o", "--output", type=writes, required=True, metavar="OUT", help="Where the small model goes."
     ),
 )
 @options.output_options
@@ -59,7 +60,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = still_fails(attempt, check, limits, child)
         result = reduce(attempt.model, fails, around=around, say=lambda text: advance(None, text))
-    api.save(result.model, output)
+    run.invocation.written += api.save(result.model, output)
     before, after = result.nodes
     run.console.json(
         {

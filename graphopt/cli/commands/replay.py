@@ -1,13 +1,15 @@
-"""graphopt replay: show a fault again that a reproducer holds."""
+"""graphopt replay: run again what a reproducer holds."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_folder
 from graphopt.errors import ExitStatus
 
 EXAMPLE = """
@@ -17,13 +19,52 @@ graphopt replay model.repro --allow-command
 
 
 @options.command("replay", example=EXAMPLE)
-@click.argument("folder", type=options.path, metavar="FOLDER")
-@click.option("--allow-command", is_flag=True, help="Run the command that is the check of this reproducer.")
+@click.argument("folder", type=reads_folder, metavar="FOLDER")
+@click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer.")
 def command(run: Run, folder: Path, allow_command: bool) -> int:
-    """Show again what bisect or optimize --save-repro wrote.
+    """Run again what bisect or --save-repro wrote.
 
-    Exit status 1 as long as the check fails, 0 once it holds.
+    Of what bisect found: exit status 1 as long as the check fails, 0 once it holds. Of a whole
+    command: exit status 0 if it ends as it did when it was recorded, with the same status and, where it
+    writes models, the same bytes; 1 if not.
     """
+    from graphopt.cli.recorded import COMMAND
+
+    if (folder / COMMAND).exists():
+        return _rerun(run, folder, allow_command)
+    return _show_fault(run, folder, allow_command)
+
+
+def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
+    """Run a whole command again."""
+    from graphopt.cli.recorded import Recorded, rerun
+
+    recorded = Recorded.load(folder)
+    with run.console.progress("replaying"):
+        now = rerun(folder, allow_command=allow_command)
+    then = recorded.outcome
+    differences = now.differences(then)
+    run.console.json(
+        {
+            "command": recorded.command,
+            "recorded": None if then is None else asdict(then),
+            "replayed": asdict(now),
+            "differences": differences,
+            "versions": recorded.versions,
+        }
+    )
+    run.console.print(f"  graphopt {recorded.arguments[0]}", bold=True)
+    run.console.print(f"  ends with status {now.status}{f': {now.error}' if now.error else ''}")
+    for difference in differences:
+        run.console.print(f"  {difference}", fg="red")
+    if differences:
+        return ExitStatus.VERIFICATION_FAILED
+    run.console.print("  as recorded", fg="green")
+    return ExitStatus.OK
+
+
+def _show_fault(run: Run, folder: Path, allow_command: bool) -> int:
+    """Show a fault again that bisect found."""
     from graphopt.debug.reproducer import load, replay
 
     case = load(folder)

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import Table, human_seconds
 
 EXAMPLE = """
@@ -19,10 +20,10 @@ graphopt run model.onnx --input x:x.npy -o outputs.npz
 
 
 @options.command("run", example=EXAMPLE)
-@click.argument("model", type=options.path, metavar="MODEL")
+@click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",
-    click.option("-o", "--output", type=options.path, metavar="FILE.npz", help="Write the outputs there."),
+    click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs there."),
 )
 @options.model_options
 @options.input_options

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model
 from graphopt.errors import ExitStatus
 from graphopt.tables import Table
 
@@ -24,8 +25,8 @@ graphopt verify a.onnx b.onnx --dim batch=4
 
 
 @options.command("verify", example=EXAMPLE)
-@click.argument("original", type=options.path, metavar="A")
-@click.argument("candidate", type=options.path, metavar="B")
+@click.argument("original", type=reads_model, metavar="A")
+@click.argument("candidate", type=reads_model, metavar="B")
 @options.group(
     "Verification",
     click.option(

@@ -1,0 +1,60 @@
+"""Types of parameters: what a value is, and what it means to the file system.
+
+A reproducer of a command (:mod:`graphopt.cli.recording`) finds by these types which files to keep.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class ReadsModel(click.Path):
+    """The file of a model that is read."""
+
+
+class ReadsFolder(click.Path):
+    """A folder that is read."""
+
+
+class Writes(click.Path):
+    """A file or folder that is written."""
+
+
+class ReadsArrays(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """``NAME:FILE.npy`` or ``FILE.npz``: a file of arrays that is read."""
+
+    name = "arrays"
+
+
+class Runs(click.ParamType):  # type: ignore[type-arg]
+    """A command that is run."""
+
+    name = "command"
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """Bytes, such as 65536, 64KiB or 1MB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        """Bytes as an int."""
+        from graphopt.coerce import parse_size
+
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError:
+            self.fail(f"{value!r} is no size; write 65536, 64KiB or 1MB", param, context)
+
+
+reads_model = ReadsModel(path_type=Path)
+reads_folder = ReadsFolder(path_type=Path)
+writes = Writes(path_type=Path)
+
+
+def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Names given one at a time or joined by commas."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())

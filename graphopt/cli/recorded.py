@@ -1,0 +1,215 @@
+"""A folder that holds all it takes to run a command again, and what became of it the first time.
+
+``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (every setting), the
+files that the command reads under ``in/``, and a ``README.md``. Its command line is to be run in the
+folder: what it reads lies in ``in/``, what it writes goes to ``out/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+import click
+
+from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
+from graphopt.errors import InvalidModel, UsageError
+
+_FORMAT = 1
+COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
+IN, OUT = "in", "out"
+_AGAIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from graphopt.cli.recorded import again; again(*json.loads(sys.argv[2]))"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a command.
+
+    Attributes:
+        status: its exit status.
+        error: why it failed, if it did.
+        written: name and SHA-256 of each file of the models that it wrote, in order.
+        ended: the process did not die.
+    """
+
+    status: int
+    error: str | None = None
+    written: tuple[tuple[str, str], ...] = ()
+    ended: bool = True
+
+    @classmethod
+    def of(cls, status: int, error: str | None, written: Sequence[Path]) -> Outcome:
+        """The outcome of a command that wrote the files ``written``."""
+        return cls(status, error, tuple((path.name, _digest(path)) for path in written if path.is_file()))
+
+    def differences(self, recorded: Outcome | None) -> list[str]:
+        """In what it differs from what was ``recorded``; versions of what is said do not count."""
+        if recorded is None:
+            return ["when it was recorded, it did not end"] if self.ended else []
+        found = []
+        if self.status != recorded.status:
+            found.append(f"when it was recorded, it ended with status {recorded.status}")
+        if self.written != recorded.written:
+            then, now = dict(recorded.written), dict(self.written)
+            names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+            found.append(f"other bytes than recorded: {', '.join(names)}")
+        return found
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Outcome:
+        """Read what :func:`dataclasses.asdict` made."""
+        return cls(data["status"], data["error"], tuple((name, digest) for name, digest in data["written"]))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A command, as it was run.
+
+    Attributes:
+        command: the command line as it was given.
+        arguments: the same, for the files in the folder; the first names the command.
+        pipeline: the passes spelt out, if it runs any.
+        versions: of Python and of the packages that matter.
+        kept: where each of the files under ``in/`` came from.
+        missing: what could not be kept.
+        outcome: what became of it; ``None`` if it did not end.
+    """
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    pipeline: str | None
+    versions: dict[str, str]
+    kept: dict[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+
+    @classmethod
+    def load(cls, folder: Path) -> Recorded:
+        """Read the command in ``folder``.
+
+        Raises:
+            UsageError: it can't be read.
+            InvalidModel: it is damaged.
+        """
+        path = folder / COMMAND
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"can't read {path}: {error}") from error
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise UsageError(f"{path} is of another format than {_FORMAT}")
+        try:
+            outcome = None if data["outcome"] is None else Outcome.from_dict(data["outcome"])
+            return cls(
+                tuple(map(str, data["command"])),
+                tuple(map(str, data["arguments"])),
+                data["pipeline"],
+                dict(data["versions"]),
+                dict(data["kept"]),
+                tuple(data["missing"]),
+                outcome,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidModel(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write the command into ``folder``."""
+        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
+        (folder / COMMAND).write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
+
+
+def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
+    """Run the command in ``folder`` again, in a process and a folder of its own; leaves nothing behind.
+
+    Raises:
+        UsageError: there is none, it reads or writes elsewhere, or it runs a command and that is not
+            allowed.
+    """
+    recorded = Recorded.load(folder)
+    _check(recorded.arguments, folder, allow_command)
+    with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch:
+        place = Path(scratch)
+        (place / OUT).mkdir()
+        if (folder / IN).is_dir():
+            (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
+        (place / SETTINGS).write_bytes((folder / SETTINGS).read_bytes())
+        report = place / "outcome.json"
+        words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]
+        done = subprocess.run(
+            [sys.executable, "-c", _AGAIN, *words], cwd=place, capture_output=True, text=True, check=False
+        )
+        if report.exists():
+            return Outcome.from_dict(json.loads(report.read_text(encoding="utf-8")))
+    said = done.stderr.strip().splitlines()
+    why = f"the process died{f': {said[-1][:200]}' if said else ''}"
+    return Outcome(done.returncode, why, ended=False)
+
+
+def again(arguments: Sequence[str], report: str) -> None:
+    """Run a command line in this process, without environment variables; write what became of it."""
+    from graphopt.cli.main import call
+    from graphopt.cli.options import Invocation
+
+    invocation = Invocation({}, arguments=tuple(arguments))
+    status = call(invocation)
+    outcome = Outcome.of(int(status), invocation.error, invocation.written)
+    Path(report).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+
+
+def _check(arguments: Sequence[str], folder: Path, allow_command: bool) -> None:
+    """Refuse what a folder from somebody else could do besides what it claims to."""
+    from graphopt.cli.main import cli
+    from graphopt.debug.checks import KINDS
+
+    command = cli.get_command(click.Context(cli), arguments[0]) if arguments else None
+    if command is None:
+        raise UsageError(f"{folder / COMMAND} names no command")
+    words = list(arguments[1:])
+    try:
+        found = given(command, click.Context(command, info_name=arguments[0]), words)
+    except click.ClickException:
+        return  # running it will say the same
+    for parameter, value in found:
+        kind, text = parameter.type, str(value)
+        if isinstance(kind, ReadsModel | ReadsFolder | ReadsArrays | Writes):
+            path = PurePath(text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text)
+            if path.is_absolute() or ".." in path.parts:
+                raise UsageError(f"{folder} would read or write {path}, which is not in it")
+        elif isinstance(kind, Runs) and text not in KINDS and not allow_command:
+            raise UsageError(
+                f"{folder} would run the command {text!r}",
+                hint="--allow-command lets it, if you trust the folder",
+            )
+
+
+def given(
+    command: click.Command, context: click.Context, words: Sequence[str]
+) -> list[tuple[click.Parameter, Any]]:
+    """The parameters that ``words``, the command line of ``command``, gives, with each of their values.
+
+    Values are text; flags are bools, and options that are counted ints.
+    """
+    values, _, _ = command.make_parser(context).parse_args(list(words))
+    found: list[tuple[click.Parameter, Any]] = []
+    for parameter in command.get_params(context):
+        value = values.get(parameter.name or "")
+        if isinstance(value, str | int):
+            found.append((parameter, value))
+        elif isinstance(value, list | tuple):
+            found += [(parameter, item) for item in value]
+    return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

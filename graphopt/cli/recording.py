@@ -1,0 +1,274 @@
+"""``--save-repro``: keep a command, and all that it reads, before it runs; then what became of it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt import config
+from graphopt.cli.outputs import make_folder
+from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
+from graphopt.cli.recorded import IN, OUT, README, SETTINGS, Outcome, Recorded, given
+from graphopt.errors import GraphoptError, UsageError
+
+if TYPE_CHECKING:
+    from graphopt import ir
+
+#: Options that the reproducer holds in another way, or not at all.
+_LEFT_OUT = ("save_repro", "assignments", "allow_external")
+
+
+def check_empty(folder: Path) -> None:
+    """Check that a reproducer can be written to ``folder``.
+
+    Raises:
+        UsageError: there is something in it.
+    """
+    if folder.is_dir() and next(folder.iterdir(), None) is not None:
+        raise UsageError(f"{folder} is not empty", hint="--save-repro takes a new folder, or an empty one")
+
+
+class Recording:
+    """Writes the reproducer of one command.
+
+    Args:
+        folder: where it goes; new, or empty.
+        settings: those in force.
+        command: the whole command line.
+
+    Raises:
+        UsageError: it can't be written.
+    """
+
+    def __init__(
+        self, folder: Path, context: click.Context, settings: config.Settings, command: Sequence[str]
+    ) -> None:
+        from graphopt.debug.reproducer import versions
+
+        self._folder = make_folder(folder)
+        self._settings = settings
+        self._kept: dict[str, str] = {}
+        self._missing: list[str] = []
+        self._targets: dict[str, str] = {}
+        try:
+            name = context.info_name or ""
+            words = command[command.index(name) + 1 :]
+            arguments = [name, *self._arguments(given(context.command, context, words))]
+            text = config.as_toml(replace(settings, allow_external=()))
+            (folder / SETTINGS).write_text(text, encoding="utf-8")
+            self._recorded = Recorded(
+                tuple(command),
+                tuple(arguments),
+                _pipeline(context, settings),
+                versions(),
+                self._kept,
+                tuple(self._missing),
+            )
+            self._write()
+        except OSError as error:
+            raise UsageError(f"can't write to {folder}: {error.strerror or error}") from error
+
+    def ended(self, outcome: Outcome) -> None:
+        """Add what became of the command."""
+        self._recorded = replace(self._recorded, outcome=outcome)
+        self._write()
+
+    def _write(self) -> None:
+        self._recorded.save(self._folder)
+        text = _readme(self._recorded)
+        (self._folder / README).write_text(text, encoding="utf-8", errors="surrogateescape")
+
+    # The command line ---------------------------------------------------------------------------
+
+    def _arguments(self, values: Sequence[tuple[click.Parameter, Any]]) -> list[str]:
+        """What was given, with the paths of what is kept."""
+        options: list[str] = []
+        operands: list[str] = []
+        for parameter, value in values:
+            if parameter.name in _LEFT_OUT:
+                continue
+            if not isinstance(parameter, click.Option):
+                operands.append(self._text(parameter, value))
+                continue
+            name = max(parameter.opts, key=len)
+            if parameter.count:
+                options += [name] * value
+            elif parameter.is_flag:
+                options.append(name if value else parameter.secondary_opts[0])
+            else:
+                options += [name, self._text(parameter, value)]
+        return [*options, *(["--"] if any(word.startswith("-") for word in operands) else []), *operands]
+
+    def _text(self, parameter: click.Parameter, value: Any) -> str:
+        """One value of ``parameter``, as it is written in the reproducer."""
+        match parameter.type:
+            case ReadsModel():
+                return self._keep_model(Path(value))
+            case ReadsFolder():
+                return self._keep_folder(Path(value))
+            case ReadsArrays():
+                name, colon, file = str(value).rpartition(":")
+                return f"{name}{colon}{self._keep_file(Path(file))}"
+            case Writes():
+                return self._target(str(value))
+            case Runs():
+                return self._keep_words(str(value))
+        return str(value)
+
+    # What it reads ------------------------------------------------------------------------------
+
+    def _room(self, path: Path) -> Path:
+        """Where ``path`` goes: a folder for each, so that names do not clash, nor their external data."""
+        target = self._folder / IN / str(len(self._kept) + 1) / path.name
+        self._kept[target.relative_to(self._folder).as_posix()] = str(path.absolute())
+        target.parent.mkdir(parents=True)
+        return target
+
+    def _name(self, target: Path) -> str:
+        return target.relative_to(self._folder).as_posix()
+
+    def _keep_file(self, path: Path) -> str:
+        target = self._room(path)
+        self._copy(path, target)
+        return self._name(target)
+
+    def _keep_folder(self, path: Path) -> str:
+        target = self._room(path)
+        if path.is_dir():
+            shutil.copytree(path, target)
+        else:
+            self._missing.append(str(path))
+        return self._name(target)
+
+    def _keep_model(self, path: Path) -> str:
+        """The file as it is, and its external data; where that lies elsewhere, the model written anew."""
+        from graphopt import ir
+
+        target = self._room(path)
+        if not self._copy(path, target):
+            return self._name(target)
+        home = path.parent.resolve()
+        model = _loaded(path, self._settings.allow_external)
+        for file in _named_in(path) if model is None else _external(model):
+            if file.is_relative_to(home):
+                self._copy(file, target.parent / file.relative_to(home))
+        if model is not None and _loaded(target) is None:
+            shutil.rmtree(target.parent)
+            target.parent.mkdir()
+            ir.save(model, target, threshold=1)
+        return self._name(target)
+
+    def _keep_words(self, command: str) -> str:
+        """A command, with the files of the current folder that it names."""
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return command
+        if not any(_is_ours(word) for word in words):
+            return command
+        return shlex.join(self._keep_file(Path(word)) if _is_ours(word) else word for word in words)
+
+    def _copy(self, path: Path, target: Path) -> bool:
+        """Copy a file, unless it is none; returns whether that was done."""
+        if not path.is_file():
+            self._missing.append(str(path))
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        return True
+
+    # What it writes -----------------------------------------------------------------------------
+
+    def _target(self, text: str) -> str:
+        """Where an output goes; a folder has to look like one."""
+        is_folder = text.endswith("/") or Path(text).is_dir()
+        name = Path(text).name or "folder"
+        stem, taken = name, self._targets.values()
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{number}-{stem}"
+        self._targets[text] = name
+        return f"{OUT}/{name}{'/' if is_folder else ''}"
+
+
+def _loaded(path: Path, allow_external: Sequence[Path] = ()) -> ir.Model | None:
+    """The model in ``path``; ``None`` if it can't be loaded, which the command itself will tell."""
+    from graphopt import ir
+
+    try:
+        return ir.load(path, allow_external=allow_external)
+    except Exception:
+        return None
+
+
+def _external(model: ir.Model) -> list[Path]:
+    """The files of external data of ``model``."""
+    from graphopt.instrument.summary import external_bytes
+
+    return [Path(file).resolve() for file in external_bytes(model)]
+
+
+def _named_in(path: Path) -> list[Path]:
+    """The files beside ``path`` whose names occur in it: the external data of what can't be loaded."""
+    content = path.read_bytes()
+    files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and file != path]
+    return [file.resolve() for file in files if file.name.encode() in content]
+
+
+def _is_ours(word: str) -> bool:
+    return not Path(word).is_absolute() and Path(word).is_file()
+
+
+def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
+    """The passes of the command, spelt out."""
+    if "pre_passes" not in context.params:
+        return None
+    from graphopt.cli.options import chosen_pipeline
+    from graphopt.debug.attempt import steps_text
+    from graphopt.driver import make_pipeline
+
+    values = dict(context.params)
+    try:
+        text = chosen_pipeline(values) or settings.pipeline
+        return ",".join(steps_text(make_pipeline(text, values["pre_passes"], values["post_passes"])))
+    except GraphoptError:  # the command will tell
+        return None
+
+
+def _readme(recorded: Recorded) -> str:
+    outcome = recorded.outcome
+    lines = [
+        f"# graphopt {recorded.arguments[0]}",
+        "",
+        f"This was run: `{shlex.join(recorded.command)}`.",
+        "",
+    ]
+    if outcome is None:
+        lines.append("It did not end.")
+    else:
+        lines.append(f"It ended with status {outcome.status}{f': {outcome.error}' if outcome.error else '.'}")
+    lines += [
+        "",
+        "Run it again, and compare what becomes of it, with",
+        "",
+        "    graphopt replay .",
+        "",
+        "or by hand, in this folder, with",
+        "",
+        f"    mkdir -p {OUT} && {shlex.join(['graphopt', *recorded.arguments])}",
+        "",
+        f"- `{SETTINGS}`: every setting that was in force",
+        *(f"- `{name}`: {origin}" for name, origin in recorded.kept.items()),
+        *(f"- not kept, because there is no such file: {path}" for path in recorded.missing),
+    ]
+    if recorded.pipeline:
+        lines += ["", "The passes:", "", f"    {recorded.pipeline}"]
+    lines += ["", "The versions:", "", *(f"- {name} {text}" for name, text in recorded.versions.items())]
+    return "\n".join(lines) + "\n"
