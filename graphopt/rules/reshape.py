@@ -173,6 +173,10 @@ def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Val
     result = m.shape(m.root.outputs[0])
     if not a or not b or not x or not y or len(a) < 2 or len(b) < 2:
         return False
+    if len(x) == 1 and len(y) > 1:
+        # a vector on the left: its row, of length 1, is not in the result
+        same = forms.same_shape(m, a, (1, *x)) and forms.same_shape(m, b, y)
+        return same and forms.same_shape(m, (*y[:-2], y[-1]), result)
     if len(b) == 2 and (forms.same_shape(m, b, y) or forms.same_shape(m, b, (*y, 1))):
         # a matrix on the right: only the rows on the left count
         return forms.same_shape(m, a[-1:], x[-1:]) and forms.same_shape(m, (*x[:-1], *y[1:]), result)

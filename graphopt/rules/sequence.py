@@ -11,6 +11,9 @@ from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 
+#: A Split of more outputs is not written.
+_MOST_PARTS = 64
+
 
 @rule(
     lambda op, xs: op.ConcatFromSequence(op.SequenceConstruct(xs.rest()), new_axis=0),
@@ -63,6 +66,29 @@ def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | 
         return op.Gather(x, np.array(start, np.int64), axis=axis)
     part = forms.slice_(op, m, x, [forms.Range(axis, start, end)])
     return m.no("no such Slice", x) if part is None else part
+
+
+@rule(
+    lambda op, x, s, i: op.SequenceAt(op.SplitToSequence(x, s, tag="split"), i),
+    numerics=Exact,
+    tags=("onnxscript:split-to-sequence",),
+)
+def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i: ir.Value) -> Outcome:
+    """Where only elements at known places are read, parts of computed sizes are outputs of one Split."""
+    split, index = m.node("split"), ir.scalar_of(i)
+    lengths, axis = m.shape(s), m.attribute(split, "axis")
+    count = lengths[0] if lengths is not None and len(lengths) == 1 else None
+    if m.version < 13 or not isinstance(count, int) or not 0 < count <= _MOST_PARTS or m.ints(s) is not None:
+        return m.no(
+            "how many parts there are is unknown, or all is known, or Split takes no computed sizes", s
+        )
+    for reader in ir.readers(split.outputs[0]):
+        place = ir.scalar_of(reader.inputs[1]) if reader.op_type == "SequenceAt" else None
+        if place is None or not -count <= place < count or reader.graph is not split.graph:
+            return m.no("others read the sequence, or an index is unknown or out of range", split.outputs[0])
+    assert index is not None
+    parts = op.Split(x, s, axis=axis, outputs=count)
+    return parts[int(index)] if count > 1 else parts
 
 
 @rule(

@@ -146,6 +146,59 @@ def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value |
     return result
 
 
+_ARITHMETIC = ("Add", "Div", "Mul", "Sub")
+#: Deeper arithmetic is not looked at.
+_MAX_DEPTH = 4
+
+
+@rule(
+    lambda op, a, b, rest: op.one_of("Unsqueeze", "Reshape")(op.one_of(*_ARITHMETIC)(a, b), rest.rest()),
+    numerics=Exact,
+    exclusive=True,
+)
+def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value, rest: object) -> Outcome:
+    """A number that is computed of dims and made a vector is computed as a vector, of Shapes."""
+    vector, number = m.root.outputs[0], m.root.inputs[0]
+    assert number is not None
+    if forms.static(m.shape(vector)) != (1,) or forms.static(m.shape(number)) != ():
+        return m.no("it makes no vector of a number", vector)
+    if not (_is_of_dims(m, a, _MAX_DEPTH) and _is_of_dims(m, b, _MAX_DEPTH)):
+        return m.no("it is not computed of dims alone", number)
+    return _as_vector(op, m, number)
+
+
+def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
+    """Whether the scalar ``number`` is a constant or computed for one reader of dims of tensors."""
+    if m.constant(number) is not None:
+        return True
+    node = number.producer()
+    if depth == 0 or node is None or node.domain or node.graph is not m.root.graph or not m.only_use(number):
+        return False
+    operands = [value for value in node.inputs if value is not None]
+    if node.op_type in _ARITHMETIC:
+        return all(_is_of_dims(m, value, depth - 1) for value in operands)
+    shape, index = operands[0].producer() if operands else None, m.constant(forms.operand(node, 1))
+    is_dim = node.op_type == "Gather" and index is not None and index.ndim == 0
+    return is_dim and shape is not None and shape.op_type == "Shape" and shape.domain == ""
+
+
+def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
+    """A vector of one element: what the scalar ``number`` is."""
+    constant = m.constant(number)
+    if constant is not None:
+        return op.constant(constant.reshape(1))
+    node = number.producer()
+    assert node is not None
+    if node.op_type == "Gather":
+        index = m.constant(node.inputs[1])
+        assert index is not None
+        result = op.Gather(node.inputs[0], index.reshape(1))
+    else:
+        result = op.like(node, [_as_vector(op, m, value) for value in node.inputs if value is not None])
+    assert isinstance(result, ir.Value)
+    return result
+
+
 _REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather")
 #: Longer vectors and longer chains are not looked at.
 _MAX_LENGTH, _MAX_STEPS = 64, 8
