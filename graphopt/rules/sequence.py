@@ -80,7 +80,7 @@ def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i
     count = lengths[0] if lengths is not None and len(lengths) == 1 else None
     if m.version < 13 or not isinstance(count, int) or not 0 < count <= _MOST_PARTS or m.ints(s) is not None:
         return m.no(
-            "how many parts there are is unknown, or all is known, or Split takes no computed sizes", s
+            "the number of parts is unknown, or all is known, or Split takes no sizes", s
         )
     for reader in ir.readers(split.outputs[0]):
         place = ir.scalar_of(reader.inputs[1]) if reader.op_type == "SequenceAt" else None
