@@ -120,6 +120,7 @@ def optimize(
     inputs: InputOptions | None = None,
     dims: Mapping[str, int] | None = None,
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    target_opset: int | None = None,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
     verify_each: bool = False,
@@ -155,6 +156,7 @@ def optimize(
         dims: sizes that dynamic dims are fixed to, by symbol or as ``"x@0"``; the result takes no others.
         dim_ranges: first and last size (``None`` for no last) that dynamic dims will have; the result
             may be wrong for others.
+        target_opset: version of the standard's operators to write the model for, before anything else.
         device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
         verify_each: check the structure of the model after each pass.
@@ -184,6 +186,8 @@ def optimize(
         allow_fallback=allow_fallback,
     )
     steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
+    if target_opset is not None:
+        pre_passes = (_conversion(target_opset, settings), *pre_passes)
     passes = make_pipeline(steps, pre_passes, post_passes)
     options = make_options(settings, only, share_buffers)
     begin = time.perf_counter()
@@ -241,6 +245,20 @@ def optimize(
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
     return Result(candidate, report)
+
+
+def _conversion(target: int, settings: config.Settings) -> str:
+    """The pass that writes a model for opset ``target``, which the runtime must know if it is to verify."""
+    from graphopt.errors import UsageError
+    from graphopt.runtime.target import Target
+
+    runtime = Target()
+    if settings.verify and target > runtime.opset_ceiling:
+        raise UsageError(
+            f"onnxruntime {runtime.version} runs opsets up to {runtime.opset_ceiling}, not {target}",
+            hint="--no-verify writes it all the same",
+        )
+    return f"convert-opset{{target={target}}}"
 
 
 def vouch(

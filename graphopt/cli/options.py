@@ -297,6 +297,16 @@ dim_options = group(
     ),
 )
 
+version_options = group(
+    "Passes",
+    click.option(
+        "--target-opset",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Write the model for this version of the standard's operators.",
+    ),
+)
+
 watch_options = group(
     "Watching",
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),

@@ -55,6 +55,11 @@ def repair(
             raise failure from None  # the original does not even equal itself
         if culprit is None:
             raise failure
+        if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
+            raise VerificationFailed(
+                f"after {culprit.pass_text} the model does not compute the same: {culprit.reason}",
+                hint="it was asked for, and is not left out; --no-verify writes the result all the same",
+            )
         limits, drop = _without(limits, culprit, dropped)
         dropped.append(drop)
         if found is not None:

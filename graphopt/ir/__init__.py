@@ -59,5 +59,7 @@ TensorType = onnx_ir.TensorType
 TypeProtocol = onnx_ir.TypeProtocol
 Value = onnx_ir.Value
 tensor = onnx_ir.tensor
+deserialize_attribute = onnx_ir.serde.deserialize_attribute
+deserialize_tensor = onnx_ir.serde.deserialize_tensor
 serialize_attribute = onnx_ir.serde.serialize_attribute
 serialize_tensor = onnx_ir.serde.serialize_tensor

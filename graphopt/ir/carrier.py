@@ -52,6 +52,11 @@ class Carried:
         packed = value.metadata_props.get(_TYPE)
         return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
 
+    @staticmethod
+    def training_info(model: onnx_ir.Model) -> bool:
+        """Whether ``model`` has training info, which nothing here looks into."""
+        return bool(model.graph.meta.get(_TRAINING_INFO))
+
 
 def carried_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
     """The type that ``value`` is declared with, if onnx-ir can't hold it, such as a map."""

@@ -363,6 +363,29 @@ class Editor:
                 self.remove(node)
             self._taken.free_values(graph.initializers.values())
 
+    # Versions ----------------------------------------------------------------------------
+
+    def set_import(self, imports: dict[str, int], domain: str, version: int) -> None:
+        """Let the ``opset_imports`` of the main graph or a function say ``version`` for ``domain``.
+
+        Args:
+            domain: ``""`` also stands for a domain that is spelt ``ai.onnx``.
+        """
+        spelt = "ai.onnx" if domain == "" and "ai.onnx" in imports and "" not in imports else domain
+        if spelt in imports and imports[spelt] != version:
+            imports[spelt] = version
+            self._changed("import")
+
+    def raise_ir_version(self, version: int) -> None:
+        """Raise the model's IR version. Initializers that had to be listed as inputs stay constants."""
+        model = self.model
+        if model.ir_version < 4 <= version:
+            defaults = set(model.graph.initializers.values())
+            for value in [value for value in model.graph.inputs if value in defaults]:
+                model.graph.inputs.remove(value)
+        model.ir_version = model.graph.meta[IR_VERSION] = version
+        self._changed("version")
+
     # Functions ---------------------------------------------------------------------------
 
     def make_function(

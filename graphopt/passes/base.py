@@ -22,6 +22,8 @@ class Pass:
     name: ClassVar[str]
     #: What its changes are called in reports, unless they are rewrites.
     does: ClassVar[str | None] = None
+    #: The user asked for what it does: it is never left out to mend a result.
+    required: ClassVar[bool] = False
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""

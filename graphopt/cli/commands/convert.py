@@ -16,6 +16,7 @@ graphopt convert model.onnx model.json
 graphopt convert edited.json model.onnx
 graphopt convert model.onnx model.json --threshold 64KiB
 graphopt convert model.onnx model.onnxtxt
+graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
@@ -32,13 +33,16 @@ graphopt convert model.onnx model.onnxtxt
         help="Smaller weights stay in OUT where others have a file of their own.  [default: 1024]",
     ),
 )
+@options.version_options
+@options.verify_options
 @options.output_options
 @options.model_options
-def command(run: Run, source: Path, target: Path, threshold: int) -> None:
+def command(run: Run, source: Path, target: Path, threshold: int, target_opset: int | None) -> None:
     """Write a model in another form; suffixes tell which.
 
     .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
     .txt are ONNX text. All of them can be converted into each other, and every command reads all.
+    With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file
@@ -48,7 +52,12 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
         known = ", ".join(ir.SUFFIXES)
         raise UsageError(f"the suffix of {target} tells no form of models", hint=f"known suffixes: {known}")
     check_file(target)
-    model = api.load(source)
+    if target_opset is None:
+        model = api.load(source)
+    else:
+        model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
+        if report.verdict is not None and report.verdict.unverifiable is not None:
+            click.echo(f"graphopt: warning: not verified: {report.verdict.unverifiable}", err=True)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
     run.invocation.written += written
     sizes = {str(path): path.stat().st_size for path in written}

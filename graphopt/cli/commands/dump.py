@@ -53,6 +53,7 @@ _FORMATS = ("text", "onnx", "dot")
     ),
 )
 @options.pipeline_options
+@options.version_options
 @options.group(
     "Passes",
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
@@ -114,6 +115,7 @@ _FOR_PIPELINES = {
     "only": "--only",
     "pre_passes": "--pre-pass",
     "post_passes": "--post-pass",
+    "target_opset": "--target-opset",
     "stop_after": "--stop-after",
 }
 

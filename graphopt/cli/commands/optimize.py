@@ -47,6 +47,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 @options.output_options
 @options.model_options
 @options.pipeline_options
+@options.version_options
 @options.verify_options
 @options.group(
     "Verification",

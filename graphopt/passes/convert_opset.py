@@ -1,0 +1,295 @@
+"""convert-opset: the model under another version of the standard's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import onnx
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import UnsupportedModel, UsageError
+from graphopt.ops import versions
+from graphopt.passes.base import Pass
+from graphopt.rewrite.builder import Builder
+
+#: Constants of at most this many elements are shown to the converter, which turns some into attributes.
+_SHOWN = 4096
+_GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+#: What stands for a reference to an attribute of the function while a node is converted.
+_STAND_INS = {
+    ir.AttributeType.INT: 1,
+    ir.AttributeType.FLOAT: 0.8125,
+    ir.AttributeType.INTS: (1,),
+    ir.AttributeType.FLOATS: (0.8125,),
+    ir.AttributeType.STRING: "graphopt",
+}
+
+
+@dataclass(frozen=True)
+class ConvertOpset(Pass):
+    """Write the model for opset ``target`` of ai.onnx, such as ``convert-opset{target=21}``.
+
+    Nodes of bodies and functions are converted where they stand. Most need no change; the others
+    go through onnx's version converter one by one. The IR version is raised if the opset asks for
+    a newer one. Other domains stay as they are.
+
+    Attributes:
+        target: the opset version.
+
+    Raises:
+        UnsupportedModel: a node can't be converted; the model is unchanged then.
+        UsageError: there is no such opset version.
+    """
+
+    name: ClassVar[str] = "convert-opset"
+    does: ClassVar[str] = "converted"
+    required: ClassVar[bool] = True
+    target: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.target <= versions.NEWEST:
+            raise UsageError(
+                f"there is no opset {self.target}", hint=f"the installed onnx knows 1 to {versions.NEWEST}"
+            )
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Convert all nodes, or raise before anything is changed."""
+        if ir.Carried.training_info(model):
+            raise UnsupportedModel("the model has training info, whose graphs can't be converted")
+        plans = [plan for graph in ir.graphs_of(model) for node in graph for plan in self._plans(node, cx)]
+        imports = [model.graph.opset_imports, *(held.opset_imports for held in model.functions.values())]
+        for found in imports:
+            cx.edit.set_import(found, "", self.target)
+        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", self.target)])
+        if needed > model.ir_version:
+            cx.edit.raise_ir_version(needed)
+        for plan in plans:
+            plan.carry_out(cx)
+
+    def _plans(self, node: ir.Node, cx: Context) -> Iterator[_Plan]:
+        if node.domain != "" or node.op_identifier() in cx.model.functions:
+            return
+        source = cx.version(node)
+        if not versions.changes(node.op_type, source, self.target):
+            return
+        if node.op_type == "Constant" and (self.target >= source or "value" in node.attributes):
+            return
+        try:
+            plan = _planned(node, source, self.target, cx)
+        except UnsupportedModel as error:
+            function = cx.edit.scopes.function(node.graph) if node.graph is not None else None
+            where = "" if function is None else f" in function {function.domain}::{function.name}"
+            raise UnsupportedModel(
+                f"the model can't be written for opset {self.target}: {error.message}"
+                f" (node {ir.label(node)}{where})",
+                hint="choose another --target-opset",
+            ) from error
+        if plan is not None:
+            yield plan
+
+
+@dataclass
+class _Plan:
+    """What becomes of one node.
+
+    Attributes:
+        node: the node as it is.
+        made: what stands for it, as protos.
+        outputs: the names in ``made`` of the node's outputs.
+        places: by their names in ``made``, which inputs of the node are read.
+        constants: new constants by name.
+        references: by attribute, the stand-in and the reference that it stands for.
+    """
+
+    node: ir.Node
+    made: list[onnx.NodeProto]
+    outputs: list[str]
+    places: dict[str, int]
+    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    references: dict[str, tuple[onnx.AttributeProto, ir.Attr]] = field(default_factory=dict)
+
+    def carry_out(self, cx: Context) -> None:
+        """Change the node in place if it stays one of its kind, else put the new ones in its place."""
+        builder = Builder(cx.edit, self.node)
+        # what the node reads may have been replaced since it was planned for
+        values = {name: self.node.inputs[index] for name, index in self.places.items()}
+        made = self.made[0]
+        alike = made.op_type == self.node.op_type and len(made.output) == len(self.node.outputs)
+        if len(self.made) == 1 and alike:
+            self._update(made, values, builder, cx)
+            return
+        for made in self.made:
+            inputs = [self._value(name, values, builder) for name in made.input]
+            attributes = [self._attribute(attribute) for attribute in made.attribute]
+            outputs = builder.node(made.op_type, inputs, attributes, outputs=len(made.output))
+            outputs = [outputs] if len(made.output) == 1 else outputs
+            values.update(zip(made.output, outputs, strict=True))
+        cx.edit.note_origin(builder.commit(), [self.node], ConvertOpset.name)
+        for old, name in zip(self.node.outputs, self.outputs, strict=True):
+            if name and ir.is_read(old):
+                was_output = old.is_graph_output()
+                new = values[name]
+                assert new is not None
+                cx.edit.replace(old, new)
+                if not was_output:
+                    cx.edit.take_over(new, old)
+        cx.edit.remove(self.node)
+
+    def _update(
+        self, made: onnx.NodeProto, values: dict[str, ir.Value | None], builder: Builder, cx: Context
+    ) -> None:
+        node, edit = self.node, cx.edit
+        kept = {attribute.name: attribute for attribute in made.attribute}
+        for name, attribute in list(node.attributes.items()):
+            if name not in kept:
+                edit.set_attribute(node, name, None)
+            elif not attribute.is_ref() and ir.serialize_attribute(attribute) == kept[name]:
+                del kept[name]  # the very attribute stays, which may hold what a copy would lose
+        for name, proto in kept.items():
+            edit.set_attribute(node, name, self._attribute(proto))
+        for index, name in enumerate(made.input):
+            value = self._value(name, values, builder)
+            if index >= len(node.inputs) or node.inputs[index] is not value:
+                edit.set_input(node, index, value)
+        if len(made.input) < len(node.inputs):
+            edit.trim_inputs(node, len(made.input))
+
+    def _value(self, name: str, values: dict[str, ir.Value | None], builder: Builder) -> ir.Value | None:
+        if name and name not in values:
+            values[name] = builder.constant(ir.deserialize_tensor(self.constants[name]))
+        return values[name] if name else None
+
+    def _attribute(self, proto: onnx.AttributeProto) -> ir.Attr:
+        stand_in, reference = self.references.get(proto.name, (None, None))
+        if reference is not None and stand_in == proto:
+            return reference
+        return ir.deserialize_attribute(proto)
+
+
+def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
+    """What becomes of ``node``; ``None`` if it stays as it is."""
+    if node.op_type == "Constant":
+        return _spelt_out(node, target)
+    named: dict[ir.Value, str] = {}
+    for value in node.inputs:
+        if value is not None:
+            named.setdefault(value, f"i{len(named)}")
+    proto, references = _proto(node, named)
+    types = [None if value is None else _type_text(value, cx) for value in node.inputs]
+    if versions.same_form(node.op_type, source, target):
+        _check(proto, types, source, target)
+        return None
+    if any(attribute.type in _GRAPH_TYPES for attribute in node.attributes.values()):
+        raise UnsupportedModel(f"{node.op_type} of opset {source} means something else there")
+    result = versions.convert(_model(node, proto, named, source, cx), target)
+    constants = {tensor.name: tensor for tensor in result.graph.initializer}
+    made = []
+    for item in result.graph.node:
+        if item.op_type == "Constant" and item.attribute[0].name == "value":
+            constants[item.output[0]] = item.attribute[0].t
+        else:
+            made.append(item)
+    for item in made:
+        _check(item, types if item.op_type == node.op_type else [], source, target)
+    plan = _Plan(
+        node,
+        made,
+        [output.name for output in result.graph.output],
+        {name: node.inputs.index(value) for value, name in named.items()},
+        constants,
+        references,
+    )
+    _check_references(plan)
+    return plan
+
+
+def _check(proto: onnx.NodeProto, types: list[str | None], source: int, target: int) -> None:
+    found = versions.obstacle(proto, types, source, target)
+    if found is not None:
+        raise UnsupportedModel(found)
+
+
+def _check_references(plan: _Plan) -> None:
+    """Each attribute of the function that the node refers to must still be one, once."""
+    for name, (stand_in, _) in plan.references.items():
+        found = [item for made in plan.made for item in made.attribute if item == stand_in]
+        if len(found) != 1:
+            raise UnsupportedModel(
+                f"attribute {name!r} of {plan.node.op_type} is the function's, and changes"
+            )
+
+
+def _spelt_out(node: ir.Node, target: int) -> _Plan | None:
+    """A Constant that holds a tensor, for opsets that know no other."""
+    if target >= 12:
+        return None
+    tensor = ir.constant_of(node.outputs[0])
+    if tensor is None:
+        raise UnsupportedModel(f"opset {target} has no such Constant")
+    made = onnx.NodeProto(op_type="Constant", output=["o0"])
+    made.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(ir.serialize_tensor(tensor))
+    return _Plan(node, [made], ["o0"], {})
+
+
+def _proto(
+    node: ir.Node, named: dict[ir.Value, str]
+) -> tuple[onnx.NodeProto, dict[str, tuple[onnx.AttributeProto, ir.Attr]]]:
+    """The node, and what stands for references to attributes in it."""
+    proto = onnx.NodeProto(op_type=node.op_type, name="n")
+    proto.input.extend("" if value is None else named[value] for value in node.inputs)
+    proto.output.extend(f"o{index}" if output.name else "" for index, output in enumerate(node.outputs))
+    references = {}
+    for name, attribute in node.attributes.items():
+        if attribute.type in _GRAPH_TYPES:
+            continue
+        if attribute.is_ref():
+            stand_in = _STAND_INS.get(attribute.type)
+            if stand_in is None:
+                raise UnsupportedModel(f"attribute {name!r} is the function's")
+            references[name] = (onnx.helper.make_attribute(name, stand_in), attribute)
+            proto.attribute.append(references[name][0])
+        else:
+            proto.attribute.append(ir.serialize_attribute(attribute))
+    return proto, references
+
+
+def _model(
+    node: ir.Node, proto: onnx.NodeProto, named: dict[ir.Value, str], source: int, cx: Context
+) -> onnx.ModelProto:
+    """A model of the node alone; what it reads are inputs, or initializers if they are small constants."""
+    model = onnx.ModelProto(ir_version=10)
+    model.opset_import.add(domain="", version=source)
+    model.graph.name = "node"
+    model.graph.node.append(proto)
+    for value, name in named.items():
+        tensor = ir.constant_of(value)
+        if tensor is not None and tensor.size <= _SHOWN:
+            model.graph.initializer.append(ir.serialize_tensor(tensor))
+            model.graph.initializer[-1].name = name
+        else:
+            _declare(model.graph.input.add(name=name), value, cx)
+    for name, value in zip(proto.output, node.outputs, strict=True):
+        _declare(model.graph.output.add(name=name), value, cx)
+    return model
+
+
+def _declare(info: onnx.ValueInfoProto, value: ir.Value, cx: Context) -> None:
+    dtype, shape = cx.dtype(value), cx.shape(value)
+    tensor = info.type.tensor_type
+    tensor.elem_type = 0 if dtype is None else int(dtype)
+    if shape is not None:
+        tensor.shape.SetInParent()
+        for dim in shape:
+            if isinstance(dim, int):
+                tensor.shape.dim.add(dim_value=dim)
+            else:
+                tensor.shape.dim.add(dim_param=str(dim))
+
+
+def _type_text(value: ir.Value, cx: Context) -> str | None:
+    """The type of a tensor as schemas write it, if it is known."""
+    dtype = cx.dtype(value)
+    return None if dtype is None else f"tensor({dtype.name.lower()})"
