@@ -11,7 +11,10 @@ from tests.support import ops, parse, run_pipeline
 
 CLEAN = [
     "canonicalize", "dce",
-    ["constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops", "peephole", "constant-pooling", "cse", "split-slices", "dce"],
+    [
+        "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
+        "gather-loop-lists", "trim-loops", "peephole", "constant-pooling", "cse", "split-slices", "dce",
+    ],
 ]  # fmt: skip
 
 #: Names by pipeline; what a list inside holds is repeated until nothing changes.

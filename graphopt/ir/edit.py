@@ -238,6 +238,11 @@ class Editor:
         value.name = self.fresh_name(hint)
         self._changed("rename")
 
+    def declare(self, value: onnx_ir.Value, dtype: onnx_ir.DataType, dims: Sequence[int | None]) -> None:
+        """Declare that ``value`` is a tensor of ``dtype`` with these dims, ``None`` where unknown."""
+        value.type, value.shape = onnx_ir.TensorType(dtype), onnx_ir.Shape(dims)
+        self._changed("declare")
+
     def forget(self, value: onnx_ir.Value, is_stale: Callable[[str], bool]) -> None:
         """Drop the metadata of ``value`` whose keys are stale."""
         stale = [key for key in value.metadata_props if is_stale(key)]
@@ -351,6 +356,30 @@ class Editor:
         """Let ``body``, which a node holds, return ``value`` at ``index``."""
         body.outputs[index] = value
         self._changed("output")
+
+    def set_outputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
+        """Let ``body``, which a node holds, return ``values``."""
+        values = list(values)
+        body.outputs.clear()
+        body.outputs.extend(values)
+        self._changed("output")
+
+    def set_inputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
+        """Let ``body``, which a node holds, take only those of its inputs; nothing may read the others."""
+        values = list(values)
+        self._taken.free_values(value for value in body.inputs if value not in values)
+        body.inputs.clear()
+        body.inputs.extend(values)
+        self._changed("input")
+
+    def lift(self, node: onnx_ir.Node, holder: onnx_ir.Node) -> None:
+        """Move ``node`` out of a body of ``holder``, of which it reads nothing, in front of ``holder``."""
+        _graph_of(node).remove(node)
+        for output in node.outputs:
+            if output.name and self._taken.is_shared(output):
+                self.rename(output, output.name)
+        _graph_of(holder).insert_before(holder, [node])
+        self._changed("lift")
 
     def clear_body(self, body: onnx_ir.Graph) -> None:
         """Remove all that ``body`` and the bodies in it hold, so that they keep no outer value alive.

@@ -10,6 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
+from graphopt.passes.gather_loop_lists import GatherLoopLists
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.driver import apply_rules
@@ -68,7 +69,7 @@ class LowerSequences(Pass):
     """Replace operators on sequences and optionals by operators on the tensors in them.
 
     Sequences must be made, changed and read at known positions in one graph; those that a model
-    takes or returns stay. A stack becomes an Unsqueeze for each tensor and one Concat, a split
+    takes or returns stay. Lists that a Loop appends to are gathered (see gather-loop-lists). A stack becomes an Unsqueeze for each tensor and one Concat, a split
     whose parts are all needed one Split: more nodes, but none that copies tensors into a sequence.
     """
 
@@ -76,5 +77,6 @@ class LowerSequences(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the rules of the families of ``_FAMILIES``, and two that make more nodes."""
+        GatherLoopLists().run(model, cx)
         rules = admitted_rules(cx.options, _FAMILIES)
         apply_rules([*rules, stack_constructed_sequence, construct_split_sequence], model, cx)

@@ -167,11 +167,12 @@ def _perhaps_skipped(given: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
     """What is true of a scan even of a loop that does not run.
 
     onnxruntime then gives a size of 0 where it knows none, and a vector where it knows no rank. It
-    surely knows the rank that the body declares.
+    surely knows the rank and the sizes that the body declares.
     """
     if fact.shape is None or value.shape is None or value.shape.rank() != len(fact.shape):
         return Fact(fact.dtype)
-    return Fact(fact.dtype, given.fresh_shape(len(fact.shape)))
+    pairs = zip(fact.shape, value.shape, strict=True)
+    return Fact(fact.dtype, tuple(dim if dim == told else given.fresh() for dim, told in pairs))
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:

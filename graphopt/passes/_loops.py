@@ -1,0 +1,146 @@
+"""Loops and Scans told alike, and built anew with other inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+
+#: Attributes of Scan with an entry for each scanned input, and for each output that gathers.
+_BY_INPUT = ("scan_input_axes", "scan_input_directions")
+_BY_OUTPUT = ("scan_output_axes", "scan_output_directions")
+
+
+@dataclass(frozen=True)
+class LoopForm:
+    """A Loop or Scan whose body takes and returns what the node does, with nothing left out between.
+
+    Attributes:
+        node: the Loop or Scan.
+        body: its body.
+        head: how many inputs of node and body come before the carried values: 2 for a Loop.
+        carried: how many values are carried from each iteration to the next.
+    """
+
+    node: ir.Node
+    body: ir.Graph
+    head: int
+    carried: int
+
+    @property
+    def formals(self) -> Sequence[ir.Value]:
+        """Inputs of the body that hold carried values."""
+        return self.body.inputs[self.head : self.head + self.carried]
+
+    @property
+    def starts(self) -> Sequence[ir.Value | None]:
+        """The first carried values."""
+        return self.node.inputs[self.head : self.head + self.carried]
+
+    @property
+    def ends(self) -> Sequence[ir.Value]:
+        """Outputs of the body that are carried to the next iteration."""
+        first = self.head // 2
+        return self.body.outputs[first : first + self.carried]
+
+    @property
+    def results(self) -> Sequence[ir.Value]:
+        """Outputs of the node that are the last carried values."""
+        return self.node.outputs[: self.carried]
+
+    @property
+    def scanned(self) -> Sequence[ir.Value]:
+        """Inputs of the body that hold slices of what a Scan goes through."""
+        return self.body.inputs[self.head + self.carried :]
+
+    @property
+    def rows(self) -> Sequence[ir.Value]:
+        """Outputs of the body that are gathered."""
+        return self.body.outputs[self.head // 2 + self.carried :]
+
+    @property
+    def gathered(self) -> Sequence[ir.Value]:
+        """Outputs of the node that gather."""
+        return self.node.outputs[self.carried :]
+
+
+def loop_form(node: ir.Node, cx: Context) -> LoopForm | None:
+    """``node`` as a loop; ``None`` if it is none, or leaves something out."""
+    body = node.attributes.get("body")
+    if node.domain != "" or node.op_type not in ("Loop", "Scan") or body is None or body.is_ref():
+        return None
+    graph = body.as_graph()
+    if node.op_type == "Loop":
+        head, carried = 2, max(len(node.inputs) - 2, 0)
+    else:
+        scanned = node.attributes.get("num_scan_inputs")
+        if scanned is None or scanned.is_ref() or cx.version(node) < 9:
+            return None
+        head, carried = 0, len(node.inputs) - scanned.as_int()
+    form = LoopForm(node, graph, head, carried)
+    whole = len(graph.inputs) == max(len(node.inputs), head) and carried >= 0
+    whole = whole and len(graph.outputs) == len(node.outputs) + head // 2 >= carried + head // 2
+    return form if whole and None not in node.inputs[head:] else None
+
+
+def rebuild(
+    form: LoopForm,
+    carried: Sequence[int],
+    scanned: Sequence[int],
+    rows: Sequence[int],
+    cx: Context,
+    owner: str,
+    more: Sequence[ir.Value] = (),
+) -> ir.Node:
+    """A loop in place of that of ``form`` that keeps what is counted up, and also gathers ``more``.
+
+    Nothing may read the outputs that go. Nodes of the body that only they need go, too. The outputs
+    for ``more`` are the last of the new node, and unread.
+    """
+    node, body, edit = form.node, form.body, cx.edit
+    inputs = [*node.inputs[: form.head], *(form.starts[k] for k in carried)]
+    inputs += [node.inputs[form.head + form.carried + k] for k in scanned]
+    formals = [
+        *body.inputs[: form.head],
+        *(form.formals[k] for k in carried),
+        *(form.scanned[k] for k in scanned),
+    ]
+    ends = [*body.outputs[: form.head // 2], *(form.ends[k] for k in carried), *(form.rows[k] for k in rows)]
+    old = [*(form.results[k] for k in carried), *(form.gathered[k] for k in rows)]
+    attributes = [_entries(attribute, scanned, rows) for attribute in node.attributes.values()]
+    edit.set_outputs(body, [*ends, *more])
+    _remove_unread(body, cx)
+    edit.set_inputs(body, formals)
+    made = edit.make_node(node.op_type, inputs, attributes, outputs=len(old) + len(more), name=ir.label(node))
+    edit.set_attribute(node, "body", None)
+    edit.insert_before(node, [made])
+    edit.note_origin([made], [node], owner)
+    for output, new in zip(old, made.outputs, strict=False):
+        was_output = output.is_graph_output()
+        edit.replace(output, new)
+        if not was_output:
+            edit.take_over(new, output)
+    edit.remove(node)
+    return made
+
+
+def _remove_unread(body: ir.Graph, cx: Context) -> None:
+    """Remove the nodes of ``body`` that nothing reads, bottom up."""
+    for node in list(reversed(body)):
+        if not any(map(ir.is_read, node.outputs)):
+            for nested in ir.bodies(node):
+                cx.edit.clear_body(nested)
+            cx.edit.remove(node)
+
+
+def _entries(attribute: ir.Attr, scanned: Sequence[int], rows: Sequence[int]) -> ir.Attr:
+    """An attribute of a Scan for the inputs and outputs that it keeps."""
+    if attribute.name == "num_scan_inputs":
+        return ir.make_attributes({attribute.name: len(scanned)})[0]
+    kept = scanned if attribute.name in _BY_INPUT else rows if attribute.name in _BY_OUTPUT else None
+    if kept is None:
+        return attribute
+    entries = attribute.as_ints()
+    return ir.make_attributes({attribute.name: [entries[k] for k in kept]})[0]
