@@ -63,7 +63,8 @@ class ConvertOpset(Pass):
         imports = [model.graph.opset_imports, *(held.opset_imports for held in model.functions.values())]
         for found in imports:
             cx.edit.set_import(found, "", self.target)
-        needed = onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", self.target)])
+        imported = [onnx.helper.make_opsetid("", self.target)]
+        needed = onnx.helper.find_min_ir_version_for(imported, ignore_unknown=True)
         if needed > model.ir_version:
             cx.edit.raise_ir_version(needed)
         for plan in plans:

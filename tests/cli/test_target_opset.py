@@ -1,0 +1,27 @@
+"""--target-opset of optimize and convert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from tests.cli.conftest import Invoke
+
+
+def test_convert_writes_for_an_opset(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "older.onnx"
+    assert invoke("convert", small, target, "--target-opset", "13").status == 0
+    assert onnx.load(target).opset_import[0].version == 13
+    assert invoke("optimize", small, "-o", target, "--target-opset", "21").status == 0
+    model = onnx.load(target)
+    assert (model.opset_import[0].version, model.ir_version) == (21, 10)
+    assert [node.op_type for node in model.graph.node] == ["Relu"]
+
+
+def test_an_opset_that_can_not_be_verified(invoke: Invoke, small: Path) -> None:
+    target = small.parent / "newest.onnx"
+    newest = str(onnx.defs.onnx_opset_version())
+    outcome = invoke("convert", small, target, "--target-opset", newest)
+    assert outcome.status == 2 and "runs opsets up to" in outcome.err and not target.exists()
+    assert invoke("convert", small, target, "--target-opset", newest, "--no-verify").status == 0
