@@ -13,7 +13,8 @@ CLEAN = [
     "canonicalize", "dce",
     [
         "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
-        "gather-loop-lists", "trim-loops", "peephole", "constant-pooling", "cse", "split-slices", "dce",
+        "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
+        "split-slices", "dce",
     ],
 ]  # fmt: skip
 

@@ -69,8 +69,9 @@ class LowerSequences(Pass):
     """Replace operators on sequences and optionals by operators on the tensors in them.
 
     Sequences must be made, changed and read at known positions in one graph; those that a model
-    takes or returns stay. Lists that a Loop appends to are gathered (see gather-loop-lists). A stack becomes an Unsqueeze for each tensor and one Concat, a split
-    whose parts are all needed one Split: more nodes, but none that copies tensors into a sequence.
+    takes or returns stay. Lists that a Loop appends to are gathered (see gather-loop-lists). A stack
+    becomes an Unsqueeze for each tensor and one Concat, a split whose parts are all needed one
+    Split: more nodes, but none that copies tensors into a sequence.
     """
 
     name: ClassVar[str] = "lower-sequences"

@@ -1,0 +1,79 @@
+"""hoist-loop-invariants: what each iteration would compute again is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes._loops import LoopForm, loop_form
+from graphopt.passes._safety import cannot_fail
+from graphopt.passes.base import Pass
+
+#: Cost nothing to speak of, or make what must not be shared.
+_STAY = frozenset({"Constant", "Identity", "SequenceEmpty", "Optional"})
+
+
+@dataclass(frozen=True)
+class HoistLoopInvariants(Pass):
+    """Move nodes that depend on nothing of a loop's iterations out of its body.
+
+    Of a loop that may not run at all, only nodes that can't fail leave the body. Constants that
+    they read come along. Random nodes, and those under an If, stay.
+    """
+
+    name: ClassVar[str] = "hoist-loop-invariants"
+    does: ClassVar[str] = "moved"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Empty inner loops first: what leaves them may leave the next one, too."""
+        for graph in reversed(list(ir.graphs_of(model))):
+            for node in list(graph):
+                form = loop_form(node, cx) if node.attributes else None
+                if form is not None:
+                    self._hoist(form, cx)
+
+    def _hoist(self, form: LoopForm, cx: Context) -> None:
+        sure = _surely_runs(form, cx)
+        for node in list(form.body):
+            if not _is_invariant(node, form.body) or not (
+                cx.is_deterministic(node) if sure else cannot_fail(node, cx)
+            ):
+                continue
+            action = cx.permit(self.name, node)
+            if action is None:
+                continue
+            for value in ir.reads(node):
+                if value.graph is form.body:
+                    _bring_along(value, form, cx)
+            cx.edit.lift(node, form.node)
+            cx.wrote(action, node, [node])
+
+
+def _surely_runs(form: LoopForm, cx: Context) -> bool:
+    """Whether there is at least one iteration."""
+    if form.node.op_type == "Loop":
+        count, condition = form.node.inputs[0], form.node.inputs[1] if len(form.node.inputs) > 1 else None
+        trips = (1,) if count is None else cx.static_ints(count)
+        starts = condition is None or cx.static_ints(condition) == (1,)
+        return starts and trips is not None and len(trips) == 1 and trips[0] > 0
+    return False
+
+
+def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
+    """Whether ``node`` reads only what is constant in ``body``, or comes from outside of it."""
+    if node.op_type in _STAY or any(output.is_graph_output() for output in node.outputs):
+        return False
+    values = ir.reads(node)
+    return bool(values) and all(
+        value.graph is not body or (ir.constant_of(value) is not None and not value.is_graph_output())
+        for value in values
+    )
+
+
+def _bring_along(value: ir.Value, form: LoopForm, cx: Context) -> None:
+    """Let all that reads the constant ``value`` of the body read one beside the loop."""
+    graph, tensor = form.node.graph, ir.constant_of(value)
+    assert graph is not None and tensor is not None
+    cx.edit.replace(value, cx.edit.constant(graph, tensor, value.name or "constant"))
