@@ -112,6 +112,8 @@ def optimize(
     exact: bool | None = None,
     fast_math: bool | None = None,
     fold_limit: int | None = None,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
     skip: Iterable[str] | None = None,
     only: Iterable[str] = (),
     pre_passes: Iterable[str | Pass] = (),
@@ -147,6 +149,8 @@ def optimize(
         exact: only rewrites that keep every bit of the results, signed zeros and NaNs included.
         fast_math: also rewrites whose results are only close.
         fold_limit: bytes that a folded constant may take, whatever it replaces.
+        time_limit: seconds that folding and shape facts may take together; the rest stays as it is.
+        memory_limit: bytes that folding may take, and what is risky to run when results are compared.
         skip: passes and rules that do not run.
         only: if given, the only rewrite rules that run.
         pre_passes, post_passes: passes to run first and last: objects, names, or
@@ -181,6 +185,8 @@ def optimize(
         exact=exact,
         fast_math=fast_math,
         fold_limit=fold_limit,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
         skip=None if skip is None else tuple(skip),
         verify=verify,
         allow_fallback=allow_fallback,

@@ -32,6 +32,10 @@ class Settings:
     exact: Annotated[bool, "only rewrites that keep every bit of the results"] = False
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
+    time_limit: Annotated[float, "seconds that folding and shape facts may take together"] = 60.0
+    memory_limit: Annotated[
+        int, "bytes that folding may take, and what is risky to run when results are compared, such as 4GiB"
+    ] = 2 << 30
     verify: Annotated[bool, "compare the result with the original before it is written"] = True
     verify_seconds: Annotated[
         float, "after about half this time, only the most telling inputs are compared"
@@ -47,7 +51,7 @@ class Settings:
     debug: Annotated[bool, "show the traceback of errors"] = False
 
     def __post_init__(self) -> None:
-        for key in ("seed", "fold_limit", "verify_seconds"):
+        for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from graphopt import ir
+from graphopt.budget import Budget
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
 
@@ -46,6 +47,8 @@ class Options:
         numerics: rewrites beyond this class are refused.
         fold_limit: bytes that a folded constant may take without being justified by what it
             replaces.
+        time_limit: seconds that folding and shape facts may take together; ``None`` for any time.
+        memory_limit: bytes that folding may take; ``None`` for any size.
         dim_ranges: first and last size of dynamic dims, which the user vouches for; ``None`` for no last.
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
@@ -54,6 +57,8 @@ class Options:
 
     numerics: Numerics = Numerics.REASSOCIATES
     fold_limit: int = 64 * 1024
+    time_limit: float | None = None
+    memory_limit: int | None = None
     dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
@@ -104,6 +109,7 @@ class Context:
         target: the device and runtime that the result is for.
         evaluator: computes constants with the runtime's own kernels.
         options: limits that hold for every pass.
+        budget: the time and memory that folding and shape facts may take.
         gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
         observers: told of rewrites, refusals and remarks.
         actions: changes made so far.
@@ -117,6 +123,7 @@ class Context:
     target: Target
     evaluator: Evaluator
     options: Options = field(default_factory=Options)
+    budget: Budget = field(default_factory=Budget)
     gate: Callable[[Action], bool] | None = None
     observers: list[Observer] = field(default_factory=list)
     actions: int = 0

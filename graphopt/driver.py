@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.shapes import Assumptions, ShapeFacts
+from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
@@ -70,7 +71,8 @@ class Job:
         stats = Stats(by_pass=self.weigh_each)
         stop = None if self.stop_after is None else StopAfter(self.stop_after)
         start = time.perf_counter()
-        done = self._run_passes(model, stats, stop or self.gate)
+        cx = context_for(model, self.options, gate=stop or self.gate, observers=self._all_watchers(stats))
+        done = self._run_passes(model, cx, stats)
         report = Report(
             done.pipeline,
             before,
@@ -84,19 +86,22 @@ class Job:
             next_action=stop.first_denied if stop else None,
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
+            remarks=cx.budget.remarks(),
         )
         _check_interface(interface, Interface.of(model))
         if self.verify:
             self._verify(model, report)
         return report
 
-    def _run_passes(self, model: ir.Model, stats: Stats, gate: Callable[[Action], bool] | None) -> Done:
+    def _all_watchers(self, stats: Stats) -> list[Watcher]:
         watchers = [stats, *self.watchers]
         if self.verify_each or self.check_each:
             watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
-        cx = context_for(model, self.options, gate=gate, observers=watchers)
+        return watchers
+
+    def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> Done:
         try:
-            return self.pipeline.run(model, cx, watchers)
+            return self.pipeline.run(model, cx, self._all_watchers(stats))
         except Exception as error:
             error.add_note(f"in pass {stats.running}")
             raise
@@ -146,16 +151,18 @@ def context_for(
     edit = ir.Editor(model)
     options = options or Options()
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
+    budget = Budget(options.time_limit, options.memory_limit)
     facts = ShapeFacts(
         model,
         constant=ir.constant_of,
         version=edit.scopes.version,
         assumptions=Assumptions(ranges=ranges),
+        budget=budget,
     )
     edit.listeners.append(facts)
     edit.declared_truly = facts.agrees
-    evaluator = Evaluator.of(model, edit.scopes)
-    return Context(model, edit, facts, Target(), evaluator, options, gate, list(observers))
+    evaluator = Evaluator.of(model, edit.scopes, budget=budget)
+    return Context(model, edit, facts, Target(), evaluator, options, budget, gate, list(observers))
 
 
 def make_pipeline(
@@ -207,6 +214,8 @@ def make_options(
     return Options(
         numerics=numerics,
         fold_limit=settings.fold_limit,
+        time_limit=settings.time_limit,
+        memory_limit=settings.memory_limit,
         skip=skip,
         only=only or None,
         share_buffers=tuple(share_buffers),

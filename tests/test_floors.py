@@ -16,6 +16,7 @@ FLOORS = [
     "errors",
     "coerce",
     "tables",
+    "budget",
     "config",
     "store",
     "ir",

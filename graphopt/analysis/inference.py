@@ -59,8 +59,10 @@ class Inference:
 
     def need(self, value: ir.Value) -> Fact:
         """The facts of ``value``, computed now if they are not known yet."""
-        fact = self.facts.get(value)
-        return self._compute(value) if fact is None else self.known(value)
+        if value in self.facts:
+            return self.known(value)
+        with self.world.budget.spending():
+            return self._compute(value)
 
     def known(self, value: ir.Value) -> Fact:
         """The facts of a value for which they have been computed."""
@@ -99,8 +101,9 @@ class Inference:
     def infer_graphs(self, graphs: Iterable[ir.Graph]) -> None:
         """Compute the facts of every value of ``graphs`` and of the bodies within."""
         stack = list(graphs)[::-1]
-        while stack:
-            stack.extend(reversed(self._infer_graph(stack.pop())))
+        with self.world.budget.spending():
+            while stack:
+                stack.extend(reversed(self._infer_graph(stack.pop())))
 
     def _infer_graph(self, graph: ir.Graph) -> list[ir.Graph]:
         """Compute the facts of every value of ``graph``; gives back the bodies that its nodes hold."""
@@ -221,6 +224,11 @@ class Inference:
     # one node
 
     def _infer(self, node: ir.Node) -> None:
+        if self.world.budget.over:
+            self.world.budget.unknown += 1
+            for output in node.outputs:
+                self.settle(output, UNKNOWN)
+            return
         given = NodeFacts(self, node)
         try:
             result = self._apply(given)

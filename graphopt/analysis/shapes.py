@@ -20,6 +20,7 @@ from graphopt.analysis.dims import Dim, SymDim, ceildiv, equal, product
 from graphopt.analysis.facts import UNKNOWN, Assumptions, Contents, Fact, Origin, ShapeTuple
 from graphopt.analysis.inference import Inference
 from graphopt.analysis.world import World
+from graphopt.budget import Budget
 
 __all__ = ["Assumptions", "Contradiction", "Origin", "ShapeFacts"]
 
@@ -42,6 +43,7 @@ class ShapeFacts:
         constant: the tensor that a value always holds, or None.
         version: the opset version of a node's domain where it stands.
         assumptions: what the user vouches for.
+        budget: the time that may be spent; what is asked for later is unknown.
     """
 
     def __init__(
@@ -51,8 +53,9 @@ class ShapeFacts:
         constant: Callable[[ir.Value], ir.TensorProtocol | None],
         version: Callable[[ir.Node], int],
         assumptions: Assumptions | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        self._world = World(model, constant, version, assumptions or Assumptions())
+        self._world = World(model, constant, version, assumptions or Assumptions(), budget or Budget())
         self._scope = Inference(self._world)
 
     # queries

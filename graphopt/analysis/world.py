@@ -19,6 +19,7 @@ from graphopt.analysis.dims import (
 )
 from graphopt.analysis.facts import Assumptions, Fact
 from graphopt.analysis.shape_rules import shape_rules
+from graphopt.budget import Budget
 
 _CALL_BUDGET = 50_000  # nodes inferred within calls of functions, over the life of a World
 
@@ -36,11 +37,13 @@ class World:
         constant: Callable[[ir.Value], ir.TensorProtocol | None],
         version: Callable[[ir.Node], int],
         assumptions: Assumptions,
+        budget: Budget,
     ) -> None:
         self.model = model
         self.constant = constant
         self.version = version
         self.assumptions = assumptions
+        self.budget = budget
         self.rules = shape_rules()
         self.failures: list[tuple[ir.Node, Exception]] = []
         self.calls_left = _CALL_BUDGET

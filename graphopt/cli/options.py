@@ -270,6 +270,18 @@ pipeline_options = group(
         help="What a folded constant may take, whatever it replaces.  [default: 64KiB]",
     ),
     click.option(
+        "--time-limit",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="What folding and inference may take together; the rest stays as it is.  [default: 60]",
+    ),
+    click.option(
+        "--memory-limit",
+        type=Size(),
+        metavar="SIZE",
+        help="What folding, and risky runs to verify, may take, such as 4GiB.  [default: 2GiB]",
+    ),
+    click.option(
         "--pre-pass", "pre_passes", multiple=True, metavar="PASS", help="Run first: a pass, or module:Class."
     ),
     click.option(

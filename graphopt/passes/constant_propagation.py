@@ -132,12 +132,19 @@ class ConstantPropagation(Pass):
     def _evaluate(
         self, graph: ir.Graph, nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context
     ) -> None:
-        needed = _needed(nodes, wanted)
-        results = cx.evaluator.evaluate(needed, wanted)
-        for node in needed:
-            values = {output: results[output] for output in node.outputs if output in results}
-            if values:
-                self._replace(node, values, graph, cx)
+        together = cx.budget.allows(_peak(_needed(nodes, wanted), wanted, cx))
+        for batch in [wanted] if together else [[value] for value in wanted]:
+            needed = _needed(nodes, batch)
+            peak = 0 if together else _peak(needed, batch, cx)
+            if not cx.budget.allows(peak):
+                cx.budget.oversized.add(ir.label(needed[-1]))
+                cx.say(self.name, _remark(needed[-1], f"computing it would take {peak} bytes of memory"))
+                continue
+            results = cx.evaluator.evaluate(needed, batch)
+            for node in needed:
+                values = {output: results[output] for output in node.outputs if output in results}
+                if values:
+                    self._replace(node, values, graph, cx)
 
     def _replace(
         self, node: ir.Node, values: Mapping[ir.Value, ir.TensorProtocol], graph: ir.Graph, cx: Context
@@ -150,7 +157,7 @@ class ConstantPropagation(Pass):
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):
-            cx.edit.remove(node)
+            cx.edit.remove_whole(node)
         cx.wrote(action, node, [])
 
 
@@ -194,6 +201,22 @@ def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Nod
             needed.append(node)
             values.update((value, None) for value in (*node.inputs, *ir.captured(node)) if value is not None)
     return needed[::-1]
+
+
+def _peak(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context) -> int:
+    """The most bytes that results of ``nodes`` take at once, if each goes after its last use."""
+    sizes = {value: _nbytes(value, cx) or 0 for node in nodes for value in _named(node)}
+    uses = Counter(value for node in nodes for value in ir.reads(node))
+    uses.update(wanted)
+    now = peak = 0
+    for node in nodes:
+        now += sum(sizes[value] for value in _named(node))
+        peak = max(peak, now)
+        for value in ir.reads(node):
+            uses[value] -= 1
+            if not uses[value]:
+                now -= sizes.get(value, 0)
+    return peak
 
 
 def _named(node: ir.Node) -> list[ir.Value]:

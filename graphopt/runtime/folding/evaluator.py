@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.budget import Budget
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import Child
 from graphopt.runtime.folding.constant_model import run_constant_model
@@ -38,6 +39,7 @@ class Evaluator:
         limit: bytes that a result may take.
         timeout: seconds that what runs in a child may take, each time.
         child: a process for risky work that is already there; else one is started if needed.
+        budget: the time and memory that may be spent.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Evaluator:
         limit: int = 1 << 28,
         timeout: float = 10.0,
         child: Child | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._imports = imports
         self._ir_version = ir_version
@@ -57,6 +60,7 @@ class Evaluator:
         self._constant = constant
         self._limit = limit
         self._timeout = timeout
+        self.budget = budget or Budget()
         self._child = child
         self._owns_child = False
         self.sessions = 0
@@ -90,7 +94,9 @@ class Evaluator:
         Returns:
             the tensors of those outputs that could be computed, in their exact element types.
         """
-        return _Evaluation(self, nodes, list(outputs), refused or (lambda node, reason: None)).run()
+        evaluation = _Evaluation(self, nodes, list(outputs), refused or (lambda node, reason: None))
+        with self.budget.spending():
+            return evaluation.run()
 
     # Used by _Evaluation ----------------------------------------------------------------------
 
@@ -98,14 +104,16 @@ class Evaluator:
         self, data: bytes, large: Mapping[str, tuple[Any, str]], risky: bool
     ) -> dict[str, tuple[Any, str]]:
         self.sessions += 1
+        left = self.budget.left
         if not risky:
-            return run_constant_model(data, large)
+            return run_constant_model(data, large, left)
         if self._child is None:
-            self._child = Child(
-                memory=self._limit * 4, preload=("onnxruntime", "graphopt.runtime.folding.constant_model")
-            )
+            memory = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
+            preload = ("onnxruntime", "graphopt.runtime.folding.constant_model")
+            self._child = Child(memory=memory, preload=preload)
             self._owns_child = True
-        return self._child.call(run_constant_model, data, dict(large), timeout=self._timeout)
+        timeout = self._timeout if left is None else min(self._timeout, left)
+        return self._child.call(run_constant_model, data, dict(large), timeout=timeout)
 
 
 class _Evaluation:
@@ -181,6 +189,11 @@ class _Evaluation:
             if value.name and (value in self._outputs or value in needed or risky)
         ]
         if not nodes or not wanted:
+            return
+        if self._evaluator.budget.over:
+            for node in nodes:
+                self._evaluator.budget.unfolded.add(ir.label(node))
+                self._drop(node, "the time is up", lost)
             return
         try:
             self._known |= self._session(nodes, wanted, risky)
