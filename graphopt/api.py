@@ -123,6 +123,7 @@ def optimize(
     dims: Mapping[str, int] | None = None,
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     target_opset: int | None = None,
+    strip_docs: bool = False,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
     verify_each: bool = False,
@@ -161,6 +162,7 @@ def optimize(
         dim_ranges: first and last size (``None`` for no last) that dynamic dims will have; the result
             may be wrong for others.
         target_opset: version of the standard's operators to write the model for, before anything else.
+        strip_docs: remove doc strings and exporters' notes on nodes.
         device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
         verify_each: check the structure of the model after each pass.
@@ -194,6 +196,8 @@ def optimize(
     steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
     if target_opset is not None:
         pre_passes = (_conversion(target_opset, settings), *pre_passes)
+    if strip_docs:
+        post_passes = (*post_passes, "strip-docs")
     passes = make_pipeline(steps, pre_passes, post_passes)
     options = make_options(settings, only, share_buffers)
     begin = time.perf_counter()

@@ -392,6 +392,21 @@ class Editor:
                 self.remove(node)
             self._taken.free_values(graph.initializers.values())
 
+    # Notes -------------------------------------------------------------------------------
+
+    def strip_notes(
+        self,
+        item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function | onnx_ir.Node | onnx_ir.Value,
+        prefixes: tuple[str, ...],
+    ) -> None:
+        """Remove the doc string of ``item``, and metadata whose key begins with one of ``prefixes``."""
+        keys = [key for key in item.metadata_props if key.startswith(prefixes)]
+        for key in keys:
+            del item.metadata_props[key]
+        if item.doc_string or keys:
+            item.doc_string = None
+            self._changed("note")
+
     # Versions ----------------------------------------------------------------------------
 
     def set_import(self, imports: dict[str, int], domain: str, version: int) -> None:
@@ -404,6 +419,11 @@ class Editor:
         if spelt in imports and imports[spelt] != version:
             imports[spelt] = version
             self._changed("import")
+
+    def remove_import(self, imports: dict[str, int], domain: str) -> None:
+        """Drop the import of a domain that nothing uses."""
+        del imports[domain]
+        self._changed("import")
 
     def raise_ir_version(self, version: int) -> None:
         """Raise the model's IR version. Initializers that had to be listed as inputs stay constants."""

@@ -17,6 +17,9 @@ import onnx.defs
 from graphopt.errors import UnsupportedModel
 from graphopt.ops.facts import schema
 
+#: The name of a Resize that is known not to shrink.
+_GROWS = "grows"
+
 #: The newest ai.onnx opset that the installed onnx knows.
 NEWEST = int(onnx.defs.onnx_opset_version())
 
@@ -127,9 +130,11 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
     scales = next((item for item in model.graph.initializer if item.name == node.input[1]), None)
     nearest = not any(item.name == "mode" and item.s != b"nearest" for item in node.attribute)
     rounding = "floor"
-    if nearest and scales is None:
+    if node.name == _GROWS:
+        pass
+    elif nearest and scales is None:
         raise UnsupportedModel("which is the nearest pixel depends on scales that are not constant")
-    if nearest and scales is not None:
+    elif nearest and scales is not None:
         factors = onnx.numpy_helper.to_array(scales)
         rounding = "ceil" if factors.min(initial=1) < 1 else "floor"
         if factors.min(initial=1) < 1 < factors.max(initial=1):
@@ -143,6 +148,13 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
     )
     made.attribute.extend(item for item in node.attribute if item.name == "mode")
     return _with(model, node, [made], 11)
+
+
+def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """It became a Resize that never shrinks."""
+    made = onnx.helper.make_node("Resize", list(node.input), list(node.output), name=_GROWS)
+    made.attribute.extend(node.attribute)
+    return _with(model, node, [made], 10)
 
 
 def _hardmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -196,8 +208,9 @@ def _with(
     return model
 
 
-#: Steps that onnx's converter gets wrong.
+#: Steps that onnx's converter gets wrong, or refuses without need.
 _ADAPTERS = {
+    ("Upsample", 9, 10): _upsample_from_9,
     ("Resize", 10, 11): _resize_from_10,
     ("Hardmax", 12, 13): _hardmax_from_12,
     ("GroupNormalization", 20, 21): _group_normalization_from_20,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove nodes, initializers and functions that nothing reads or calls.
+    """Remove nodes, initializers, functions and imports of domains that nothing reads, calls or uses.
 
     Inputs and overridable initializers are part of the interface and stay. A node stays as long
     as one of its outputs is read; trailing outputs that nothing reads are left in place, since
@@ -31,6 +32,7 @@ class DeadCodeElimination(Pass):
                 if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)
         self._remove_functions(model, cx)
+        self._remove_imports(model, cx)
 
     def _remove_nodes(self, graph: ir.Graph, cx: Context) -> None:
         # Readers come after producers, so one backward walk finds whole dead trees; the readers
@@ -60,3 +62,29 @@ class DeadCodeElimination(Pass):
         for key, function in list(model.functions.items()):
             if key not in live:
                 cx.edit.remove_function(function)
+
+    @staticmethod
+    def _remove_imports(model: ir.Model, cx: Context) -> None:
+        """Remove imports of domains that no node is of, but for the standard's own.
+
+        Training info may use any, and the model answers for the domains of its functions.
+        """
+        if ir.Carried.training_info(model):
+            return
+        needed = dict.fromkeys(_STANDARD)
+        for function in model.functions.values():
+            _remove_unused(function.opset_imports, function.graph, _STANDARD, cx)
+            needed |= dict.fromkeys((function.domain, *function.opset_imports))
+        _remove_unused(model.graph.opset_imports, model.graph, needed, cx)
+
+
+_STANDARD = ("", "ai.onnx")
+
+
+def _remove_unused(imports: dict[str, int], root: ir.Graph, kept: Container[str], cx: Context) -> None:
+    """Remove those of ``imports`` that no node in ``root`` or its bodies uses, unless they are ``kept``."""
+    if all(domain in kept for domain in imports):
+        return
+    used = {node.domain for node in ir.walk_nodes(root)}
+    for domain in [domain for domain in imports if domain not in kept and domain not in used]:
+        cx.edit.remove_import(imports, domain)

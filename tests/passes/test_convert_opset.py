@@ -69,6 +69,11 @@ FAMILIES: Mapping[str, tuple[int, str, list[str]]] = {
         }""",
         ["Resize"],
     ),
+    "upsample by an input": (
+        9,
+        "g (float[B,1,2,2] x, float[4] s) => (float[p,q,u,v] y) { y = Upsample (x, s) }",
+        ["Resize"],
+    ),
     "resize, shrinking": (
         10,
         """g (float[B,1,6,6] x) => (float[B,1,p,q] y) <float[4] s = {1.0, 1.0, 0.6, 0.6}> {

@@ -48,6 +48,12 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 @options.model_options
 @options.pipeline_options
 @options.version_options
+@options.group(
+    "Passes",
+    click.option(
+        "--strip-docs", is_flag=True, help="Remove doc strings, and exporters' notes on nodes (docs/cli.md)."
+    ),
+)
 @options.verify_options
 @options.group(
     "Verification",
