@@ -144,6 +144,12 @@ class Editor:
         self._taken.free_node(node)
         self._changed("remove")
 
+    def remove_whole(self, node: onnx_ir.Node) -> None:
+        """Remove ``node`` with all that its bodies hold, which would keep outer values alive."""
+        for body in bodies(node):
+            self.clear_body(body)
+        self.remove(node)
+
     def _detach(self, node: onnx_ir.Node) -> None:
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)

@@ -157,7 +157,7 @@ class ConstantPropagation(Pass):
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):
-            cx.edit.remove(node)
+            cx.edit.remove_whole(node)
         cx.wrote(action, node, [])
 
 

@@ -43,9 +43,7 @@ class DeadCodeElimination(Pass):
             action = cx.permit(self.name, node)
             if action is None:
                 continue
-            for body in ir.bodies(node):
-                cx.edit.clear_body(body)
-            cx.edit.remove(node)
+            cx.edit.remove_whole(node)
             cx.wrote(action, node, [])
 
     @staticmethod

@@ -151,5 +151,5 @@ class _Run:
             if node.graph is None or any(map(ir.is_read, node.outputs)):
                 continue
             producers = [value.producer() for value in node.inputs if value is not None]
-            self._cx.edit.remove(node)
+            self._cx.edit.remove_whole(node)
             pending.extend(producer for producer in producers if producer is not None)
