@@ -138,6 +138,17 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
     return cases
 
 
+def spread_garbage(cases: Sequence[Case]) -> None:
+    """Distrust in all cases what changes from run to run in one, though nothing draws random numbers.
+
+    It is memory that nobody wrote, or a state, and may look the same twice by chance.
+    """
+    garbage = frozenset[int]().union(*(case.random for case in cases))
+    shapes = frozenset[int]().union(*(case.random_shapes for case in cases))
+    for case in cases:
+        case.random, case.random_shapes = garbage, shapes
+
+
 def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, random: bool) -> Cases:
     """Cases in which a dynamic dim has size 0, as far as ``original`` (in a child) accepts them."""
     cases = Cases()

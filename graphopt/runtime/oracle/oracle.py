@@ -51,7 +51,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
-from graphopt.runtime.oracle.cases import Case, Cases, coarsest_float, empty_cases, gather
+from graphopt.runtime.oracle.cases import Case, Cases, coarsest_float, empty_cases, gather, spread_garbage
 from graphopt.runtime.oracle.compare import Tolerance
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.reference import Reference
@@ -123,7 +123,10 @@ class Oracle:
         self._signature = Signature.of(model)
         self._coarsest = coarsest_float(model)
         self._rounding = [absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
-        self._random = any(facts.is_random(node) for graph in ir.graphs_of(model) for node in graph)
+        random = [node for graph in ir.graphs_of(model) for node in graph if facts.is_random(node)]
+        self._random = bool(random)
+        # statistics of a batch change from run to run, too, but come to rest
+        self._draws = any(node.op_type != "BatchNormalization" for node in random)
         self._isolated = isolate or may_crash(model) is not None
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
@@ -240,16 +243,18 @@ class Oracle:
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
-        rows = Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits).rows(
-            _like(cases.found, like)
-        )
+        draws = self._draws
+        judge = Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits, draws=draws)
+        rows = judge.rows(_like(cases.found, like))
         skipped = [*cases.skipped]
         if self._empty and (like is None or not rows):
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
             references = (Reference(self._artifact.model), Reference(artifact.model))
-            judge = Judge(outputs, remote, numerics, tolerance, rounding, None, references, bits=bits)
+            judge = Judge(
+                outputs, remote, numerics, tolerance, rounding, None, references, bits=bits, draws=draws
+            )
             rows += judge.rows(_like(empty.found, like))
         return rows, changes, skipped, None
 
@@ -261,6 +266,8 @@ class Oracle:
                 self._cases = gather(
                     self._inputs, self._original, random=self._random, seconds=self._seconds / 2
                 )
+                if not self._draws:
+                    spread_garbage(self._cases.found)
         return self._cases
 
     def _gathered_empty(self, cases: Cases) -> Cases:

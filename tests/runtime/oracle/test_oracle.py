@@ -14,6 +14,7 @@ from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.runtime.oracle.cases import Case, spread_garbage
 from graphopt.runtime.oracle.oracle import Oracle, verify
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
@@ -228,7 +229,6 @@ def test_a_choice_that_rounding_makes_is_no_fault():
 
 def test_noise_of_the_default_session_is_allowed():
     """The candidate may stray from the original's default session as far as that strays from itself."""
-    from graphopt.runtime.oracle.cases import Case
     from graphopt.runtime.oracle.compare import Tolerance
     from graphopt.runtime.oracle.judge import Judge
 
@@ -261,6 +261,24 @@ def test_what_was_random_must_stay_random():
     model = "g (float[B, 8] x) => (r) { r = RandomNormalLike(x) }"
     verdict = judge(model, "g (float[B, 8] x) => (r) { r = Exp(x) }")
     assert "what was random is constant now" in verdict.summary()
+
+
+def test_statistics_of_a_batch_may_come_to_rest():
+    header = {"opset": 15}
+    numbers = "float[4] s = {1, 1, 1, 1}, float[4] v = {0.1, 0.2, 0.3, 0.4}"
+    training = "y, m, n = BatchNormalization <training_mode = 1> (x, s, s, s, v)"
+    model = f"g (float[N, 4, 2, 2] x) => (float[4] z) <{numbers}> {{ {training} z = Floor(n) }}"
+    assert judge(model, model, header=header).ok
+
+
+def test_what_nobody_wrote_is_distrusted_in_all_cases():
+    def case(*places):
+        zero = [np.zeros(1, np.float32)] * 2
+        return Case("fixed", "normal", {}, zero, None, [[0.0]] * 2, frozenset(places))
+
+    cases = [case(), case(1), case()]
+    spread_garbage(cases)
+    assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
 # Other kinds of values ------------------------------------------------------------------------
