@@ -1,0 +1,153 @@
+"""What must hold of every model, whatever it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import onnx
+
+from graphopt import ir
+from graphopt.config import Settings
+from graphopt.driver import Job, make_options, make_pipeline
+from graphopt.errors import GraphoptError
+from graphopt.runtime.child import Child
+from graphopt.runtime.oracle.oracle import Oracle
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to optimize.
+
+    Attributes:
+        pipeline: as text.
+        exact: with ``--exact``.
+        preset: it is one of graphopt's own, which never add nodes, and leave nothing to do.
+    """
+
+    pipeline: str
+    exact: bool = False
+    preset: bool = True
+
+    def __str__(self) -> str:
+        return self.pipeline + (" --exact" if self.exact else "")
+
+
+#: Passes that no preset has: to be run before one.
+EXTRAS = (
+    "unroll-loops",
+    "views-to-reshape",
+    "decompose",
+    "remove-expands",
+    "lower-sequences",
+    "add-if-then-else",
+    "inline-functions",
+    "remove-sequence-mutation",
+)
+
+
+def plans(random: Random) -> list[Plan]:
+    """The default, and another one."""
+    match random.randrange(3):
+        case 0:
+            other = Plan("O1", exact=True)
+        case 1:
+            other = Plan("O2", exact=True)
+        case _:
+            extras = random.sample(EXTRAS, random.randint(1, 3))
+            other = Plan(",".join([*extras, "O2"]), preset=False)
+    return [Plan("O2"), other]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not hold.
+
+    Attributes:
+        kind: ``error``, ``invalid``, ``mismatch``, ``grew``, ``nondeterministic`` or ``unstable``.
+    """
+
+    kind: str
+    plan: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} under {self.plan}: {self.detail}"
+
+
+def examine(proto: onnx.ModelProto, ways: list[Plan], child: Child | None = None) -> list[Finding] | None:
+    """What does not hold of ``proto`` when it is optimized in these ways.
+
+    ``None`` if onnxruntime does not run ``proto`` itself, which then tells nothing.
+    """
+    data = proto.SerializeToString()
+    try:
+        original = _read(data)
+    except GraphoptError as error:
+        return [Finding("error", "load", str(error))]
+    found: list[Finding] = []
+    with Oracle(original, threads=1, child=child) as oracle:
+        for plan in ways:
+            judged = _examine(data, plan, oracle, _is_valid(proto))
+            if judged is None:
+                return None
+            found += judged
+    return found
+
+
+def _examine(data: bytes, plan: Plan, oracle: Oracle, valid: bool) -> list[Finding] | None:
+    def finding(kind: str, detail: str) -> list[Finding]:
+        return [Finding(kind, str(plan), detail)]
+
+    before = _read(data)
+    try:
+        after = optimized(before, plan)
+        result = ir.to_bytes(after)
+    except Exception as error:  # whatever a pass raises is what we look for
+        return finding("error", f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}")
+    verdict = oracle.verify(_read(result), numerics=make_options(_settings(plan)).numerics)
+    if verdict.unverifiable is not None:
+        return None
+    if not verdict.ok:
+        return finding("mismatch", verdict.summary())
+    if valid and not _is_valid(onnx.ModelProto.FromString(result)):
+        return finding("invalid", "onnx.checker accepts the original, but not the result")
+    if ir.to_bytes(optimized(_read(data), plan)) != result:
+        return finding("nondeterministic", "a second run gives other bytes")
+    if plan.preset:
+        if count_nodes(after) > count_nodes(before):
+            return finding("grew", f"{count_nodes(before)} nodes became {count_nodes(after)}")
+        again = optimized(_read(result), plan)
+        if ir.to_bytes(again) != result:
+            return finding(
+                "unstable", f"{count_nodes(after)} nodes become {count_nodes(again)} when run again"
+            )
+    return []
+
+
+def optimized(model: ir.Model, plan: Plan) -> ir.Model:
+    """A copy of ``model`` after ``plan``, its structure checked after each pass; nothing is repaired."""
+    copy = ir.from_proto(ir.to_proto(model))
+    Job(make_pipeline(plan.pipeline), make_options(_settings(plan)), verify_each=True).run(copy)
+    return copy
+
+
+def _settings(plan: Plan) -> Settings:
+    return Settings(exact=plan.exact)
+
+
+def _read(data: bytes) -> ir.Model:
+    return ir.from_proto(onnx.ModelProto.FromString(data))
+
+
+def _is_valid(proto: onnx.ModelProto) -> bool:
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError:
+        return False
+    return True
+
+
+def count_nodes(model: ir.Model) -> int:
+    """Nodes of the graph, of bodies and functions; constants are not counted."""
+    return sum(node.op_type != "Constant" for graph in ir.graphs_of(model) for node in graph)

@@ -1,0 +1,56 @@
+"""Generated graphs keep their meaning, whatever pipeline they go through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphopt.runtime.child import Child
+from tests.property.fuzz import model_of
+from tests.property.graphs import generate
+from tests.property.patterns import unknown_operators
+from tests.property.properties import examine, plans
+
+#: Seeds that the long sweep examines, in chunks.
+SEEDS, CHUNKS = 2000, 20
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    """One process for the risky runs of all tests."""
+    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as child:
+        yield child
+
+
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@given(random=st.randoms(use_true_random=False))
+def test_graphs_keep_their_meaning(child: Child, random: Random) -> None:
+    findings = examine(generate(random), plans(random), child)
+    assert not findings, "\n".join(map(str, findings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_more_graphs_keep_their_meaning(child: Child, chunk: int) -> None:
+    found, judged = [], 0
+    for seed in range(chunk, SEEDS, CHUNKS):
+        findings = examine(*model_of(seed), child)
+        judged += findings is not None
+        found += [f"seed {seed}: {finding}" for finding in findings or ()]
+    assert found == []
+    assert judged > 0.8 * SEEDS / CHUNKS
+
+
+def test_a_seed_gives_the_same_graph() -> None:
+    first, second = (model_of(7)[0].SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
+
+
+def test_the_operators_of_rules_are_generated() -> None:
+    # of trigonometric functions two stand for all
+    rest = {"Cos", "Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
+    assert unknown_operators() - rest <= {"Swish", "Upsample"}
