@@ -9,6 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import (
     FLOATS,
     INTEGERS,
@@ -50,6 +51,8 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x * 1 = x / 1 = x ** 1 = x."""
     if m.root.op_type == "Pow" and m.dtype(x) not in FLOATS:
         return m.no("an integer is raised to a power in floating point", x)
+    if fusions.is_normalized(x):
+        return m.no(fusions.NORMALIZATION, x)
     return _neutral(m, x)
 
 
@@ -66,7 +69,7 @@ def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     assert zero is not None
     if m.root.op_type == "Add" and m.dtype(x) not in INTEGERS and not np.all(np.signbit(zero)):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)
-    return _neutral(m, x)
+    return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 
 
 @rule(
@@ -77,7 +80,7 @@ def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_positive_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x + 0.0 = x, but for the sign of a zero."""
-    return _neutral(m, x)
+    return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 
 
 @rule(

@@ -8,6 +8,7 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
 from graphopt.rules._forms import reduce
 from graphopt.rules._linear import folded_name
@@ -28,6 +29,8 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     """(x @ w) * c = x @ (w * c) for a number c, or one for each column; (x * c) @ w likewise for a number."""
     at_root = m.root.op_type != "MatMul"
     scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
+    if not at_root and fusions.is_gelu_factor(x):
+        return m.no(fusions.GELU, x)
     weight, factor = m.constant(w), factor_of(m, scale, c)
     if weight is None or factor is None or weight.ndim < 2:
         return m.no("not a matrix and a factor, of floats", w)

@@ -15,6 +15,7 @@ from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _runtime_fusions as fusions
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")
@@ -78,6 +79,8 @@ def collapse_views(
     source, result = m.shape(x), m.shape(outer.outputs[0])
     if forms.same_shape(m, source, result):
         return x
+    if outer.op_type == inner.op_type == "Unsqueeze" and fusions.is_mask_view(outer.outputs[0]):
+        return m.no(fusions.MASK, x)
     merged = _merge_axes(op, m, x, inner, outer)
     if merged is not None:
         return merged

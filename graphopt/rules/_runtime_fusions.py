@@ -1,0 +1,60 @@
+"""What onnxruntime fuses by itself, and would not find again once a rule had simplified part of it.
+
+A LayerNorm whose scale is 1 is still one kernel for the runtime, and eight without the factor.
+"""
+
+from __future__ import annotations
+
+from graphopt import ir
+
+NORMALIZATION = "onnxruntime fuses it with the normalization before it"
+GELU = "onnxruntime fuses it with the GELU before it"
+MASK = "onnxruntime looks for this form of an attention mask"
+
+
+def is_normalized(value: ir.Value) -> bool:
+    """Whether ``value`` is something divided by a root of a mean: the core of a LayerNorm or RMSNorm."""
+    node = _maker(value, "Div", "Mul")
+    if node is None:
+        return False
+    inverses = [node] if node.op_type == "Div" else _makers(node, "Div", "Reciprocal")
+    roots = [inverse.inputs[-1] for inverse in inverses]
+    return any(root is not None and _is_root_of_mean(root) for root in roots)
+
+
+def is_scaled_norm(value: ir.Value) -> bool:
+    """Whether ``value`` is a normalization times a scale, which a bias may follow."""
+    node = _maker(value, "Mul")
+    return node is not None and any(x is not None and is_normalized(x) for x in node.inputs)
+
+
+def is_gelu_factor(value: ir.Value) -> bool:
+    """Whether ``value`` is something times one plus an error function: a GELU but for the factor 1/2."""
+    node = _maker(value, "Mul")
+    return node is not None and any(_makers(sum_, "Erf", "Tanh") for sum_ in _makers(node, "Add"))
+
+
+def is_mask_view(value: ir.Value) -> bool:
+    """Whether ``value`` goes into ``(1 - cast(value)) * c``, which is added to attention's scores."""
+    node = ir.only_reader(value)
+    for op_type in ("Cast", "Sub", "Mul"):
+        if node is None or node.op_type != op_type or node.domain != "":
+            return False
+        node = ir.only_reader(node.outputs[0]) if op_type != "Mul" else node
+    return True
+
+
+def _is_root_of_mean(value: ir.Value) -> bool:
+    root = _maker(value, "Sqrt")
+    return root is not None and any(_makers(sum_, "ReduceMean") for sum_ in _makers(root, "Add"))
+
+
+def _maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    node = None if value is None else value.producer()
+    return node if node is not None and node.op_type in op_types and node.domain == "" else None
+
+
+def _makers(node: ir.Node, *op_types: str) -> list[ir.Node]:
+    """The nodes of these operators that ``node`` reads."""
+    found = [_maker(value, *op_types) for value in node.inputs]
+    return [maker for maker in found if maker is not None]
