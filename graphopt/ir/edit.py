@@ -18,7 +18,7 @@ from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import Scopes, bodies, with_bodies
 from graphopt.ir.taken import TakenNames
-from graphopt.ir.uses import readers
+from graphopt.ir.uses import is_read, read_instead, read_nothing, readers, replace_uses
 
 
 class Listener(Protocol):
@@ -107,7 +107,7 @@ class Editor:
 
     def discard(self, node: onnx_ir.Node) -> None:
         """Forget a node made by :meth:`make_node` that was never inserted."""
-        self._detach(node)
+        read_nothing(node)
         self._taken.free_node(node)
 
     def insert_before(self, place: onnx_ir.Node, nodes: Sequence[onnx_ir.Node]) -> None:
@@ -139,7 +139,10 @@ class Editor:
     def remove(self, node: onnx_ir.Node) -> None:
         """Take ``node`` out of its graph. Nothing may read its outputs any more."""
         graph = _graph_of(node)
-        graph.remove(node, safe=True)
+        if any(map(is_read, node.outputs)):
+            raise ValueError(f"node {node.name!r} can't be removed: something reads its outputs")
+        read_nothing(node)
+        graph.remove(node)
         self.tally[node.domain, node.op_type] -= 1
         self._taken.free_node(node)
         self._changed("remove")
@@ -150,19 +153,16 @@ class Editor:
             self.clear_body(body)
         self.remove(node)
 
-    def _detach(self, node: onnx_ir.Node) -> None:
-        for index in range(len(node.inputs)):
-            node.replace_input_with(index, None)
-
     def set_input(self, node: onnx_ir.Node, index: int, value: onnx_ir.Value | None) -> None:
         """Let input ``index`` of ``node`` read ``value``."""
         if index >= len(node.inputs):
             node.resize_inputs(index + 1)
-        node.replace_input_with(index, value)
+        read_instead(node, {index: value})
         self._changed("input")
 
     def trim_inputs(self, node: onnx_ir.Node, size: int) -> None:
         """Drop the inputs of ``node`` from ``size`` on."""
+        read_instead(node, dict.fromkeys(range(size, len(node.inputs))))
         node.resize_inputs(size)
         self._changed("input")
 
@@ -203,9 +203,7 @@ class Editor:
         if old is new:
             return
         keeps_name = self.can_stand_for(old, new)
-        for node, index in list(old.uses()):
-            if node not in keep:
-                node.replace_input_with(index, new)
+        replace_uses(old, new, keep)
         if old.is_graph_output():
             self._replace_output(old, new, keeps_name)
         self._changed("replace")
@@ -343,8 +341,7 @@ class Editor:
             assert value.const_value is not None
             constant = self.constant(into, value.const_value, value.name or "constant")
             outputs = [constant if output is value else output for output in outputs]
-            for user, index in list(value.uses()):
-                user.replace_input_with(index, constant)
+            replace_uses(value, constant)
         nodes = list(body)
         body.remove(nodes)
         for node in nodes:
@@ -462,6 +459,13 @@ class Editor:
         self.scopes = Scopes(self.model)
         self._changed("function")
         return function
+
+    def redirect(self, call: onnx_ir.Node, function: onnx_ir.Function) -> None:
+        """Let ``call`` call ``function``, of the same domain, instead of another one."""
+        self.tally[call.domain, call.op_type] -= 1
+        call.op_type, call.overload = function.name, function.overload
+        self.tally[call.domain, call.op_type] += 1
+        self._changed("redirect")
 
     def remove_function(self, function: onnx_ir.Function) -> None:
         """Drop a function that nothing calls."""

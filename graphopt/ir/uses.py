@@ -1,8 +1,12 @@
-"""How a value is used, without copying its uses: onnx-ir's ``Value.uses()`` makes a new tuple each time."""
+"""How a value is used, and who reads what instead, at the cost of what changes.
+
+onnx-ir's ``Value.uses()`` makes a new tuple each time, and its ``Node.replace_input_with()`` a new tuple
+of all inputs for each of them: a Concat of 50,000 tensors would take hours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from graphopt.ir.onnxir import onnx_ir
 
@@ -25,3 +29,35 @@ def only_reader(value: onnx_ir.Value) -> onnx_ir.Node | None:
 def readers(value: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
     """The nodes in a graph that read ``value``, once for each input; no edits while iterating."""
     return (use.node for use in value._uses if use.node.graph is not None)
+
+
+def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]) -> None:
+    """Let inputs of ``node``, by their index, be other values: all of them in one go."""
+    inputs = list(node.inputs)
+    lost: dict[onnx_ir.Value, None] = {}
+    for index, new in changes.items():
+        old, inputs[index] = inputs[index], new
+        if old is not None:
+            old._remove_usage(node, index)
+            lost[old] = None
+        if new is not None:
+            new._add_usage(node, index)
+    node._inputs = tuple(inputs)
+    if node.device_configurations:
+        for value in lost:
+            node._drop_sharding_for_value(value)
+
+
+def read_nothing(node: onnx_ir.Node) -> None:
+    """Empty all inputs of ``node``."""
+    read_instead(node, dict.fromkeys(range(len(node.inputs))))
+
+
+def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()) -> None:
+    """Let every node that reads ``old``, but for those in ``keep``, read ``new``."""
+    changes: dict[onnx_ir.Node, dict[int, onnx_ir.Value | None]] = {}
+    for node, index in old.uses():
+        if node not in keep:
+            changes.setdefault(node, {})[index] = new
+    for node, inputs in changes.items():
+        read_instead(node, inputs)
