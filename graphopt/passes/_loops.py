@@ -130,9 +130,7 @@ def _remove_unread(body: ir.Graph, cx: Context) -> None:
     """Remove the nodes of ``body`` that nothing reads, bottom up."""
     for node in list(reversed(body)):
         if not any(map(ir.is_read, node.outputs)):
-            for nested in ir.bodies(node):
-                cx.edit.clear_body(nested)
-            cx.edit.remove(node)
+            cx.edit.remove_whole(node)
 
 
 def _entries(attribute: ir.Attr, scanned: Sequence[int], rows: Sequence[int]) -> ir.Attr:
