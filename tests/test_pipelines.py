@@ -16,6 +16,7 @@ CLEAN = [
         "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
         "split-slices", "dce",
     ],
+    "merge-functions",
 ]  # fmt: skip
 
 #: Names by pipeline; what a list inside holds is repeated until nothing changes.

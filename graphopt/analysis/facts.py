@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -130,6 +130,22 @@ INTEGER_RANGES = {
     ir.DataType.UINT64: (0, (1 << 64) - 1),
 }
 """The dtypes whose contents are tracked, and the numbers they hold."""
+
+
+def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
+    """What is true of all tensors that ``facts`` are about; ``fresh`` makes up a symbol."""
+    if not facts or any(fact.container is not None or fact.vacant for fact in facts):
+        return UNKNOWN
+    first, *others = facts
+    dtype, shape, contents = first.dtype, first.shape, first.contents
+    for other in others:
+        contents = contents if contents == other.contents and shape == other.shape else None
+        dtype = dtype if dtype == other.dtype else None
+        if shape is None or other.shape is None or len(shape) != len(other.shape):
+            shape = None
+        else:
+            shape = tuple(a if a == b else fresh("dim") for a, b in zip(shape, other.shape, strict=True))
+    return Fact(dtype, shape, contents, assumed=any(fact.assumed for fact in facts))
 
 
 def all_ints(dims: Sequence[Dim] | None) -> tuple[int, ...] | None:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from graphopt import ir
 from graphopt.analysis import onnx_inference
 from graphopt.analysis.dims import Dim
-from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact
+from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
 from graphopt.analysis.world import World
+from graphopt.ops import facts as ops
 
 # What a rule may raise on a node that breaks the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
@@ -22,9 +23,6 @@ _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, Attr
 _HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _CALL_DEPTH = 24
-
-
-_RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 class Inference:
@@ -44,6 +42,7 @@ class Inference:
         self.version = world.version
         self.fresh = world.fresh
         self._trail: list[ir.Value] | None = None
+        self._callers = 0  # how many calls up facts are being looked for
 
     # what rules ask for
 
@@ -95,6 +94,15 @@ class Inference:
             if outer is not None:
                 outer.extend(self._trail)
             self._trail = outer
+
+    def forget(self, graphs: Iterable[ir.Graph]) -> None:
+        """Compute the facts of all values of ``graphs`` anew when they are asked for."""
+        for graph in graphs:
+            for value in (*graph.inputs, *graph.initializers.values()):
+                self.facts.pop(value, None)
+            for node in graph:
+                for value in node.outputs:
+                    self.facts.pop(value, None)
 
     # the walk
 
@@ -182,7 +190,24 @@ class Inference:
             return UNKNOWN
         if value.is_graph_input() and value.graph is self.world.model.graph:
             return self._declared_input(value)
+        if value.is_graph_input() and value.graph is not None:
+            return self._argument(value, value.graph)
         return UNKNOWN
+
+    def _argument(self, value: ir.Value, graph: ir.Graph) -> Fact:
+        """What is true of the input of a function in all calls of it."""
+        found = self.world.calls(graph)
+        if found is None or self._callers >= _CALL_DEPTH:
+            return UNKNOWN
+        function, calls = found
+        index = function.inputs.index(value)
+        self._callers += 1
+        try:
+            given = [call.inputs[index] if index < len(call.inputs) else None for call in calls]
+            facts = [UNKNOWN if argument is None else self.need(argument) for argument in given]
+        finally:
+            self._callers -= 1
+        return joined(facts, self.fresh)
 
     def _declared_input(self, value: ir.Value) -> Fact:
         """The facts of an input of the model, whose declaration the runtime enforces."""
@@ -258,7 +283,7 @@ class Inference:
         world = self.world
         functions = world.model.functions
         # of a function named like an operator of its own, onnxruntime may run the operator
-        if functions and node.domain not in _RUNTIME_DOMAINS:
+        if functions and node.domain not in ops.RUNTIME_DOMAINS:
             function = functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
                 return self._call(given, function)

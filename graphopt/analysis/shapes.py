@@ -140,6 +140,11 @@ class ShapeFacts:
         model = self._world.model
         self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
+    def forget(self, function: ir.Function) -> None:
+        """Forget what is known inside ``function``, which is called from new places."""
+        self._world.forget_calls()
+        self._scope.forget(ir.with_bodies(function.graph))
+
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
         """Take over what is known of ``old``, which ``new`` now stands for and is equal to.
 

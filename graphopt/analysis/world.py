@@ -50,6 +50,7 @@ class World:
         self._names: dict[str, Dim] = {}
         self._born = 0
         self._scopes: ir.Scopes | None = None
+        self._calls: dict[ir.Graph, tuple[ir.Function, list[ir.Node]]] | None = None
         self._learned: dict[Atom, Dim] = {}
         self._resolved: dict[SymDim, Dim] = {}
         self._reserve_names()
@@ -132,6 +133,25 @@ class World:
         return result
 
     # scopes
+
+    def calls(self, graph: ir.Graph) -> tuple[ir.Function, list[ir.Node]] | None:
+        """The function whose body ``graph`` is, and all calls of it; ``None`` if it is none.
+
+        Calls that came later are copies of these, or told of by :meth:`forget_calls`.
+        """
+        if self._calls is None:
+            functions = self.model.functions
+            by_key: dict[object, list[ir.Node]] = {key: [] for key in functions}
+            for inner in ir.graphs_of(self.model) if functions else ():
+                for node in inner:
+                    if node.op_identifier() in by_key:
+                        by_key[node.op_identifier()].append(node)
+            self._calls = {held.graph: (held, by_key[key]) for key, held in functions.items()}
+        return self._calls.get(graph)
+
+    def forget_calls(self) -> None:
+        """Functions are called from new places."""
+        self._calls = None
 
     def holder(self, graph: ir.Graph) -> ir.Node | None:
         """The node whose body ``graph`` is."""

@@ -10,7 +10,7 @@ from graphopt.ir.constants import constant_of, is_overridable, scalar_of
 from graphopt.ir.copying import captured, captures, clone, clone_function, clone_graph, model_of, reads
 from graphopt.ir.dims import ANONYMOUS_DIMS, declare_dim, declared_values
 from graphopt.ir.edit import Editor
-from graphopt.ir.fingerprint import attribute_key, fingerprint
+from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
 from graphopt.ir.inlining import inline_call, inline_obstacle
 from graphopt.ir.io import from_proto, load, save, to_bytes, to_proto

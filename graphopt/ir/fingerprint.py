@@ -38,12 +38,18 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
         return _function(item, {})
     if isinstance(item, onnx_ir.Graph):
         return _root(item, item.opset_imports, {}, names)
-    functions: _Digests = {}
-    for key in feed_order({key: _callees(item, key) for key in item.functions}):
-        functions[key] = _function(item.functions[key], functions)
+    functions = function_fingerprints(item)
     called = {node.op_identifier() for graph in _roots(item) for node in walk_nodes(graph)}
     uncalled = sorted(digest for key, digest in functions.items() if key not in called)
     return _hash("model", _root(item.graph, item.graph.opset_imports, functions, names), uncalled)
+
+
+def function_fingerprints(model: onnx_ir.Model) -> dict[tuple[str, str, str], str]:
+    """A fingerprint for each function of ``model``, in their order; calls count by what is called."""
+    digests: _Digests = {}
+    for key in feed_order({key: _callees(model, key) for key in model.functions}):
+        digests[key] = _function(model.functions[key], digests)
+    return {key: digests[key] for key in model.functions}
 
 
 def _roots(model: onnx_ir.Model) -> list[onnx_ir.Graph]:

@@ -189,6 +189,10 @@ def batchnorm_trains(node: ir.Node) -> bool:
     return sum(1 for output in node.outputs if output.name) > 1
 
 
+RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+"""Domains of which onnxruntime may run an operator of its own where the model has a function of that name."""
+
+
 @lru_cache(maxsize=4096)
 def is_standard(domain: str, op_type: str) -> bool:
     """Whether the operator belongs to ONNX itself, whose operators have no side effects."""

@@ -304,8 +304,8 @@ def test_functions_are_inferred_for_each_call() -> None:
     assert shown(facts, value(model, "p")) == "s,b"
     assert shown(facts, value(model, "q")) == "8"
     assert facts.rank(value(model, "r")) in (None, 1)
-    assert facts.rank(value(model, "c")) is None  # on its own, the body's inputs are unknown
-    assert facts.rank(value(model, "f")) is None
+    assert facts.rank(value(model, "c")) is None  # attributes are those of a call
+    assert facts.rank(value(model, "f")) == 1  # inputs are what all calls have in common
 
 
 def test_symbols_made_up_in_one_call_differ_from_those_of_another() -> None:

@@ -1,0 +1,63 @@
+"""merge-functions: functions that are built the same become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import facts
+from graphopt.passes.base import Pass
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class MergeFunctions(Pass):
+    """Let calls of functions with equal bodies, attributes and opsets call the first of them.
+
+    Only functions of one domain are merged, so that nobody needs a new import, and none that
+    onnxruntime may take for an operator of its own. The others are removed once nothing calls them.
+    """
+
+    name: ClassVar[str] = "merge-functions"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Redirect calls, then remove what is no longer called; again while callers become equal by that."""
+        while len(model.functions) > 1:
+            instead = self._duplicates(model)
+            merged = instead and self._redirect(model, instead, cx)
+            if not merged:
+                return
+            called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
+            for key in instead:
+                if key not in called:
+                    cx.edit.remove_function(model.functions[key])
+
+    @staticmethod
+    def _duplicates(model: ir.Model) -> dict[_Key, _Key]:
+        """By function, the first one that equals it."""
+        first: dict[tuple[str, str], _Key] = {}
+        instead: dict[_Key, _Key] = {}
+        for key, digest in ir.function_fingerprints(model).items():
+            if key[0] in facts.RUNTIME_DOMAINS:
+                continue
+            kept = first.setdefault((key[0], digest), key)
+            if kept != key:
+                instead[key] = kept
+        return instead
+
+    def _redirect(self, model: ir.Model, instead: dict[_Key, _Key], cx: Context) -> bool:
+        merged: dict[_Key, None] = {}
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                kept = instead.get(node.op_identifier())
+                if kept is None or (action := cx.permit(self.name, node)) is None:
+                    continue
+                cx.edit.redirect(node, model.functions[kept])
+                cx.wrote(action, node, [])
+                merged[kept] = None
+        for key in merged:
+            cx.facts.forget(model.functions[key])
+        return bool(merged)
