@@ -1,4 +1,8 @@
-"""QuantizeLinear and DequantizeLinear: round trips that give back the same integers."""
+"""QuantizeLinear and DequantizeLinear: round trips that give back the same integers, and moves between them.
+
+onnxruntime runs an operator between DequantizeLinear and QuantizeLinear on integers, so that
+those around operators that compute stay where they are. What only moves elements moves integers.
+"""
 
 from __future__ import annotations
 
@@ -9,150 +13,228 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._forms import operand, perm_of
-
-#: Integers that float32 multiplies and divides by a scale with an error below one half.
-_QUANTIZED = frozenset(
-    {
-        ir.DataType.INT4,
-        ir.DataType.UINT4,
-        ir.DataType.INT8,
-        ir.DataType.UINT8,
-        ir.DataType.INT16,
-        ir.DataType.UINT16,
-    }
-)
-
-
-def _gives_back(m: Match, dequantize: ir.Node, quantize: ir.Node) -> str | None:
-    """Why ``quantize`` may not undo ``dequantize``; ``None`` if it does, for every integer."""
-    x, y = dequantize.inputs[0], quantize.outputs[0]
-    if x is None or m.dtype(x) not in _QUANTIZED or m.dtype(y) != m.dtype(x):
-        return "not the same type of integers"
-    for name in ("axis", "block_size", "precision"):
-        a, b = m.attribute(dequantize, name), m.attribute(quantize, name)
-        if isinstance(a, ir.Attr) or isinstance(b, ir.Attr):
-            return "an attribute is unknown"
-        if name != "precision" and a != b:
-            return f"another {name.replace('_', ' ')}"
-        if name == "precision" and b:
-            return "quantized in another precision"
-    scales = [m.constant(node.inputs[1]) for node in (dequantize, quantize)]
-    a, b = scales
-    if a is None or b is None or a.dtype != np.float32 or not _same(a, b):
-        return "not the same constant scale in float32"
-    # |x - zero point| is below 2 ** 17, and x * scale must neither overflow nor be a denormal number
-    if not np.all((a > 2.0**-100) & (a < 2.0**100)):
-        return "a scale is not a positive, ordinary number"
-    points = [_zero_point(m, node) for node in (dequantize, quantize)]
-    if (
-        points[0] is None
-        or points[1] is None
-        or not _same(np.broadcast_to(points[0], a.shape), np.broadcast_to(points[1], a.shape))
-    ):
-        return "another zero point"
-    return None
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b)
-
-
-def _zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
-    value = operand(node, 2)
-    if value is not None:
-        return m.constant(value)
-    data = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
-    dtype = None if data is None else m.dtype(data)
-    return None if dtype is None else np.zeros((), dtype.numpy())
+from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
+from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS, is_quantizer
 
 
 @rule(
     lambda op, x, a, b: op.QuantizeLinear(op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()),
+    lambda op, x, a, b: op.domain(MICROSOFT).QuantizeLinear(
+        op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    ),
     numerics=Exact,
     tags=("onnxruntime:DoubleQDQPairsRemover",),
 )
 def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
     """Dequantizing integers and quantizing them again, by the same constants, changes nothing."""
-    fault = _gives_back(m, m.node("dequantize"), m.root)
+    fault = quantized.gives_back(m, m.node("dequantize"), m.root)
     return x if fault is None else m.no(fault, x)
 
 
-#: Move elements without looking at them; runtimes have them for 8-bit integers.
+# Between DequantizeLinear and QuantizeLinear ------------------------------------------------
+
+#: Move elements without looking at them.
 _MOVES = (
-    *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
-    *("Slice", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
+    *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Expand", "Tile"),
+    *("Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
 )
-_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+#: Give the largest or least of some elements, which are in the same order as the integers.
+_PICKS = ("MaxPool", "ReduceMax", "ReduceMin")
+_BETWEEN = (*_MOVES, *_PICKS, "Resize")
+#: Since which opset onnxruntime has kernels for 8-bit integers.
+_BYTES_SINCE = {"DepthToSpace": 11, **dict.fromkeys(_PICKS, 12)}
+#: onnxruntime has kernels for no other integers.
+_BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", *_PICKS})
+
+
+def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
+    """Whether ``node`` does the same to quantized elements, and runtimes have it for them."""
+    if node.domain or node.op_type not in _BETWEEN or node.graph is not m.graph:
+        return False
+    if len(node.outputs) != 1 or m.version < _BYTES_SINCE.get(node.op_type, 0):
+        return False
+    if node.op_type == "Resize" and not (
+        m.attribute(node, "mode") == "nearest"
+        and m.attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
+    ):
+        return False  # it computes between elements, or puts a number where there is none
+    return dtype in BYTES or (dtype in WORDS and node.op_type not in _BYTES_ONLY)
 
 
 @rule(
-    lambda op, x, b: op.QuantizeLinear(op.one_of(*_MOVES)(x.rest()), b.rest()),
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
+    lambda op, x, b: op.domain(MICROSOFT).QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
     numerics=Exact,
     tags=("onnxruntime:DropQDQ",),
 )
 def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
-    """What only moves elements between DequantizeLinear and QuantizeLinear moves quantized ones as well."""
+    """What moves or picks elements between DequantizeLinear and QuantizeLinear does so to quantized ones."""
     moves: list[ir.Node] = []
-    value = m.root.inputs[0]
-    while value is not None and (node := value.producer()) is not None and _is_move(m, node):
+    value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
+    while value is not None and (node := value.producer()) is not None and _takes_integers(m, node, dtype):
         if not m.only_use(value):
             return m.no("others read the moved elements", value)
         moves.append(node)
         value = node.inputs[0]
-    dequantize = None if value is None else value.producer()
-    if dequantize is None or dequantize.op_type != "DequantizeLinear" or dequantize.graph is not m.graph:
+    dequantize = quantized.dequantized(m, value)
+    if dequantize is None:
         return m.no("what is moved has not been dequantized here", value)
-    data, scale = dequantize.inputs[0], m.constant(dequantize.inputs[1])
-    if data is None or m.dtype(data) not in _BYTES:
-        return m.no("not 8-bit integers", data)
-    if scale is None or scale.size != 1 or scale.ndim > 1:
-        return m.no("each channel has a scale of its own", dequantize.inputs[1])
-    fault = _gives_back(m, dequantize, m.root)
+    moves.reverse()
+    fault = quantized.gives_back(m, dequantize, m.root, moves)
     if fault is not None:
-        return m.no(fault, data)
-    for node in reversed(moves):
+        return m.no(fault, value)
+    data = dequantize.inputs[0]
+    assert data is not None
+    for node in moves:
         data = op.like(node, [data, *node.inputs[1:]])
     return data
 
 
-def _is_move(m: Match, node: ir.Node) -> bool:
-    if node.domain != "" or node.op_type not in _MOVES or node.graph is not m.graph:
-        return False
-    return node.op_type != "DepthToSpace" or m.version >= 11  # before, runtimes have it for floats only
+@rule(
+    lambda op, part, b: op.QuantizeLinear(part, b.rest()),
+    lambda op, part, b: op.domain(MICROSOFT).QuantizeLinear(part, b.rest()),
+    numerics=Exact,
+    tags=("onnxruntime:DropSplitQDQ",),
+)
+def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
+    """Where all parts of a Split of dequantized elements are quantized again, the integers are split."""
+    split = part.producer()
+    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.graph:
+        return m.no("it quantizes no part of a Split", part)
+    dequantize = quantized.dequantized(m, split.inputs[0])
+    if dequantize is None:
+        return m.no("what is split has not been dequantized here", split.inputs[0])
+    if not quantized.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
+        return m.no("each channel has a scale of its own, or not 8 or 16 bits", part)
+    for other in split.outputs:
+        for user in ir.readers(other):
+            if not is_quantizer(user, "QuantizeLinear") or quantized.gives_back(m, dequantize, user):
+                return m.no("not all parts are quantized again in the same way", other)
+        if other.is_graph_output():
+            return m.no("a part is returned as it is", other)
+    return op.like(split, [dequantize.inputs[0], *split.inputs[1:]])[split.outputs.index(part)]
+
+
+# Dequantizing later -------------------------------------------------------------------------
+
+#: What takes some elements of a tensor.
+_LOOK_UPS = ("Slice", "Gather", "GatherElements", "GatherND")
 
 
 @rule(
-    lambda op, x, s, z, rest: op.one_of("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze")(
-        op.DequantizeLinear(x.constant(), s, z.optional(), tag="dequantize"), rest.rest()
+    lambda op, x, a, b: op.one_of("Transpose", *forms.VIEWS, *_LOOK_UPS)(
+        op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    ),
+    lambda op, x, a, b: op.one_of("Transpose", *forms.VIEWS, *_LOOK_UPS)(
+        op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    ),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:QDQPropagation",),
+)
+def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
+    """Parts, and views that meet views or constants, are taken of integers before they are dequantized."""
+    dequantize, move, dtype = m.node("dequantize"), m.root, m.dtype(x)
+    if ir.constant_of(x) is not None:
+        fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
+    else:
+        fits = dtype in (*BYTES, *WORDS)
+        source = x.producer()
+        joins_views = move.op_type in forms.VIEWS and source is not None and source.op_type in forms.VIEWS
+        if move.op_type != "Slice" and not joins_views:
+            return m.no("nothing is gained by it, or more elements may be taken than there are", x)
+    if not fits:
+        return m.no("runtimes may not have it for this type", x)
+    changed: dict[str, Any] = {}
+    if not quantized.is_per_tensor(m, dequantize):
+        axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
+        place = None if axis is None else quantized.axis_behind(m, move, axis)
+        if place is None:
+            return m.no("the scales lie along axes that it changes", dequantize.inputs[1])
+        changed = {"axis": place}
+    return op.like(dequantize, [op.like(move, [x, *b]), *a], **changed)
+
+
+@rule(
+    lambda op, x, a, q, b: op.one_of(*forms.VIEWS)(
+        op.QuantizeLinear(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
+        b.rest(),
     ),
     numerics=Exact,
     exclusive=True,
 )
-def move_before_dequantizing(
-    op: Builder, m: Match, x: ir.Value, s: ir.Value, z: ir.Value | None, rest: Any
-) -> Outcome:
-    """A view or Transpose of a dequantized constant is the view, which is constant too, dequantized."""
-    dequantize, view = m.node("dequantize"), m.root
-    if m.dtype(x) not in _BYTES or isinstance(axis := m.attribute(dequantize, "axis"), ir.Attr):
-        return m.no("not 8-bit integers, or the axis is unknown", x)
-    rank, changed = m.rank(x), {}
-    if m.rank(s) != 0:
-        perm = perm_of(m, view) if view.op_type == "Transpose" else None
-        if (
-            perm is None
-            or m.rank(s) != 1
-            or rank is None
-            or axis is None
-            or m.attribute(dequantize, "block_size")
-        ):
-            return m.no("the scales lie along an axis that the view changes", s)
-        changed = {"axis": perm.index(axis % rank)}
-    return op.like(dequantize, [op.like(view, [x, *rest]), s, z], **changed)
+def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -> Outcome:
+    """Two views with QuantizeLinear between them are brought together."""
+    quantize = m.node("quantize")
+    if not quantized.is_per_tensor(m, quantize):
+        return m.no("each channel has a scale of its own", quantize.inputs[1])
+    return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+)
+def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Operands that are dequantized in the same way are joined first."""
+    nodes = [quantized.dequantized(m, x) for x in xs]
+    first = nodes[0]
+    if first is None or len(xs) < 2 or not quantized.is_per_tensor(m, first):
+        return m.no("its operands are not dequantized, or each channel in its own way", xs[0])
+    dtype = m.dtype(first.inputs[0]) if first.inputs[0] is not None else None
+    if dtype not in (*BYTES, *WORDS):
+        return m.no("not 8 or 16 bits", xs[0])
+    data = []
+    for x, node in zip(xs, nodes, strict=True):
+        if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
+            return m.no("an operand is not dequantized in the same way", x)
+        if not m.only_use(x):
+            return m.no("others read it", x)
+        data.append(node.inputs[0])
+    for user in ir.readers(m.root.outputs[0]):
+        if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
+            return m.no("it is quantized otherwise, for which runtimes have a kernel", m.root.outputs[0])
+    return op.like(first, [op.like(m.root, data), *first.inputs[1:]])
+
+
+@rule(
+    lambda op, x, rest: op.one_of("Shape", "Size")(op.DequantizeLinear(x, rest.rest())),
+    lambda op, x, rest: op.one_of("Shape", "Size")(op.domain(MICROSOFT).DequantizeLinear(x, rest.rest())),
+    numerics=Exact,
+)
+def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outcome:
+    """Dequantized elements have the shape of the integers."""
+    dtype = m.dtype(x)
+    if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
+        return m.no("runtimes may not have it for this type", x)
+    return op.like(m.root, [x])
+
+
+@rule(
+    lambda op, x, a: op.one_of("ArgMax", "ArgMin")(op.DequantizeLinear(x, a.rest(), tag="dequantize")),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:DropDQ",),
+)
+def arg_of_quantized(op: Builder, m: Match, x: ir.Value, a: Any) -> Outcome:
+    """The largest number is dequantized from the largest integer."""
+    dequantize = m.node("dequantize")
+    if m.dtype(x) not in BYTES:
+        return m.no("not 8 bits", x)
+    if not quantized.is_per_tensor(m, dequantize) or quantized.parameters(m, dequantize) is None:
+        return m.no("the scale is not one positive number in float32", dequantize.inputs[1])
+    if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
+        return m.no("not dequantized in float32", x)
+    return op.like(m.root, [x])
+
+
+# Before QuantizeLinear ----------------------------------------------------------------------
 
 
 @rule(
     lambda op, x, s, z: op.QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
+    lambda op, x, s, z: op.domain(MICROSOFT).QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
     numerics=Exact,
     exclusive=True,
     tags=("onnxruntime:ReluQuantFusion",),
@@ -162,11 +244,51 @@ def drop_relu_before_quantizing(
 ) -> Outcome:
     """Where zero is the least quantized number, negative numbers are quantized to it anyway."""
     scale, dtype = m.constant(s), m.dtype(m.root.outputs[0])
-    point = _zero_point(m, m.root)
+    point = quantized.zero_point(m, m.root)
     if scale is None or not np.all(np.isfinite(scale) & (scale > 0)):
         return m.no("a scale is not a positive number", s)
-    if dtype not in (*_BYTES, ir.DataType.INT16, ir.DataType.UINT16) or point is None:
+    if dtype not in (*BYTES, *WORDS) or point is None:
         return m.no("not the type of integers, or the zero point is not constant", z)
     if np.any(point != np.iinfo(dtype.numpy()).min):
         return m.no("negative numbers have quantized ones of their own", z)
     return op.like(m.root, [x, *m.root.inputs[1:]])
+
+
+@rule(
+    lambda op, x, bounds, q: op.QuantizeLinear(op.Clip(x, bounds.rest(), tag="clip"), q.rest()),
+    lambda op, x, bounds, q: op.domain(MICROSOFT).QuantizeLinear(
+        op.Clip(x, bounds.rest(), tag="clip"), q.rest()
+    ),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:ClipQuantFusion",),
+)
+def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value, bounds: Any, q: Any) -> Outcome:
+    """Where the bounds are quantized to the least and the largest integer, so is what they cut off."""
+    parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
+    if parameters is None or dtype not in (*BYTES, *WORDS) or m.dtype(x) != ir.DataType.FLOAT:
+        return m.no("not 8 or 16 bits, or the scale is no positive number in float32", x)
+    scale, point = (array.astype(np.float64) for array in parameters)
+    for name, index, integer, sign in (
+        ("min", 1, np.iinfo(dtype.numpy()).min, -1),
+        ("max", 2, np.iinfo(dtype.numpy()).max, 1),
+    ):
+        bound = _bound(m, m.node("clip"), name, index)
+        if bound is None or np.isnan(bound):
+            return m.no(f"{name} is unknown", x)
+        # within a half of the last integer it is rounded to it; a little less, for the division's error
+        if np.any(sign * (bound / scale + point - integer) < -0.49):
+            return m.no(f"{name} is quantized to an integer in between", x)
+    return op.like(m.root, [x, *m.root.inputs[1:]])
+
+
+def _bound(m: Match, clip: ir.Node, name: str, index: int) -> float | None:
+    """A bound of a Clip, perhaps infinite; ``None`` if it is unknown."""
+    if m.version < 11:
+        value = m.attribute(clip, name)
+        return None if not isinstance(value, float) else value
+    operand = forms.operand(clip, index)
+    if operand is None:
+        return float("-inf" if name == "min" else "inf")
+    array = m.constant(operand)
+    return None if array is None or array.size != 1 else float(array.reshape(()))

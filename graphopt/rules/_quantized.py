@@ -1,0 +1,127 @@
+"""What QuantizeLinear and DequantizeLinear do, in the domains that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.rewrite.match import Match
+from graphopt.rules import _forms as forms
+
+MICROSOFT = "com.microsoft"
+#: The domains of QuantizeLinear and DequantizeLinear.
+DOMAINS = ("", MICROSOFT)
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
+#: Integers that float32 multiplies and divides by a scale with an error below one half.
+_EXACT = frozenset({ir.DataType.INT4, ir.DataType.UINT4, *BYTES, *WORDS})
+#: Larger and smaller scales might overflow, or make denormal numbers, of differences below 2 ** 17.
+_SCALES = 2.0**-100, 2.0**100
+
+
+def is_quantizer(node: ir.Node | None, *kinds: str) -> bool:
+    """Whether ``node`` is one of these operators: QuantizeLinear, DequantizeLinear."""
+    return node is not None and node.domain in DOMAINS and node.op_type in kinds
+
+
+def dequantized(m: Match, value: ir.Value | None) -> ir.Node | None:
+    """The DequantizeLinear of the root's graph that makes ``value``."""
+    node = None if value is None else value.producer()
+    made_here = node is not None and node.graph is m.graph and is_quantizer(node, "DequantizeLinear")
+    return node if made_here else None
+
+
+def is_per_tensor(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` has one scale for all elements, whatever their shape."""
+    return forms.has_one_element(m, forms.operand(node, 1)) and not m.attribute(node, "block_size")
+
+
+def zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
+    """The zero point of a QuantizeLinear or DequantizeLinear; ``None`` if it is not constant."""
+    value = forms.operand(node, 2)
+    if value is not None:
+        return m.constant(value)
+    data = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
+    dtype = None if data is None else m.dtype(data)
+    return None if dtype is None else np.zeros((), dtype.numpy())
+
+
+def parameters(m: Match, node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """The scales, positive and in float32, and the zero points of the same shape; ``None`` if unknown.
+
+    A single scale is given as a scalar.
+    """
+    scale, point = m.constant(forms.operand(node, 1)), zero_point(m, node)
+    if scale is None or point is None or scale.dtype != np.float32:
+        return None
+    if not np.all((scale > _SCALES[0]) & (scale < _SCALES[1])):
+        return None
+    if scale.size == 1:
+        return scale.reshape(()), point.reshape(()) if point.size == 1 else point
+    return scale, np.broadcast_to(point, scale.shape) if point.size == 1 else point
+
+
+def same_parameters(m: Match, a: ir.Node, b: ir.Node) -> bool:
+    """Whether ``a`` and ``b`` have the same known scales and zero points."""
+    first, second = parameters(m, a), parameters(m, b)
+    if first is None or second is None:
+        return False
+    return all(
+        x.shape == y.shape and x.dtype == y.dtype and np.array_equal(x, y)
+        for x, y in zip(first, second, strict=True)
+    )
+
+
+def gives_back(
+    m: Match, dequantize: ir.Node, quantize: ir.Node, between: Sequence[ir.Node] = ()
+) -> str | None:
+    """Why ``quantize`` may not undo ``dequantize``; ``None`` if it does, for every integer.
+
+    Args:
+        between: what moves the elements on the way from the one to the other, in order.
+    """
+    x, y = dequantize.inputs[0], quantize.outputs[0]
+    if x is None or m.dtype(x) not in _EXACT or m.dtype(y) != m.dtype(x):
+        return "not the same type of integers"
+    if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
+        return "not dequantized in float32"
+    if m.attribute(quantize, "precision"):
+        return "quantized in another precision"
+    if not same_parameters(m, dequantize, quantize):
+        return "not the same constant scale, positive and in float32, and zero point"
+    if is_per_tensor(m, dequantize):
+        return None
+    blocks = m.attribute(dequantize, "block_size") or 0, m.attribute(quantize, "block_size") or 0
+    if blocks[0] != blocks[1] or (blocks[0] and between):
+        return "another block size, or blocks that are moved"
+    axes = quantized_axis(m, dequantize), quantized_axis(m, quantize)
+    for node in between:
+        axes = None if axes[0] is None else axis_behind(m, node, axes[0]), axes[1]
+    return None if axes[0] is not None and axes[0] == axes[1] else "another axis"
+
+
+def quantized_axis(m: Match, node: ir.Node) -> int | None:
+    """The axis that the scales of ``node`` lie along, counted from the front."""
+    data = node.inputs[0]
+    return None if data is None else forms.axis_of(m, node, m.rank(data), default=1)
+
+
+def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
+    """Where the view or Transpose ``view`` puts ``axis``; ``None`` if it cuts or joins it."""
+    if view.op_type == "Transpose":
+        perm = forms.perm_of(m, view)
+        return None if perm is None else perm.index(axis)
+    if view.op_type not in forms.VIEWS or view.inputs[0] is None:
+        return None
+    source, result = m.shape(view.inputs[0]), m.shape(view.outputs[0])
+    if source is None or result is None:
+        return None
+    wanted = dims.product(source[:axis]), source[axis]
+    for place, dim in enumerate(result):
+        if forms.same_shape(m, (dims.product(result[:place]), dim), wanted):
+            return place
+    return None
