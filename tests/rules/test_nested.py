@@ -1,0 +1,34 @@
+"""Rules do in branches, loops and functions what their case files say of the main graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from graphopt import ir
+from tests.rules import harness, nested
+
+#: Cases that are about the main graph alone, and why.
+_ELSEWHERE = {"gemm-without-reshapes-transposed": "both branches read the weight that would be transposed"}
+
+
+def _positive() -> list[Path]:
+    return [path for path in harness.case_files() if not harness.is_near_miss(path)]
+
+
+@pytest.mark.parametrize("path", _positive(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_rules_apply_inside(path: Path) -> None:
+    case = harness.read_case(path)
+    assert case.after is not None
+    nodes = case.before.graph.node
+    if case.before.functions or any(a.type == onnx.AttributeProto.GRAPH for n in nodes for a in n.attribute):
+        return  # nested already
+    expected = sorted(node.op_type for node in case.after.graph.node if node.op_type != "Constant")
+    for wrap in (nested.in_branch, nested.in_loop, nested.in_function):
+        if wrap is nested.in_branch and path.stem in _ELSEWHERE:
+            continue
+        after, rewrites, refusals = harness.apply_rule(wrap(case.before), case.rule)
+        assert rewrites and nested.inner_nodes(after) == expected, f"{wrap.__name__}: {refusals}"
+        ir.from_proto(after)  # checks scopes, types and links
