@@ -25,11 +25,17 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, rest: op.Dropout(x, rest.rest()),
     numerics=Exact,
-    tags=("onnxslim:dropout", "onnxoptimizer:eliminate_nop_dropout", "onnxscript:dropout-inference"),
+    tags=(
+        "onnxslim:dropout",
+        "onnxoptimizer:eliminate_nop_dropout",
+        "onnxscript:dropout-inference",
+        "onnxscript:dropout-zero",
+    ),
 )
 def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """Dropout(x) = x in inference."""
-    if facts.is_random(m.root):
+    """Dropout(x) = x in inference, and where the ratio is 0."""
+    ratio = m.constant(m.root.inputs[1]) if len(m.root.inputs) > 1 else None
+    if facts.is_random(m.root) and (ratio is None or ratio.any()):
         return m.no("it may run in training mode")
     if len(m.root.outputs) == 1:
         return x
