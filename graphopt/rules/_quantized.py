@@ -35,6 +35,19 @@ def dequantized(m: Match, value: ir.Value | None) -> ir.Node | None:
     return node if made_here else None
 
 
+def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
+    """Whether ``integers`` had better be dequantized as they are, and ``results`` quantized for themselves.
+
+    onnxruntime, on x86, fuses most operators between DequantizeLinear and QuantizeLinear for uint8
+    only. It makes uint8 of int8 that a DequantizeLinear reads right behind its QuantizeLinear.
+    """
+    if m.dtype(integers) != ir.DataType.INT8 or ir.constant_of(integers) is not None:
+        return False
+    return is_quantizer(integers.producer(), "QuantizeLinear") or any(
+        is_quantizer(user, "DequantizeLinear") for result in results for user in ir.readers(result)
+    )
+
+
 def is_per_tensor(m: Match, node: ir.Node) -> bool:
     """Whether ``node`` has one scale for all elements, whatever their shape."""
     return forms.has_one_element(m, forms.operand(node, 1)) and not m.attribute(node, "block_size")

@@ -17,6 +17,8 @@ from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
 from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS, is_quantizer
 
+_PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
+
 
 @rule(
     lambda op, x, a, b: op.QuantizeLinear(op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()),
@@ -86,6 +88,8 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
         return m.no(fault, value)
     data = dequantize.inputs[0]
     assert data is not None
+    if quantized.stays_paired(m, data, m.root.outputs[0]):
+        return m.no(_PAIRED, data)
     for node in moves:
         data = op.like(node, [data, *node.inputs[1:]])
     return data
@@ -107,13 +111,17 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
         return m.no("what is split has not been dequantized here", split.inputs[0])
     if not quantized.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
         return m.no("each channel has a scale of its own, or not 8 or 16 bits", part)
+    data = dequantize.inputs[0]
+    assert data is not None
     for other in split.outputs:
         for user in ir.readers(other):
             if not is_quantizer(user, "QuantizeLinear") or quantized.gives_back(m, dequantize, user):
                 return m.no("not all parts are quantized again in the same way", other)
+            if quantized.stays_paired(m, data, user.outputs[0]):
+                return m.no(_PAIRED, data)
         if other.is_graph_output():
             return m.no("a part is returned as it is", other)
-    return op.like(split, [dequantize.inputs[0], *split.inputs[1:]])[split.outputs.index(part)]
+    return op.like(split, [data, *split.inputs[1:]])[split.outputs.index(part)]
 
 
 # Dequantizing later -------------------------------------------------------------------------
@@ -144,6 +152,8 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         joins_views = move.op_type in forms.VIEWS and source is not None and source.op_type in forms.VIEWS
         if move.op_type != "Slice" and not joins_views:
             return m.no("nothing is gained by it, or more elements may be taken than there are", x)
+        if quantized.stays_paired(m, x):
+            return m.no(_PAIRED, x)
     if not fits:
         return m.no("runtimes may not have it for this type", x)
     changed: dict[str, Any] = {}
@@ -185,13 +195,17 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
     dtype = m.dtype(first.inputs[0]) if first.inputs[0] is not None else None
     if dtype not in (*BYTES, *WORDS):
         return m.no("not 8 or 16 bits", xs[0])
-    data = []
+    data: list[ir.Value] = []
     for x, node in zip(xs, nodes, strict=True):
         if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
             return m.no("an operand is not dequantized in the same way", x)
         if not m.only_use(x):
             return m.no("others read it", x)
-        data.append(node.inputs[0])
+        integers = node.inputs[0]
+        assert integers is not None
+        if quantized.stays_paired(m, integers):
+            return m.no(_PAIRED, integers)
+        data.append(integers)
     for user in ir.readers(m.root.outputs[0]):
         if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
             return m.no("it is quantized otherwise, for which runtimes have a kernel", m.root.outputs[0])
@@ -208,6 +222,8 @@ def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outco
     dtype = m.dtype(x)
     if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
         return m.no("runtimes may not have it for this type", x)
+    if quantized.stays_paired(m, x):
+        return m.no(_PAIRED, x)
     return op.like(m.root, [x])
 
 
@@ -226,6 +242,8 @@ def arg_of_quantized(op: Builder, m: Match, x: ir.Value, a: Any) -> Outcome:
         return m.no("the scale is not one positive number in float32", dequantize.inputs[1])
     if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
         return m.no("not dequantized in float32", x)
+    if quantized.stays_paired(m, x):
+        return m.no(_PAIRED, x)
     return op.like(m.root, [x])
 
 
