@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
+from graphopt.analysis.bounds import at_least
 from graphopt.context import Context
 from graphopt.errors import UsageError, VerificationFailed, unknown
 from graphopt.passes.base import Pass
@@ -70,7 +71,8 @@ class CheckAliasing(Pass):
     Nodes may run in any order that their data allow, so each read of the input must come before the
     write of the output in all of them: what reads it is needed to compute the output, or computes it in
     place.
-    Reads in bodies, and through views, count. The model is not changed.
+    Reads in bodies, and through views, count. Sizes that differ for sure are refused, too. The model is
+    not changed.
 
     Attributes:
         share: pairs of an input and the output that is written over it.
@@ -180,19 +182,17 @@ def _what_must_be_done(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Nod
 
 
 def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
-    writer, dtype = target.producer(), cx.dtype(source)
-    if (
-        writer is not None
-        and writer.domain == "com.microsoft"
-        and (writer.domain, writer.op_type) in _IN_PLACE
-    ):
-        # it checks the size of the buffer itself, which depends on numbers in its inputs
-        return (
-            None if (source.type, source.shape) == (target.type, target.shape) else "they are declared unlike"
-        )
-    if dtype is None or dtype is not cx.dtype(target):
+    """Why no buffer can hold both; onnxruntime itself checks sizes that may turn out to be equal."""
+    dtypes = [cx.dtype(value) or value.dtype for value in (source, target)]
+    if None in dtypes or dtypes[0] is not dtypes[1]:
         return "they are not known to be tensors of one dtype"
-    return None if cx.facts.shape_equal(source, target) else "they are not known to have one shape"
+    one, other = cx.shape(source), cx.shape(target)
+    if one is None or other is None:
+        return None
+    gaps = [here - there for here, there in zip(one, other, strict=False)]
+    if len(one) == len(other) and not any(at_least(gap, 1) or at_least(-gap, 1) for gap in gaps):
+        return None
+    return f"one is [{', '.join(map(str, one))}], the other [{', '.join(map(str, other))}]"
 
 
 def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:

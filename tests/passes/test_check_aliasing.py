@@ -100,7 +100,7 @@ def test_broadcast_operands_and_shapes_that_are_only_read() -> None:
     why = refused(
         "g (float[1,3] past, float[1,1] x) => (float[1,3] present) { a = Shape(past) present = Exp(x) }"
     )
-    assert "one shape" in why
+    assert "one is [1, 3], the other [1, 1]" in why
     check("g (float[N] past) => (float[N] present, int64[1] n) { present = Exp(past) n = Shape(past) }")
 
 
@@ -141,7 +141,9 @@ def test_inputs_that_are_returned() -> None:
 def test_types_and_sizes_that_differ() -> None:
     assert "dtype" in refused("g (float[N] past) => (double[N] present) { present = Cast<to = 11>(past) }")
     text = "g (float[N,2] past, float[1,2] x) => (float[M,2] present) { present = Concat<axis = 0>(past, x) }"
-    assert "one shape" in refused(text)
+    assert "one is [N, 2], the other [N + 1, 2]" in refused(text)
+    check("g (float[N,2] past, float[M,2] x) => (float[M,2] present) { present = Exp(x) }")
+    assert "the other [2]" in refused("g (float[1,2] past) => (float[2] present) { present = Squeeze(past) }")
 
 
 def test_grouped_query_attention_appends_in_place() -> None:
