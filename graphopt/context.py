@@ -54,6 +54,7 @@ class Options:
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
         share_buffers: inputs and the outputs that the caller writes over them, by name.
+        portable: only operators of the ONNX standard are written.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -64,6 +65,7 @@ class Options:
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
     share_buffers: tuple[tuple[str, str], ...] = ()
+    portable: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ PIPELINES = {
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
     "O2": _CLEAN.format(peephole="peephole"),
+    "O3": _CLEAN.format(peephole="peephole") + ",fuse-builtin," + _CLEAN.format(peephole="peephole"),
 }
 
 SUMMARIES = {
@@ -47,6 +48,7 @@ SUMMARIES = {
     "O0": "load and save",
     "O1": "clean the graph with rewrites that keep every bit",
     "O2": "clean the graph; sums may be evaluated in another order (the default)",
+    "O3": "like O2, and use the fused operators of the runtime where they are faster",
 }
 
 #: Steps that pipelines name though they are not built yet, and what they will do.

@@ -423,6 +423,13 @@ class Editor:
             imports[spelt] = version
             self._changed("import")
 
+    def import_domain(self, node: onnx_ir.Node, version: int = 1) -> None:
+        """Import the domain of ``node``, which stands in a graph, where no version of it is imported yet."""
+        imports = self.scopes.imports(_graph_of(node))
+        if node.domain and node.domain not in imports:
+            imports[node.domain] = version
+            self._changed("import")
+
     def remove_import(self, imports: dict[str, int], domain: str) -> None:
         """Drop the import of a domain that nothing uses."""
         del imports[domain]

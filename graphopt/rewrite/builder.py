@@ -86,6 +86,8 @@ class Builder:
         """Insert the new nodes before the root."""
         if self._made:
             self._edit.insert_before(self._root, self._made)
+            for node in self._made:
+                self._edit.import_domain(node)
         return self._made
 
     def discard(self) -> None:

@@ -30,6 +30,7 @@ class Rule:
         exclusive: refuse where somebody else reads a value inside the pattern.
         family: the module it stands in.
         tags: what other optimizers call the same thing, such as ``onnxslim:conv-bn``.
+        fuses: puts one operator of the runtime in the place of many nodes; ``fuse-builtin`` applies it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Rule:
     exclusive: bool
     family: str
     tags: tuple[str, ...]
+    fuses: bool = False
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -56,6 +58,7 @@ def rule(
     numerics: Numerics,
     exclusive: bool = False,
     tags: tuple[str, ...] = (),
+    fuses: bool = False,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
@@ -68,6 +71,6 @@ def rule(
     def make(function: Callable[..., Any]) -> Rule:
         family = function.__module__.rpartition(".")[2]
         name = function.__name__.replace("_", "-")
-        return Rule(name, built, function, numerics, exclusive, family, tags)
+        return Rule(name, built, function, numerics, exclusive, family, tags, fuses)
 
     return make

@@ -29,12 +29,17 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def admitted_rules(options: Options, families: Sequence[str] = ()) -> list[Rule]:
-    """The rules that ``options`` allow, of ``families`` only if any are given."""
+def admitted_rules(options: Options, families: Sequence[str] = (), *, fuses: bool = False) -> list[Rule]:
+    """The rules that ``options`` allow, of ``families`` only if any are given.
+
+    Args:
+        fuses: those that write fused operators, instead of all others.
+    """
     return [
         rule
         for rule in all_rules()
-        if rule.numerics <= options.numerics
+        if rule.fuses == fuses
+        and rule.numerics <= options.numerics
         and rule.name not in options.skip
         and (options.only is None or rule.name in options.only)
         and (not families or rule.family in families)

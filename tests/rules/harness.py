@@ -41,6 +41,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Options, Refusal
 from graphopt.numerics import Numerics
+from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.peephole import Peephole
 from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
@@ -145,14 +146,15 @@ def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int,
     options = Options(numerics=Numerics.APPROXIMATES, only=frozenset({rule}))
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
-    Peephole().run(model, cx)
+    fuses = rules_by_name()[rule].fuses
+    (FuseBuiltin() if fuses else Peephole()).run(model, cx)
     return ir.to_proto(model), cx.actions, refusals.reasons
 
 
 def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` after the default pipeline."""
+    """``proto`` after all that the presets do."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
-    Pipeline.parse("O2", registry()).run(model, context_for(model, observers=[Refusals()]))
+    Pipeline.parse("O3", registry()).run(model, context_for(model, observers=[Refusals()]))
     return ir.to_proto(model)
 
 
@@ -348,8 +350,11 @@ def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) 
                 )
     assert ran, "the model itself ran with none of the bindings: add '# bind:' or '# feed:'"
     sizes = next(bindings_of(case))
-    models = [Reference(model) for model in (case.before, after)]
-    _compare(models, make_feeds(case, sizes, "normal"), numerics, "normal", f"{sizes}, reference evaluator")
+    if all(node.domain != "com.microsoft" for node in after.graph.node):  # which the standard does not define
+        models = [Reference(model) for model in (case.before, after)]
+        _compare(
+            models, make_feeds(case, sizes, "normal"), numerics, "normal", f"{sizes}, reference evaluator"
+        )
     for sizes in empty_bindings(case):
         feeds = make_feeds(case, sizes, "normal")
         models = [Isolated(model, child) for model in (case.before, after)]

@@ -1,0 +1,31 @@
+"""fuse-builtin: patterns become the fused operators that the runtime has kernels for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+from graphopt.rewrite.driver import apply_rules
+from graphopt.rules import admitted_rules
+
+
+@dataclass(frozen=True)
+class FuseBuiltin(Pass):
+    """Put fused operators, such as MultiHeadAttention, in the place of what they compute.
+
+    Operators are chosen for the target: those that it has kernels for, and that are faster there
+    than what they replace. Without ``--portable`` that includes operators of ``com.microsoft``.
+
+    Attributes:
+        families: only rules of these families; all by default.
+    """
+
+    name: ClassVar[str] = "fuse-builtin"
+    families: tuple[str, ...] = ()
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Fuse until no pattern is left, in bodies and functions too."""
+        apply_rules(admitted_rules(cx.options, self.families, fuses=True), model, cx)
