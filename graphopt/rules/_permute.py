@@ -12,6 +12,7 @@ from graphopt.ops import facts
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
 
 #: More nodes are not looked at, so that the work stays linear.
 _MAX_NODES = 24
@@ -83,7 +84,9 @@ class Region:
         )
 
     def _lets_pass(self, node: ir.Node) -> bool:
-        if node.graph is not self.m.root.graph or node.domain != "" or len(node.outputs) != 1:
+        if node.graph is not self.m.root.graph or len(node.outputs) != 1:
+            return False
+        if node.domain != "" and not quantized.is_quantizer(node, *_QUANTIZERS):
             return False
         if self.m.rank(node.outputs[0]) != len(self.perm):
             return False
@@ -113,7 +116,7 @@ class Region:
 
     def _is_scalar_quantizer(self, node: ir.Node) -> bool:
         """Whether ``node`` quantizes the whole tensor by one scale."""
-        return node.op_type in _QUANTIZERS and forms.has_one_element(self.m, node.inputs[1])
+        return node.op_type in _QUANTIZERS and quantized.is_per_tensor(self.m, node)
 
     def _is_axis_quantizer(self, node: ir.Node) -> bool:
         """Whether ``node`` quantizes by a scale for each index of one axis."""
@@ -134,10 +137,12 @@ class Region:
         rank = self.m.rank(value)
         if rank == len(self.perm):
             return True
-        constant = ir.constant_of(value)
-        return rank is not None and rank < len(self.perm) and constant is not None and self._is_cheap(value)
+        return rank is not None and rank < len(self.perm) and self._is_cheap(value)
 
     def _is_cheap(self, value: ir.Value) -> bool:
+        dequantize = quantized.dequantized_constant(self.m, value)
+        if dequantize is not None and dequantize.inputs[0] is not None:
+            value = dequantize.inputs[0]
         constant = ir.constant_of(value)
         return constant is not None and (constant.size <= _SMALL or self.m.only_use(value))
 
@@ -218,6 +223,9 @@ class Region:
             both, source = self._composed(inner), inner.inputs[0]
             assert source is not None
             return source if both is None else op.Transpose(source, perm=both)
+        dequantize = quantized.dequantized_constant(self.m, value)
+        if dequantize is not None and self._is_cheap(value):
+            return quantized.transposed_constant(op, self.m, dequantize, self.perm)
         array = self.m.constant(value) if self._is_cheap(value) else None
         if array is None:
             return op.Transpose(value, perm=list(self.perm))

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import dims
+from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
 
@@ -33,6 +34,37 @@ def dequantized(m: Match, value: ir.Value | None) -> ir.Node | None:
     node = None if value is None else value.producer()
     made_here = node is not None and node.graph is m.graph and is_quantizer(node, "DequantizeLinear")
     return node if made_here else None
+
+
+def dequantized_constant(m: Match, value: ir.Value) -> ir.Node | None:
+    """The DequantizeLinear that makes ``value`` of constants, for nobody else."""
+    node = dequantized(m, value)
+    if node is None or not m.only_use(value) or isinstance(m.attribute(node, "block_size"), ir.Attr):
+        return None
+    constant = all(operand is None or ir.constant_of(operand) is not None for operand in node.inputs)
+    return node if constant and (is_per_tensor(m, node) or quantized_axis(m, node) is not None) else None
+
+
+def transposed_constant(op: Builder, m: Match, node: ir.Node, perm: Sequence[int]) -> ir.Value:
+    """What :func:`dequantized_constant` found, with leading axes of size 1 as broadcast, transposed."""
+
+    def transposed(value: ir.Value | None) -> ir.Value:
+        array = m.constant(value)
+        assert array is not None and value is not None
+        full = array.reshape((1,) * (len(perm) - array.ndim) + array.shape)
+        return op.constant(np.ascontiguousarray(full.transpose(perm)), value.name)
+
+    data, *rest = node.inputs
+    changed: dict[str, int] = {}
+    if not is_per_tensor(m, node):
+        axis = quantized_axis(m, node)
+        assert axis is not None and data is not None
+        changed = {"axis": perm.index(axis + len(perm) - (m.rank(data) or 0))}
+        if m.attribute(node, "block_size"):
+            rest = [None if value is None else transposed(value) for value in rest]
+    result = op.like(node, [transposed(data), *rest], **changed)
+    assert isinstance(result, ir.Value)
+    return result
 
 
 def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
