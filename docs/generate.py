@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+import tomllib
 from pathlib import Path
 
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
@@ -83,11 +84,76 @@ def pipelines_page() -> str:
     return "\n".join([*lines, ""])
 
 
-PAGES = {"passes.md": passes_page, "rules.md": rules_page, "pipelines.md": pipelines_page}
+def peers_page() -> str:
+    """What other optimizers do, and what stands for it here."""
+    lines = [
+        "# What other optimizers do",
+        "",
+        "Made by `python docs/generate.py` from the tags of passes and rules and from `peers.toml`.",
+        "Each pass, pattern and fusion of onnxslim, onnxoptimizer, onnxscript and onnxruntime is done",
+        "by what stands beside it, or there is a reason. [Passes](passes.md) and [rules](rules.md)",
+        "tell what those do.",
+        "",
+    ]
+    done = done_by()
+    for peer, sections in peers().items():
+        names = [f"{peer}:{name}" for section in sections.values() for name in section]
+        lines += [f"## {peer}", "", f"{sum(name in done for name in names)} of {len(names)} are done.", ""]
+        for title, section in sections.items():
+            lines += [f"### {title}", "", "| there | here |", "|---|---|"]
+            for name, reason in section.items():
+                here = ", ".join(f"`{owner}`" for owner in done.get(f"{peer}:{name}", ()))
+                lines.append(f"| `{name}` | {here or reason} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def peers() -> dict[str, dict[str, dict[str, str]]]:
+    """By optimizer and section, the names of what it does, each with a reason if nothing here does it."""
+    return tomllib.loads((DOCS / "peers.toml").read_text(encoding="utf-8"))
+
+
+def done_by() -> dict[str, list[str]]:
+    """By tag, the passes and rules that bear it."""
+    found: dict[str, list[str]] = {}
+    for owner in (*registry().passes.values(), *all_rules()):
+        for tag in owner.tags:
+            found.setdefault(tag, []).append(owner.name)
+    return found
+
+
+def gaps() -> list[str]:
+    """What ``peers.toml`` and the tags do not agree on."""
+    listed = {
+        f"{peer}:{name}": reason
+        for peer, sections in peers().items()
+        for section in sections.values()
+        for name, reason in section.items()
+    }
+    done = done_by()
+    nobody = [
+        f"{name} is neither done nor explained"
+        for name, why in listed.items()
+        if not why and name not in done
+    ]
+    unlisted = [
+        f"{tag}, a tag of {', '.join(owners)}, is not listed"
+        for tag, owners in done.items()
+        if tag not in listed
+    ]
+    return nobody + unlisted
+
+
+PAGES = {
+    "passes.md": passes_page,
+    "rules.md": rules_page,
+    "pipelines.md": pipelines_page,
+    "peers.md": peers_page,
+}
 
 
 def main() -> int:
-    """Write the pages, or with ``--check`` tell which are stale."""
+    """Write the pages, or with ``--check`` tell which are stale, and what ``peers.toml`` leaves open."""
     stale = []
     for name, page in PAGES.items():
         path, text = DOCS / name, page()
@@ -95,6 +161,10 @@ def main() -> int:
             stale.append(name)
             if "--check" not in sys.argv:
                 path.write_text(text)
+    open_ = gaps() if "--check" in sys.argv else []
+    if open_:
+        print("\n".join(f"peers.toml: {gap}" for gap in open_), file=sys.stderr)
+        return 1
     if "--check" in sys.argv and stale:
         print(f"stale: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
         return 1

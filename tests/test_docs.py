@@ -19,9 +19,13 @@ def _generator() -> object:
     return module
 
 
-@pytest.mark.parametrize("name", ["passes.md", "rules.md", "pipelines.md"])
+@pytest.mark.parametrize("name", ["passes.md", "rules.md", "pipelines.md", "peers.md"])
 def test_generated_pages_are_fresh(name: str) -> None:
     assert (DOCS / name).read_text() == _generator().PAGES[name](), "run python docs/generate.py"  # type: ignore[attr-defined]
+
+
+def test_all_that_other_optimizers_do_is_done_or_explained() -> None:
+    assert _generator().gaps() == []  # type: ignore[attr-defined]
 
 
 def test_links_between_pages_exist() -> None:

@@ -22,6 +22,8 @@ class Pass:
     name: ClassVar[str]
     #: What its changes are called in reports, unless they are rewrites.
     does: ClassVar[str | None] = None
+    #: What other optimizers call the same thing, such as ``onnxslim:cse``; docs/peers.toml lists them.
+    tags: ClassVar[tuple[str, ...]] = ()
     #: The user asked for what it does: it is never left out to mend a result.
     required: ClassVar[bool] = False
 

@@ -23,6 +23,11 @@ class ConstantPooling(Pass):
     """
 
     name: ClassVar[str] = "constant-pooling"
+    tags: ClassVar[tuple[str, ...]] = (
+        "onnxslim:weight-tying",
+        "onnxoptimizer:eliminate_duplicate_initializer",
+        "onnxruntime:ConstantSharing",
+    )
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge equal constants, graph by graph."""

@@ -42,6 +42,18 @@ class ConstantPropagation(Pass):
     """
 
     name: ClassVar[str] = "constant-propagation"
+    tags: ClassVar[tuple[str, ...]] = (
+        "onnxslim:constant-folding",
+        "onnxoptimizer:eliminate_shape_op",
+        "onnxoptimizer:extract_constant_to_initializer",
+        "onnxruntime:ConstantFolding",
+        "onnxruntime:UnsqueezeElimination",
+        "onnxscript:fold-add",
+        "onnxscript:fold-abs",
+        "onnxscript:fold-shape",
+        "onnxscript:fold-size",
+        "onnxscript:cast-constant-of-shape-without-value",
+    )
     limit: int | None = None
 
     def run(self, model: ir.Model, cx: Context) -> None:

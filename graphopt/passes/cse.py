@@ -23,6 +23,11 @@ class CommonSubexpressionElimination(Pass):
     """
 
     name: ClassVar[str] = "cse"
+    tags: ClassVar[tuple[str, ...]] = (
+        "onnxslim:cse",
+        "onnxoptimizer:eliminate_common_subexpression",
+        "onnxruntime:CommonSubexpressionElimination",
+    )
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""

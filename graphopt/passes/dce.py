@@ -21,6 +21,11 @@ class DeadCodeElimination(Pass):
     """
 
     name: ClassVar[str] = "dce"
+    tags: ClassVar[tuple[str, ...]] = (
+        "onnxslim:dead-nodes",
+        "onnxoptimizer:eliminate_deadend",
+        "onnxoptimizer:eliminate_unused_initializer",
+    )
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:

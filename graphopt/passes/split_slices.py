@@ -25,6 +25,7 @@ class SplitSlices(Pass):
     """
 
     name: ClassVar[str] = "split-slices"
+    tags: ClassVar[tuple[str, ...]] = ("onnxscript:slice-split", "onnxruntime:GatherSliceToSplitFusion")
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Look at the Slices of each graph, grouped by what they cut and along which axis."""

@@ -22,7 +22,12 @@ def _twice(op_type: str) -> Callable[..., Any]:
 
 
 @rule(
-    *map(_twice, sorted(facts.IDEMPOTENT)), numerics=Exact, tags=("onnxoptimizer:consecutive-idempotent-ops",)
+    *map(_twice, sorted(facts.IDEMPOTENT)),
+    numerics=Exact,
+    tags=(
+        "onnxoptimizer:eliminate_consecutive_idempotent_ops",
+        "onnxscript:successive-relu",
+    ),
 )
 def drop_repeated(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """f(f(x)) = f(x) for Abs, Ceil, Floor, Relu, Round and Sign."""
@@ -32,7 +37,7 @@ def drop_repeated(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, p, q: op.LogSoftmax(op.LogSoftmax(x, axis=p, tag="inner"), axis=q),
     numerics=Reassociates,
-    tags=("onnxoptimizer:consecutive-log-softmax",),
+    tags=("onnxoptimizer:eliminate_consecutive_idempotent_ops",),
 )
 def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
     """The exponentials of a LogSoftmax sum to 1, so another one subtracts log 1."""
@@ -46,7 +51,7 @@ def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int
     lambda op, x, p: op.Log(op.Softmax(x, axis=p)),
     numerics=Approximates,
     exclusive=True,
-    tags=("onnxoptimizer:consecutive-softmax-log",),
+    tags=("onnxoptimizer:fuse_consecutive_log_softmax",),
 )
 def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     """log softmax(x) = logsoftmax(x), which stays finite where the softmax vanishes."""
@@ -57,7 +62,7 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     lambda op, x, p, q: op.ArgMax(op.one_of("Softmax", "LogSoftmax")(x, axis=p), axis=q),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxoptimizer:eliminate-nop-monotone-argmax",),
+    tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
     """The largest element is the one with the largest softmax, unless rounding makes two of them equal."""
@@ -82,7 +87,7 @@ def _squashes(x: ir.Value) -> bool:
     lambda op, x: op.ArgMax(op.Exp(x)),
     numerics=Approximates,
     exclusive=True,
-    tags=("onnxoptimizer:eliminate-nop-monotone-argmax",),
+    tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """The largest element is the one with the largest exponential, unless that overflows."""
@@ -98,7 +103,7 @@ def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
     ),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:hardsigmoid",),
+    tags=("onnxscript:fuse-hardsigmoid",),
 )
 def hard_sigmoid(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: ir.Value) -> Outcome:
     """clip(x + c, 0, h) / h = clip(x / h + c / h, 0, 1)."""
@@ -114,7 +119,7 @@ def hard_sigmoid(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k
     ),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:hardswish",),
+    tags=("onnxscript:fuse-hardswish",),
 )
 def hard_swish(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: ir.Value) -> Outcome:
     """x * clip(x + c, 0, h) / h = x * clip(x / h + c / h, 0, 1)."""

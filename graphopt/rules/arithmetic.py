@@ -42,9 +42,10 @@ def _neutral(m: Match, x: ir.Value) -> Any:
     tags=(
         "onnxslim:mul-1",
         "onnxslim:div-1",
-        "onnxoptimizer:nop-with-unit",
+        "onnxoptimizer:eliminate_nop_with_unit",
         "onnxscript:mul-by-1",
         "onnxscript:div-by-1",
+        "onnxruntime:NoopElimination",
     ),
 )
 def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
@@ -61,7 +62,13 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
     lambda op, x: op.Add(x, 0),
     lambda op, x: op.Sub(x, 0),
     numerics=Exact,
-    tags=("onnxslim:add-0", "onnxslim:sub-0", "onnxoptimizer:nop-with-unit", "onnxscript:sub-0"),
+    tags=(
+        "onnxslim:add-0",
+        "onnxslim:sub-0",
+        "onnxoptimizer:eliminate_nop_with_unit",
+        "onnxscript:sub-0",
+        "onnxruntime:NoopElimination",
+    ),
 )
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
@@ -76,7 +83,7 @@ def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     lambda op, x: op.Add(x, 0),
     lambda op, x: op.Sub(x, -0.0),
     numerics=Reassociates,
-    tags=("onnxslim:add-0", "onnxoptimizer:nop-with-unit", "onnxscript:add-0"),
+    tags=("onnxslim:add-0", "onnxoptimizer:eliminate_nop_with_unit", "onnxscript:add-0"),
 )
 def drop_positive_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x + 0.0 = x, but for the sign of a zero."""

@@ -51,10 +51,11 @@ _UNKNOWN = "it trains, or its parameters are not constants that give finite numb
     tags=(
         "onnxslim:conv-bn",
         "onnxslim:convtranspose-bn",
-        "onnxoptimizer:fuse-bn-into-conv",
+        "onnxoptimizer:fuse_bn_into_conv",
         "onnxscript:fuse-batchnorm-into-conv",
         "onnxscript:fuse-batchnorm-into-gemm",
         "onnxruntime:ConvBNFusion",
+        "onnxscript:fuse-batchnorm-into-conv-transpose",
     ),
 )
 def batchnorm_into_layer(op: Builder, m: Match, x: Any, p: Any) -> Outcome:

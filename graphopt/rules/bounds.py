@@ -137,7 +137,12 @@ _CLIPPED = frozenset(
     lambda op, a, b: op.one_of("Relu", "Clip")(op.one_of("Relu", "Clip")(a.rest(), tag="inner"), b.rest()),
     numerics=Exact,
     exclusive=True,
-    tags=("onnxruntime:ReluClipFusion", "onnxscript:successive-clip", "onnxscript:successive-relu-clip"),
+    tags=(
+        "onnxruntime:ReluClipFusion",
+        "onnxscript:successive-clip",
+        "onnxscript:successive-relu-clip",
+        "onnxscript:successive-clip-relu",
+    ),
 )
 def join_clips(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
     """Clips and Relus, one after the other, are one Clip."""
@@ -152,7 +157,12 @@ _BOUNDS = ("Relu", "Clip", "Min", "Max")
     lambda op, a, b: op.one_of("Relu", "Clip")(op.one_of("Min", "Max")(a.rest(), tag="inner"), b.rest()),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:min-max-to-clip", "onnxscript:successive-min", "onnxscript:successive-max"),
+    tags=(
+        "onnxscript:min-max",
+        "onnxscript:min-min",
+        "onnxscript:max-max",
+        "onnxscript:max-min",
+    ),
 )
 def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
     """Min and Max by numbers, next to each other, a Clip or a Relu, are one node (zeros may change sign)."""
@@ -173,7 +183,7 @@ def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, xs: op.one_of("Min", "Max")(xs.rest()),
     numerics=Reassociates,
-    tags=("onnxscript:successive-min", "onnxscript:successive-max"),
+    tags=("onnxscript:min-min", "onnxscript:max-max"),
 )
 def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> Outcome:
     """max(max(x, a), b) = max(x, max(a, b)), for any number of operands and constants."""

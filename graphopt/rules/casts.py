@@ -57,7 +57,13 @@ def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> boo
 @rule(
     lambda op, x, to: op.Cast(x, to=to),
     numerics=Exact,
-    tags=("onnxslim:cast-noop", "onnxoptimizer:eliminate_nop_cast", "onnxscript:no-op-cast"),
+    tags=(
+        "onnxslim:cast-noop",
+        "onnxoptimizer:eliminate_nop_cast",
+        "onnxscript:no-op-cast",
+        "onnxruntime:CastElimination",
+        "onnxscript:fold-cast",
+    ),
 )
 def drop_cast(op: Builder, m: Match, x: ir.Value, to: int) -> Outcome:
     """A Cast to the type that x already has is x."""
@@ -85,7 +91,7 @@ def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> 
 @rule(
     lambda op, x, target: op.CastLike(x, target),
     numerics=Exact,
-    tags=("onnxscript:cast-like",),
+    tags=("onnxscript:fold-cast-like",),
 )
 def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> Outcome:
     """CastLike of a known type is Cast."""

@@ -28,7 +28,12 @@ _CONVS = ("Conv", "ConvTranspose")
     lambda op, x, c: op.one_of("Add", "Sub")(op.one_of(*_CONVS)(x.rest(), tag="conv"), c.constant()),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxslim:conv-add", "onnxoptimizer:fuse-add-bias-into-conv", "onnxruntime:ConvAddFusion"),
+    tags=(
+        "onnxslim:conv-add",
+        "onnxoptimizer:fuse_add_bias_into_conv",
+        "onnxruntime:ConvAddFusion",
+        "onnxslim:convtranspose-add",
+    ),
 )
 def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
     """conv(x) + c, with one number for each channel, is a conv with another bias."""
@@ -44,7 +49,12 @@ def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
     lambda op, x: op.Neg(op.one_of(*_CONVS)(x.rest(), tag="conv")),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxslim:conv-mul", "onnxscript:conv-affine", "onnxruntime:ConvMulFusion"),
+    tags=(
+        "onnxslim:conv-mul",
+        "onnxscript:conv-affine-fusion",
+        "onnxruntime:ConvMulFusion",
+        "onnxslim:convtranspose-mul",
+    ),
 )
 def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     """conv(x) * c, with one number for each channel, is a conv with another weight and bias."""
@@ -90,7 +100,7 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.
     ),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:affine-conv",),
+    tags=("onnxscript:affine-conv-fusion",),
 )
 def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, rest: Any) -> Outcome:
     """conv(x * c), with one number for each channel, is a conv with another weight: padding stays 0."""
@@ -121,7 +131,7 @@ _LARGEST_SHIFT = 256
     ),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:affine-conv",),
+    tags=("onnxscript:affine-conv-fusion",),
 )
 def shift_before_conv(
     op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
@@ -158,7 +168,11 @@ def shift_before_conv(
 @rule(
     lambda op, x, w: op.one_of(*LAYERS)(x, w, 0),
     numerics=Reassociates,
-    tags=("onnxscript:remove-zero-bias-from-conv", "onnxscript:remove-zero-bias-from-gemm"),
+    tags=(
+        "onnxscript:remove-optional-bias-from-conv",
+        "onnxscript:remove-optional-bias-from-gemm",
+        "onnxscript:remove-optional-bias-from-conv-transpose",
+    ),
 )
 def drop_zero_bias(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
     """A bias of zeros adds nothing (but may turn -0.0 into 0.0)."""
@@ -170,7 +184,7 @@ def drop_zero_bias(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
 @rule(
     lambda op, x, xs, xz, w, ws, wz, ys, yz: op.QLinearConv(x, xs, xz, w, ws, wz, ys, yz, 0),
     numerics=Exact,
-    tags=("onnxscript:remove-zero-bias-from-qlinear-conv",),
+    tags=("onnxscript:remove-optional-bias-from-qlinear-conv",),
 )
 def drop_zero_bias_of_qlinear_conv(op: Builder, m: Match, **_: ir.Value) -> Outcome:
     """A QLinearConv's bias of zeros adds nothing."""

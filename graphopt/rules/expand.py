@@ -18,7 +18,7 @@ _BROADCASTING = (*sorted(facts.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", 
 @rule(
     lambda op, xs: op.one_of(*_BROADCASTING)(xs.rest()),
     numerics=Exact,
-    tags=("onnxscript:remove-expand-before-binary",),
+    tags=("onnxscript:expand-before-binary-op",),
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """An operand of an elementwise operator need not be expanded if the operator broadcasts it as far."""

@@ -31,7 +31,7 @@ def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Valu
 @rule(
     lambda op, xs, i: op.Gather(op.Concat(xs.rest(), tag="concat"), i.constant()),
     numerics=Exact,
-    tags=("onnxscript:gather",),
+    tags=("onnxscript:fold-gather",),
 )
 def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
     """A Gather of one index from a Concat reads the operand that the index falls into."""

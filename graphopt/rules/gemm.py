@@ -21,7 +21,12 @@ _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
     lambda op, a, b, c: op.Add(op.MatMul(a, b, tag="product"), c),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxslim:gemm", "onnxoptimizer:fuse-matmul-add-bias-into-gemm", "onnxruntime:MatMulAddFusion"),
+    tags=(
+        "onnxslim:gemm",
+        "onnxoptimizer:fuse_matmul_add_bias_into_gemm",
+        "onnxruntime:MatMulAddFusion",
+        "onnxscript:matmul-add-to-gemm",
+    ),
 )
 def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value) -> Outcome:
     """a @ b + c is a Gemm where a and b are matrices and c does not widen their product."""

@@ -15,7 +15,12 @@ from graphopt.rules import _forms as forms
 @rule(
     lambda op, x: op.Identity(x),
     numerics=Exact,
-    tags=("onnxslim:identity", "onnxoptimizer:eliminate_identity"),
+    tags=(
+        "onnxslim:identity",
+        "onnxoptimizer:eliminate_identity",
+        "onnxruntime:EliminateIdentity",
+        "onnxscript:fold-identity",
+    ),
 )
 def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Identity(x) = x."""
@@ -30,6 +35,8 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
         "onnxoptimizer:eliminate_nop_dropout",
         "onnxscript:dropout-inference",
         "onnxscript:dropout-zero",
+        "onnxruntime:EliminateDropout",
+        "onnxscript:fold-dropout",
     ),
 )
 def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
@@ -54,7 +61,11 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
         "onnxoptimizer:eliminate_nop_reshape",
         "onnxoptimizer:eliminate_nop_flatten",
         "onnxoptimizer:eliminate_nop_expand",
-        "onnxscript:expand-identity",
+        "onnxscript:no-op-expand",
+        "onnxruntime:ExpandElimination",
+        "onnxscript:fold-expand",
+        "onnxscript:fold-reshape",
+        "onnxscript:fold-squeeze",
     ),
 )
 def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
@@ -70,7 +81,7 @@ def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) ->
     tags=(
         "onnxslim:transpose-noop",
         "onnxoptimizer:eliminate_nop_transpose",
-        "onnxscript:transpose-identity",
+        "onnxscript:no-op-transpose",
     ),
 )
 def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
@@ -84,7 +95,11 @@ def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
 @rule(
     lambda op, x, rest: op.Slice(x, rest.rest()),
     numerics=Exact,
-    tags=("onnxslim:slice-noop", "onnxscript:collapse-slice"),
+    tags=(
+        "onnxslim:slice-noop",
+        "onnxscript:collapse-slice",
+        "onnxruntime:EliminateSlice",
+    ),
 )
 def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A forward Slice whose result has the shape of x takes all of x."""
@@ -112,7 +127,7 @@ def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 @rule(
     lambda op, xs: op.Concat(xs.rest()),
     numerics=Exact,
-    tags=("onnxslim:concat-noop", "onnxoptimizer:eliminate_nop_concat", "onnxscript:concat-identity"),
+    tags=("onnxslim:concat-noop", "onnxoptimizer:eliminate_nop_concat", "onnxscript:fold-concat"),
 )
 def drop_empty_operands_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat of one tensor is that tensor; operands of size 0 along the axis add nothing."""

@@ -15,7 +15,7 @@ _BOOL = ir.DataType.BOOL
 @rule(
     lambda op, c, a, b: op.Where(op.Not(c), a, b),
     numerics=Reassociates,
-    tags=("onnxoptimizer:rewrite-where", "onnxruntime:NotWhereFusion"),
+    tags=("onnxoptimizer:rewrite_where", "onnxruntime:NotWhereFusion"),
 )
 def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """Where not c, a, else b = where c, b, else a (onnxruntime's Where may change the sign of zeros)."""

@@ -112,7 +112,7 @@ def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
 @rule(
     lambda op, x, y, e: op.Einsum(x, y, equation=e),
     numerics=Reassociates,
-    tags=("onnxoptimizer:rewrite-einsum-into-matmul",),
+    tags=("onnxoptimizer:replace_einsum_with_matmul",),
 )
 def einsum_to_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, e: str) -> Outcome:
     """An Einsum such as ``bij,bjk->bik`` or ``bij,jk->bik`` is a MatMul, and ``bij,bij->bij`` a Mul."""

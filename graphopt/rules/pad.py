@@ -36,7 +36,8 @@ def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> O
         "onnxslim:pad-conv",
         "onnxoptimizer:fuse_pad_into_conv",
         "onnxscript:fuse-pad-into-conv",
-        "onnxruntime:Pad_Fusion",
+        "onnxruntime:PadFusion",
+        "onnxscript:normalize-pad-format-conv",
     ),
 )
 def pad_into_conv(
@@ -52,7 +53,10 @@ def pad_into_conv(
 @rule(
     lambda op, x, a, w, z, rest: op.ConvInteger(op.Pad(x, a.rest(), tag="pad"), w, z.optional(), rest.rest()),
     numerics=Exact,
-    tags=("onnxscript:fuse-pad-into-conv-integer",),
+    tags=(
+        "onnxscript:fuse-pad-into-conv-integer",
+        "onnxscript:normalize-pad-format-conv-integer",
+    ),
 )
 def pad_into_conv_integer(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]

@@ -139,7 +139,7 @@ _LOOK_UPS = ("Slice", "Gather", "GatherElements", "GatherND")
     ),
     numerics=Exact,
     exclusive=True,
-    tags=("onnxruntime:QDQPropagation",),
+    tags=("onnxruntime:QDQPropagationTransformer",),
 )
 def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
     """Parts, and views that meet views or constants, are taken of integers before they are dequantized."""

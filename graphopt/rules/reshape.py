@@ -30,6 +30,8 @@ _ELEMENTWISE = tuple(sorted((facts.UNARY_ELEMENTWISE | facts.BINARY_ELEMENTWISE)
         "onnxscript:materialize-reshape-shape",
         "onnxoptimizer:fuse_concat_into_reshape",
         "onnxslim:concat-reshape",
+        "onnxruntime:ReshapeFusion",
+        "onnxslim:reshape-as",
     ),
 )
 def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
@@ -64,7 +66,7 @@ def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[d
         "onnxslim:reshape-chain",
         "onnxslim:unsqueeze-chain",
         "onnxscript:reshape-reshape",
-        "onnxscript:squeeze-reshape",
+        "onnxscript:squeeze-reshape-1d",
         "onnxscript:unsqueeze-unsqueeze",
         "onnxscript:flatten-to-reshape",
         "onnxoptimizer:fuse_consecutive_squeezes",
@@ -136,7 +138,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, reshape: ir.Node) -> boo
     lambda op, a, b, s: op.one_of(*_CHEAP_VIEWS)(op.MatMul(a, b, tag="matmul"), s.rest()),
     numerics=Reassociates,
     exclusive=True,
-    tags=("onnxscript:reshape-matmul-reshape", "onnxscript:two-reshapes-matmul-reshape"),
+    tags=("onnxscript:one-reshape-matmul-reshape", "onnxscript:two-reshapes-matmul-reshape"),
 )
 def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: object) -> Outcome:
     """A MatMul of reshaped operands, reshaped itself, is one of the operands as they were."""

@@ -18,7 +18,7 @@ _MOST_PARTS = 64
 @rule(
     lambda op, xs: op.ConcatFromSequence(op.SequenceConstruct(xs.rest()), new_axis=0),
     numerics=Exact,
-    tags=("onnxscript:concat-from-sequence",),
+    tags=("onnxscript:fold-concat-from-sequence",),
 )
 def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """The Concat of a sequence of tensors that are at hand is a Concat of these tensors."""
@@ -28,7 +28,7 @@ def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ..
 @rule(
     lambda op, xs, i: op.SequenceAt(op.SequenceConstruct(xs.rest()), i),
     numerics=Exact,
-    tags=("onnxscript:sequence-at",),
+    tags=("onnxscript:fold-sequence-at",),
 )
 def element_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
     """An element of a sequence of tensors that are at hand is that tensor."""
@@ -51,7 +51,7 @@ def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ..
 @rule(
     lambda op, x, s, i: op.SequenceAt(op.SplitToSequence(x, s.optional(), tag="split"), i),
     numerics=Exact,
-    tags=("onnxscript:split-to-sequence",),
+    tags=("onnxscript:fold-split-to-sequence",),
 )
 def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None, i: ir.Value) -> Outcome:
     """An element of a tensor split into a sequence is a Slice of it, or a Gather without the axis."""
@@ -71,7 +71,7 @@ def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | 
 @rule(
     lambda op, x, s, i: op.SequenceAt(op.SplitToSequence(x, s, tag="split"), i),
     numerics=Exact,
-    tags=("onnxscript:split-to-sequence",),
+    tags=("onnxscript:fold-split-to-sequence",),
 )
 def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i: ir.Value) -> Outcome:
     """Where only elements at known places are read, parts of computed sizes are outputs of one Split."""

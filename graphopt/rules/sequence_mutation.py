@@ -10,7 +10,11 @@ from graphopt.rewrite.builder import Builder
 _MUTATIONS = ("SequenceInsert", "SequenceErase")
 
 
-@rule(lambda op, s, rest: op.one_of(*_MUTATIONS)(s, rest.rest()), numerics=Exact)
+@rule(
+    lambda op, s, rest: op.one_of(*_MUTATIONS)(s, rest.rest()),
+    numerics=Exact,
+    tags=("onnxscript:fold-sequence-construct",),
+)
 def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object) -> Outcome:
     """Inserts into, and erasures from, a sequence of tensors at hand make another such sequence."""
     if _step_after(m) is not None:

@@ -142,7 +142,7 @@ def transpose_into_gemm(
     lambda op, a, b, p: op.MatMul(op.Transpose(a, perm=p, tag="T"), b),
     lambda op, a, b, p: op.MatMul(a, op.Transpose(b, perm=p, tag="T")),
     numerics=Reassociates,
-    tags=("onnxscript:transpose-matmul-to-gemm",),
+    tags=("onnxscript:transpose-matmul-add-to-gemm",),
 )
 def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, p: object) -> Outcome:
     """MatMul of two matrices of which one is transposed is a Gemm."""
