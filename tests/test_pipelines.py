@@ -10,9 +10,9 @@ from graphopt.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
 from tests.support import ops, parse, run_pipeline
 
 CLEAN = [
-    "canonicalize", "dce",
+    "dce",
     [
-        "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
+        "canonicalize", "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
         "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
         "split-slices", "dce",
     ],
