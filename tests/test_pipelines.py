@@ -13,7 +13,7 @@ CLEAN = [
     "dce",
     [
         "canonicalize", "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
-        "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
+        "index-split-lists", "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
         "split-slices", "dce",
     ],
     "merge-functions",

@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.passes.gather_loop_lists import GatherLoopLists
+from graphopt.passes.index_split_lists import IndexSplitLists
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.driver import apply_rules
@@ -78,6 +79,7 @@ class LowerSequences(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the rules of the families of ``_FAMILIES``, and two that make more nodes."""
+        IndexSplitLists().run(model, cx)
         GatherLoopLists().run(model, cx)
         rules = admitted_rules(cx.options, _FAMILIES)
         apply_rules([*rules, stack_constructed_sequence, construct_split_sequence], model, cx)

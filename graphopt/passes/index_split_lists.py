@@ -1,0 +1,84 @@
+"""index-split-lists: elements of a list that a tensor was split into are taken from the tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context, Refusal
+from graphopt.passes.base import Pass
+from graphopt.rewrite.builder import Builder
+
+
+@dataclass(frozen=True)
+class IndexSplitLists(Pass):
+    """Gather from a tensor instead of splitting it into parts of size 1 and reading elements of that list.
+
+    Whatever the place of the element and the size of the tensor, and in bodies too, as where a Loop
+    goes through the list. All that reads the list must read single elements.
+    """
+
+    name: ClassVar[str] = "index-split-lists"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Look at each SplitToSequence."""
+        for graph in ir.graphs_of(model):
+            for node in list(graph):
+                if node.op_type == "SplitToSequence" and node.domain == "":
+                    self._index(node, cx)
+
+    def _index(self, split: ir.Node, cx: Context) -> None:
+        readers = list(ir.readers(split.outputs[0]))
+        reason = _obstacle(split, readers, cx)
+        if reason is not None:
+            cx.refuse(Refusal(self.name, ir.label(split), reason))
+            return
+        action = cx.permit(self.name, split)
+        if action is None:
+            return
+        data, (axis, keeps) = split.inputs[0], _told(split)
+        made: list[ir.Node] = []
+        for reader in readers:
+            op, place = Builder(cx.edit, reader), reader.inputs[1]
+            if keeps:
+                place = _as_vector(op, place, cx.version(reader))
+            element = op.Gather(data, place, axis=axis)
+            added = op.commit()
+            cx.edit.note_origin(added, [reader, split], self.name)
+            cx.edit.replace(reader.outputs[0], element)
+            cx.edit.remove(reader)
+            made += added
+        cx.edit.remove(split)
+        cx.wrote(action, split, made)
+
+
+def _obstacle(split: ir.Node, readers: list[ir.Node], cx: Context) -> str | None:
+    if len(split.inputs) > 1 and split.inputs[1] is not None:
+        return "its parts are not known to be of size 1"
+    if any(attribute.is_ref() for attribute in split.attributes.values()):
+        return "an attribute is the function's"
+    if split.outputs[0].is_graph_output() or not readers:
+        return "the list itself is needed, or nothing is"
+    for reader in readers:
+        if reader.op_type != "SequenceAt" or reader.domain != "":
+            return f"{reader.op_type} {ir.label(reader)!r} needs the list itself"
+        if reader.inputs[1] is None or cx.rank(reader.inputs[1]) != 0:
+            return "the place of an element is not known to be a scalar"
+    return None
+
+
+def _told(split: ir.Node) -> tuple[int, bool]:
+    """The axis, and whether the parts have it."""
+    axis, keeps = split.attributes.get("axis"), split.attributes.get("keepdims")
+    return 0 if axis is None else axis.as_int(), keeps is None or keeps.as_int() != 0
+
+
+def _as_vector(op: Builder, place: ir.Value | None, version: int) -> ir.Value:
+    """The scalar ``place`` as a vector of one element."""
+    index = ir.scalar_of(place)
+    if index is not None:
+        return op.ints(int(index))
+    vector = op.Unsqueeze(place, op.ints(0)) if version >= 13 else op.Unsqueeze(place, axes=[0])
+    assert isinstance(vector, ir.Value)
+    return vector
