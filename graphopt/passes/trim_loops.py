@@ -10,6 +10,9 @@ from graphopt.context import Context
 from graphopt.passes._loops import LoopForm, loop_form, rebuild
 from graphopt.passes.base import Pass
 
+#: Before, a Loop had to carry something.
+_CARRIES_NOTHING = 11
+
 
 @dataclass(frozen=True)
 class TrimLoops(Pass):
@@ -38,6 +41,8 @@ class TrimLoops(Pass):
         scanned = [k for k, value in enumerate(form.scanned) if value in needed]
         if form.scanned and not scanned:
             scanned = [0]
+        if not carried and form.carried and _must_carry(form.node, cx):
+            carried, fixed = [0], [k for k in fixed if k]
         sizes = form.carried, len(form.gathered), len(form.scanned)
         if (len(carried), len(rows), len(scanned)) == sizes or not (carried or rows):
             return
@@ -50,6 +55,10 @@ class TrimLoops(Pass):
             cx.edit.replace(form.formals[k], start)
             cx.edit.replace(form.results[k], start)
         cx.wrote(action, form.node, [rebuild(form, carried, scanned, rows, cx, self.name)])
+
+
+def _must_carry(node: ir.Node, cx: Context) -> bool:
+    return node.op_type == "Loop" and cx.version(node) < _CARRIES_NOTHING
 
 
 def _is_fixed(form: LoopForm, index: int) -> bool:

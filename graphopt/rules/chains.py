@@ -125,6 +125,8 @@ def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) ->
     first, second = m.constant(a), m.constant(b)
     if m.dtype(x) not in FLOATS or first is None or second is None:
         return m.no("not floats", x)
+    if not first.size or not second.size:
+        return m.no("there are no numbers", x)
     if not (np.all(np.isfinite(first) & (first != 0)) and np.all(np.isfinite(second) & (second != 0))):
         return m.no("a factor is 0 or not finite", x)
     inner = m.node("inner")

@@ -153,6 +153,15 @@ def test_sequences() -> None:
     assert len(body_of(model)[0].inputs) == 3
 
 
+@pytest.mark.parametrize(("opset", "inputs"), [(10, 3), (11, 2)])
+def test_old_loops_have_to_carry_something(opset: int, inputs: int) -> None:
+    text = """g (float[N] x, int64 n) => (float[M,N] y) {
+        z, y = Loop (n, "", x)
+            < body = f (int64 i, bool c, float[N] v) => (bool d, float[N] w, float[N] u) { d = Identity(c) w = Identity(v) u = Neg(v) } >
+    }"""
+    assert len(body_of(trimmed(text, opset=opset))[0].inputs) == inputs
+
+
 @pytest.mark.parametrize("opset", [10, 17])
 def test_scans(opset: int) -> None:
     text = """g (float[2] x, float[N,3] a, float[2,N] b, float[N,2] e) => (float[2] y, float[2,N] t) {
