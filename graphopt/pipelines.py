@@ -15,7 +15,8 @@ from graphopt.passes.registry import Registry, find_passes
 
 _CLEAN = (
     "dce,fixpoint(canonicalize,constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"
-    "index-split-lists,gather-loop-lists,trim-loops,hoist-loop-invariants,{peephole},constant-pooling,cse,split-slices,dce),"
+    "index-split-lists,gather-loop-lists,trim-loops,hoist-loop-invariants,"
+    "{peephole},constant-pooling,cse,split-slices,dce),"
     "merge-functions"
 )
 

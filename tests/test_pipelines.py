@@ -13,8 +13,8 @@ CLEAN = [
     "dce",
     [
         "canonicalize", "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
-        "index-split-lists", "gather-loop-lists", "trim-loops", "hoist-loop-invariants", "peephole", "constant-pooling", "cse",
-        "split-slices", "dce",
+        "index-split-lists", "gather-loop-lists", "trim-loops", "hoist-loop-invariants",
+        "peephole", "constant-pooling", "cse", "split-slices", "dce",
     ],
     "merge-functions",
 ]  # fmt: skip
@@ -39,6 +39,7 @@ GOLDEN = {
     "O0": [],
     "O1": CLEAN,
     "O2": CLEAN,
+    "O3": [*CLEAN, "fuse-builtin", *CLEAN],
 }  # fmt: skip
 
 
