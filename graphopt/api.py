@@ -216,7 +216,8 @@ def optimize(
         if settings.verify or check_each:
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
-            oracle, remark = _oracle(original, inputs, settings, device)
+            heavy = _is_heavy(candidate, settings)
+            oracle, remark = _oracle(original, inputs, settings, device, heavy)
             stack.enter_context(oracle)
         job = Job(
             passes,
@@ -351,7 +352,7 @@ def verify(
         original, candidate = (copy(_loaded(model)) for model in (original, candidate))
         inputs = _within(inputs, vouch(original, dims, dim_ranges), settings)
         fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
-    oracle, _ = _oracle(original, inputs, settings, device)
+    oracle, _ = _oracle(original, inputs, settings, device, _is_heavy(_loaded(original), settings))
     with oracle:
         return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature, bits=bits)
 
@@ -446,11 +447,26 @@ def _saver(
     return save_found(folder, attempt, check, command)
 
 
+def _is_heavy(model: ir.Model, settings: config.Settings) -> bool:
+    """Whether a run of ``model`` may take more memory than it should: then a process with a limit runs it."""
+    from graphopt.analysis.footprint import result_bytes
+    from graphopt.passes.inline_functions import InlineFunctions
+    from graphopt.runtime.hazards import may_not_end
+
+    if may_not_end(model) is not None:
+        return True
+    if model.functions:  # facts are about values in graphs, not about each call
+        model = copy(model)
+        InlineFunctions().run(model, context_for(model))
+    return result_bytes(model) > settings.memory_limit
+
+
 def _oracle(
     original: ir.Model | PathLike,
     inputs: InputOptions | None,
     settings: config.Settings,
     device: str | Device | None,
+    isolate: bool,
 ) -> tuple[Oracle, str | None]:
     """The judge of what becomes of ``original``, and a remark about the device."""
     from graphopt.runtime.inputs.feeds import InputOptions
@@ -463,6 +479,8 @@ def _oracle(
         options=options,
         device=chosen,
         seconds=settings.verify_seconds,
+        isolate=isolate,
+        memory=settings.memory_limit,
         allow_external=settings.allow_external,
     )
     return oracle, remark

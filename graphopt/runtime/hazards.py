@@ -10,23 +10,63 @@ _INTEGER_RESULTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "U
 _BOOLEAN_RESULTS = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
 )
+#: Beyond these, onnxruntime takes long.
+_MOST_NODES = 20_000
+_MOST_TRIPS = 10_000
 
 
 def may_crash(model: ir.Model) -> str | None:
     """Why running ``model`` may kill the process, or ``None``.
 
     onnxruntime does not guard integer Div and Mod: the least integer of a type divided by -1
-    raises SIGFPE, and in older versions a divisor of 0 does.
+    raises SIGFPE, and in older versions a divisor of 0 does. A Loop may pile up more than fits.
     """
     dtypes: dict[ir.Value, ir.DataType | None] = {}
     for graph in ir.graphs_of(model):
         for node in graph:
+            if node.domain == "" and node.op_type == "Loop":
+                return f"{ir.label(node)} may pile up more than fits into memory"
             if node.domain == "" and node.op_type in ("Div", "Mod") and len(node.inputs) == 2:
                 divisor = node.inputs[1]
                 dtype = dtype_of(divisor, dtypes)
                 if dtype is not None and dtype.is_integer() and not is_safe_divisor(ir.constant_of(divisor)):
                     return f"{ir.label(node)} divides integers"
     return None
+
+
+def may_not_end(model: ir.Model) -> str | None:
+    """Why onnxruntime may not come back from loading or running ``model`` for long, or ``None``.
+
+    It inlines functions and folds constants while it makes a session, and can't be stopped then;
+    and nothing bounds the trips of a Loop, or what it piles up.
+    """
+    size = _inlined_size(model)
+    if size > _MOST_NODES:
+        return f"with its functions inlined it has more than {_MOST_NODES:,} nodes"
+    graphs = [(graph, 1) for graph in (model.graph, *(call.graph for call in model.functions.values()))]
+    while graphs:
+        graph, times = graphs.pop()
+        for node in graph:
+            within = times
+            if node.op_type == "Loop" and node.domain == "":
+                trips = ir.scalar_of(node.inputs[0]) if node.inputs else None
+                within = times * max(1, trips) if isinstance(trips, int) else _MOST_TRIPS + 1
+                if within > _MOST_TRIPS:
+                    return f"{ir.label(node)} may run for ever"
+            graphs.extend((body, within) for body in ir.bodies(node))
+    return None
+
+
+def _inlined_size(model: ir.Model) -> int:
+    """Nodes of ``model`` once every call of a function is replaced by its body."""
+    graphs = {key: function.graph for key, function in model.functions.items()}
+    if not graphs:
+        return 0
+    calls = {key: [node.op_identifier() for node in ir.walk_nodes(graph)] for key, graph in graphs.items()}
+    sizes: dict[tuple[str, str, str], int] = {}
+    for key in ir.feed_order(calls):
+        sizes[key] = sum(sizes.get(callee, 1) for callee in calls[key])
+    return sum(sizes.get(node.op_identifier(), 1) for node in ir.walk_nodes(model.graph))
 
 
 def is_safe_divisor(tensor: ir.TensorProtocol | None, dividend: ir.TensorProtocol | None = None) -> bool:

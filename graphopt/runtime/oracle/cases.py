@@ -25,7 +25,9 @@ FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
 #: Seconds that a run of the original may take, unless nothing runs in that time.
-_QUICK = 2.0
+QUICK = 2.0
+#: Seconds after which no more bindings are tried.
+_SEARCH = 12.0
 #: How often that time may run out before no more bindings are tried.
 _TIMEOUTS = 4
 #: Bytes that all cases may take before no more flavours are tried.
@@ -84,7 +86,7 @@ class Cases:
     legal: list[Legal] = field(default_factory=list)
 
 
-def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) -> Cases:
+def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK) -> Cases:
     """Find bindings that ``original`` accepts and make cases: at least one a binding.
 
     Args:
@@ -92,14 +94,16 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
         original: the model to ask.
         random: the model holds operators that draw random numbers.
         seconds: after this time only the cases of one flavour are made.
+        quick: seconds that a run may take, unless nothing runs in that time.
     """
     stop = time.monotonic() + seconds
     ran: list[tuple[Feeds, list[Any]]] = []
     crashes: list[str] = []
     out_of_time: list[str] = []
+    most = _TIMEOUTS
 
     def attempt(feeds: Feeds) -> str | None:
-        if len(crashes) >= _CRASHES or len(out_of_time) >= _TIMEOUTS:
+        if len(crashes) >= _CRASHES or len(out_of_time) >= most:
             return crashes[0]
         try:
             ran.append((feeds, original.run("off", feeds)))
@@ -111,14 +115,15 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float) ->
             return str(failure)
         return None
 
-    patience, original.seconds = original.seconds, _QUICK
-    search: Found = find_legal(inputs, attempt)
+    patience, original.seconds = original.seconds, quick
+    search: Found = find_legal(inputs, attempt, seconds=_SEARCH)
     if not search.legal and crashes and crashes == out_of_time:
         # nothing runs quickly: one binding has to do, with all the time there is
         original.seconds = patience
+        most = 1
         crashes.clear()
         out_of_time.clear()
-        search = find_legal(inputs, attempt, wanted=1)
+        search = find_legal(inputs, attempt, wanted=1, seconds=_SEARCH)
     cases = Cases(legal=search.legal)
     if not search.legal:
         cases.refusal = search.refusal or "no inputs could be made up"
@@ -155,7 +160,7 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
     if not legal:
         return cases
     base = legal[-1]
-    original.seconds = _QUICK
+    original.seconds = QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
             # some kernels leave the results of empty inputs uninitialized: run twice

@@ -48,10 +48,18 @@ from graphopt.ops import facts
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.hazards import may_crash
+from graphopt.runtime.hazards import may_crash, may_not_end
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
-from graphopt.runtime.oracle.cases import Case, Cases, coarsest_float, empty_cases, gather, spread_garbage
+from graphopt.runtime.oracle.cases import (
+    QUICK,
+    Case,
+    Cases,
+    coarsest_float,
+    empty_cases,
+    gather,
+    spread_garbage,
+)
 from graphopt.runtime.oracle.compare import Tolerance
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.reference import Reference
@@ -62,6 +70,8 @@ from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
 #: Seconds that one run may take.
 _PATIENCE = 60.0
+#: Seconds that one run may take where it may never end: at first, and if none ends in that time.
+_HASTE, _IMPATIENCE = 1.0, 5.0
 
 
 def verify(
@@ -88,7 +98,8 @@ class Oracle:
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: after about half this time, only the most telling inputs are tried.
         empty: also try dynamic dims of size 0, in a child.
-        isolate: run everything in a child; by default models that divide integers.
+        isolate: run everything in a child; by default models that may crash or not end.
+        memory: bytes that a child may take besides the weights; ``None`` for any size.
         child: a process for risky work that is already there; else one is started if needed.
         allow_external: folders outside the model's own that external data may lie in.
 
@@ -109,6 +120,7 @@ class Oracle:
         seconds: float = 10.0,
         empty: bool = True,
         isolate: bool = False,
+        memory: int | None = None,
         child: Child | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
@@ -127,7 +139,12 @@ class Oracle:
         self._random = bool(random)
         # statistics of a batch change from run to run, too, but come to rest
         self._draws = any(node.op_type != "BatchNormalization" for node in random)
-        self._isolated = isolate or may_crash(model) is not None
+        endless = self._endless = may_not_end(model) is not None
+        self._patience = _IMPATIENCE if endless else _PATIENCE
+        self._isolated = isolate or endless or may_crash(model) is not None
+        # sessions copy weights, and pack some of them anew
+        limited = memory is not None and device.kind == "cpu"
+        self._memory = (memory or 0) + 3 * _weight_bytes(model) if limited else None
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -213,15 +230,15 @@ class Oracle:
         return self._candidates
 
     def _start(self) -> Child:
-        child = Child(preload=("onnxruntime", "graphopt.runtime.trial"))
+        child = Child(memory=self._memory, preload=("onnxruntime", "graphopt.runtime.trial"))
         self._own.append(child)
         return child
 
     def _runner(self, source: Source, *, isolated: bool, child: Child | None = None) -> Runner:
         if not isolated:
-            return Runs(source, self._device, self._threads, _PATIENCE)
+            return Runs(source, self._device, self._threads, self._patience)
         host = RemoteHost(child or self._risky(), {"model": source}, self._device, self._threads)
-        return RemoteRuns(host, "model", _PATIENCE)
+        return RemoteRuns(host, "model", self._patience)
 
     # Judging ----------------------------------------------------------------------------------
 
@@ -244,14 +261,16 @@ class Oracle:
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
         draws = self._draws
-        judge = Judge(outputs, runner, numerics, tolerance, rounding, self._original, bits=bits, draws=draws)
+        references = (Reference(self._artifact.model), Reference(artifact.model))
+        judge = Judge(
+            outputs, runner, numerics, tolerance, rounding, self._original, references, bits=bits, draws=draws
+        )
         rows = judge.rows(_like(cases.found, like))
         skipped = [*cases.skipped]
         if self._empty and (like is None or not rows):
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
-            references = (Reference(self._artifact.model), Reference(artifact.model))
             judge = Judge(
                 outputs, remote, numerics, tolerance, rounding, None, references, bits=bits, draws=draws
             )
@@ -264,7 +283,11 @@ class Oracle:
                 self._cases = Cases(refusal=self._unfeedable)
             else:
                 self._cases = gather(
-                    self._inputs, self._original, random=self._random, seconds=self._seconds / 2
+                    self._inputs,
+                    self._original,
+                    random=self._random,
+                    seconds=self._seconds / 2,
+                    quick=_HASTE if self._endless else QUICK,
                 )
                 if not self._draws:
                     spread_garbage(self._cases.found)
@@ -308,6 +331,11 @@ class Oracle:
             except RuntimeFailure as failure:
                 rows.append(Row("no inputs", "normal", level, 0.0, "", False, str(failure)))
         return rows
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:

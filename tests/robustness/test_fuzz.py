@@ -1,0 +1,23 @@
+"""Broken models never end in a traceback, an internal error or a dead process."""
+
+from __future__ import annotations
+
+import onnx.checker
+import onnx.parser
+import pytest
+
+from tests.robustness import fuzzing
+from tests.robustness.models import SOURCES
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_models_are_valid_before_they_are_broken(name: str) -> None:
+    onnx.checker.check_model(onnx.parser.parse_model(SOURCES[name]), full_check=True)
+
+
+@pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_broken_models_give_a_result_or_a_clear_error(cases: int) -> None:
+    found = fuzzing.run(0, 0, cases)
+    assert len(found) == cases
+    assert [ended for ended in found if ended.is_fault] == []
+    assert {0, 3} <= {ended.status for ended in found}
