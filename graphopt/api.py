@@ -111,6 +111,7 @@ def optimize(
     pipeline: str | Sequence[Pass] | None = None,
     exact: bool | None = None,
     fast_math: bool | None = None,
+    portable: bool | None = None,
     fold_limit: int | None = None,
     time_limit: float | None = None,
     memory_limit: int | None = None,
@@ -146,9 +147,10 @@ def optimize(
 
     Args:
         model: a model, which is left as it is, or the path of one.
-        pipeline: a preset (``O0`` to ``O2``), the name of a pipeline, pipeline text, or passes.
+        pipeline: a preset (``O0`` to ``O3``), the name of a pipeline, pipeline text, or passes.
         exact: only rewrites that keep every bit of the results, signed zeros and NaNs included.
         fast_math: also rewrites whose results are only close.
+        portable: write only operators of the ONNX standard, none of onnxruntime's own.
         fold_limit: bytes that a folded constant may take, whatever it replaces.
         time_limit: seconds that folding and shape facts may take together; the rest stays as it is.
         memory_limit: bytes that folding may take, and what is risky to run when results are compared.
@@ -186,6 +188,7 @@ def optimize(
         pipeline=pipeline if isinstance(pipeline, str) else None,
         exact=exact,
         fast_math=fast_math,
+        portable=portable,
         fold_limit=fold_limit,
         time_limit=time_limit,
         memory_limit=memory_limit,

@@ -31,6 +31,7 @@ class Settings:
     skip: Annotated[tuple[str, ...], "passes, rules and families of rules that do not run"] = ()
     exact: Annotated[bool, "only rewrites that keep every bit of the results"] = False
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
+    portable: Annotated[bool, "only operators of the ONNX standard are written"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
     time_limit: Annotated[float, "seconds that folding and shape facts may take together"] = 60.0
     memory_limit: Annotated[

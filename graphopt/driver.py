@@ -219,6 +219,7 @@ def make_options(
         skip=skip,
         only=only or None,
         share_buffers=tuple(share_buffers),
+        portable=settings.portable,
     )
 
 

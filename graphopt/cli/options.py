@@ -231,8 +231,9 @@ pipeline_options = group(
     click.option(
         "-O",
         "level",
-        type=click.Choice(["0", "1", "2"]),
-        help="Preset: 0 nothing, 1 every bit is kept, 2 sums may be reordered.  [default: 2]",
+        type=click.Choice(["0", "1", "2", "3"]),
+        help="Preset: 0 nothing, 1 every bit is kept, 2 sums may be reordered, 3 fused operators too."
+        "  [default: 2]",
     ),
     click.option(
         "--pipeline", metavar="NAME|TEXT", help="A named pipeline, or text such as dce,fixpoint(cse,dce)."
@@ -262,6 +263,12 @@ pipeline_options = group(
     ),
     click.option(
         "--fast-math", is_flag=True, default=None, help="Also rewrites whose results are only close."
+    ),
+    click.option(
+        "--portable",
+        is_flag=True,
+        default=None,
+        help="With -O3: only operators of the ONNX standard, none of onnxruntime's own.",
     ),
     click.option(
         "--fold-limit",

@@ -474,13 +474,6 @@ class Editor:
         self.tally[call.domain, call.op_type] += 1
         self._changed("redirect")
 
-    def redirect(self, call: onnx_ir.Node, function: onnx_ir.Function) -> None:
-        """Let ``call`` call ``function``, of the same domain, instead of another one."""
-        self.tally[call.domain, call.op_type] -= 1
-        call.op_type, call.overload = function.name, function.overload
-        self.tally[call.domain, call.op_type] += 1
-        self._changed("redirect")
-
     def remove_function(self, function: onnx_ir.Function) -> None:
         """Drop a function that nothing calls."""
         del self.model.functions[function.identifier()]

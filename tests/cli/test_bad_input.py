@@ -200,7 +200,7 @@ def test_an_unwritable_folder(
         (["--passes", "drop-identity"], ["names rewrite rules", "--passes peephole --only drop-identity"]),
         (["--passes", "identities"], ["names rewrite rules", "--passes peephole --only identities"]),
         (["--only", "dce"], ["is a pass", "--passes dce"]),
-        (["--pipeline", "O9"], ["nearest: O2", "graphopt pipelines"]),
+        (["--pipeline", "O9"], ["nearest: O3", "graphopt pipelines"]),
         (["--exact", "--fast-math"], ["exclude each other"]),
         (["-O2", "--pipeline", "noopt"], ["-O and --pipeline exclude each other"]),
         (["--passes", "dce", "--pipeline", "noopt"], ["--pipeline and --passes exclude each other"]),
@@ -240,7 +240,7 @@ def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
     check(invoke("optimise"), 2, "no command is called 'optimise'", "nearest: optimize")
     check(invoke("passes", "peephol"), 2, "nearest: peephole")
     check(invoke("pipelines", "show", "nopt"), 2, "nearest: noopt")
-    check(invoke("pipelines", "O9"), 2, "nearest: O2")
+    check(invoke("pipelines", "O9"), 2, "nearest: O3")
     check(invoke("pipelines", "show", "O2", "O1"), 2)
     check(invoke("pipelines", "O2", "O1"), 2, "pipelines show NAME")
     check(invoke("optimize"), 2, "missing argument")

@@ -183,7 +183,7 @@ class _Contestants:
             model, _ = api.optimize(path, pipeline=pipeline, verify=False, **passes)
         target = self._folder / "graphopt.onnx"
         api.save(model, target)
-        name = f"graphopt -{text}" if text in ("O0", "O1", "O2") else "graphopt"
+        name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
         return Contestant.of(name, target, model)
 
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
