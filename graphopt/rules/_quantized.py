@@ -18,10 +18,11 @@ DOMAINS = ("", MICROSOFT)
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
-#: Integers that float32 multiplies and divides by a scale with an error below one half.
-_EXACT = frozenset({ir.DataType.INT4, ir.DataType.UINT4, *BYTES, *WORDS})
-#: Larger and smaller scales might overflow, or make denormal numbers, of differences below 2 ** 17.
-_SCALES = 2.0**-100, 2.0**100
+_NIBBLES = (ir.DataType.INT4, ir.DataType.UINT4)
+#: Integers that are multiplied and divided by a scale with an error below one half.
+_EXACT_IN = {ir.DataType.FLOAT: (*_NIBBLES, *BYTES, *WORDS), ir.DataType.FLOAT16: (*_NIBBLES, *BYTES)}
+#: Larger and smaller scales might overflow, or make denormal numbers, of differences from the zero point.
+_SCALES = {np.dtype(np.float32): (2.0**-100, 2.0**100), np.dtype(np.float16): (2.0**-13, 2.0**7)}
 
 
 def is_quantizer(node: ir.Node | None, *kinds: str) -> bool:
@@ -96,14 +97,15 @@ def zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
 
 
 def parameters(m: Match, node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """The scales, positive and in float32, and the zero points of the same shape; ``None`` if unknown.
+    """The scales, positive floats, and the zero points of the same shape; ``None`` if unknown.
 
     A single scale is given as a scalar.
     """
     scale, point = m.constant(forms.operand(node, 1)), zero_point(m, node)
-    if scale is None or point is None or scale.dtype != np.float32:
+    if scale is None or point is None or scale.dtype not in _SCALES:
         return None
-    if not np.all((scale > _SCALES[0]) & (scale < _SCALES[1])):
+    low, high = _SCALES[scale.dtype]
+    if not np.all((scale > low) & (scale < high)):
         return None
     if scale.size == 1:
         return scale.reshape(()), point.reshape(()) if point.size == 1 else point
@@ -129,15 +131,16 @@ def gives_back(
     Args:
         between: what moves the elements on the way from the one to the other, in order.
     """
-    x, y = dequantize.inputs[0], quantize.outputs[0]
-    if x is None or m.dtype(x) not in _EXACT or m.dtype(y) != m.dtype(x):
+    x, y, scale = dequantize.inputs[0], quantize.outputs[0], dequantize.inputs[1]
+    if x is None or scale is None or m.dtype(y) is None or m.dtype(y) != m.dtype(x):
         return "not the same type of integers"
-    if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
-        return "not dequantized in float32"
+    kind = m.dtype(dequantize.outputs[0])
+    if kind is None or kind != m.dtype(scale) or m.dtype(x) not in _EXACT_IN.get(kind, ()):
+        return "floats may be too coarse for these integers"
     if m.attribute(quantize, "precision"):
         return "quantized in another precision"
     if not same_parameters(m, dequantize, quantize):
-        return "not the same constant scale, positive and in float32, and zero point"
+        return "not the same constant scale, positive and ordinary, and zero point"
     if is_per_tensor(m, dequantize):
         return None
     blocks = m.attribute(dequantize, "block_size") or 0, m.attribute(quantize, "block_size") or 0
