@@ -27,7 +27,11 @@ class Canonicalize(Pass):
 
     def _trim(self, node: ir.Node, cx: Context) -> None:
         size = len(node.inputs)
-        while size and node.inputs[size - 1] is None:
+        if not size or node.inputs[-1] is not None:
+            return
+        schema = facts.schema(node.domain, node.op_type, cx.version(node))
+        least = 0 if schema is None else schema.min_input  # a Loop must tell that it lacks a condition
+        while size > least and node.inputs[size - 1] is None:
             size -= 1
         if size < len(node.inputs) and (action := cx.permit(self.name, node)):
             cx.edit.trim_inputs(node, size)

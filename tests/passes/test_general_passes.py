@@ -176,6 +176,21 @@ def test_constant_pooling_merges_equal_contents_of_equal_type_only() -> None:
     assert [value.name for value in model.graph.outputs] == ["y", "j", "z"]
 
 
+def test_canonicalize_keeps_empty_inputs_that_an_operator_demands() -> None:
+    model = parse(
+        """g (float[2] x, float low, int64 n) => (float[2] y, float[T,2] r) {
+            y = Clip(x, low)
+            r = Loop (n) < body = b (int64 i, bool c) => (bool d, float[2] o) { d = Identity(c) o = Exp(x) } >
+        }"""
+    )
+    proto = ir.to_proto(model)
+    for node in proto.graph.node:
+        node.input.append("")  # which ONNX text can't tell
+    model = ir.from_proto(proto)
+    run_pipeline(model, "canonicalize")
+    assert [list(node.input) for node in ir.to_proto(model).graph.node] == [["x", "low"], ["n", ""]]
+
+
 def test_canonicalize_moves_constants_to_the_right() -> None:
     model = parse("g (float[N] x) => (float[N] y) <float[1] c = {2.0}> { a = Mul(c, x) y = Sub(c, a) }")
     run_pipeline(model, "canonicalize")
