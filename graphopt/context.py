@@ -132,6 +132,7 @@ class Context:
     actions: int = 0
     attempts: int = 0
     grown: int = 0
+    _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 
     # Facts, in short forms for passes and rules ---------------------------------------------
@@ -164,6 +165,18 @@ class Context:
         """The contents of constant ``value``, whatever its size; ``None`` if it is not constant."""
         tensor = ir.constant_of(value)
         return None if tensor is None else tensor.numpy()
+
+    def is_tied(self, value: ir.Value) -> bool:
+        """Whether ``value`` is constant, and shares its bytes with another constant from the start.
+
+        What replaces it does not free them, and another tensor in its place would split the tie.
+        """
+        tensor = ir.constant_of(value)
+        if tensor is None:
+            return False
+        if self._tied is None:
+            self._tied = ir.tied_storages(self.model)
+        return bool(self._tied) and ir.storage_of(tensor) in self._tied
 
     def version(self, node: ir.Node) -> int:
         """The opset version of ``node``'s domain where it stands."""

@@ -36,7 +36,7 @@ from graphopt.ir.text import (
 )
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
 from graphopt.ir.verify import find_fault, verify
-from graphopt.ir.weights import hash_of, slots, storage_of, tag_of
+from graphopt.ir.weights import hash_of, slots, storage_of, tag_of, tied_storages
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

@@ -129,6 +129,16 @@ def _put_attribute(
     node.attributes.add(onnx_ir.Attr(attribute.name, attribute.type, value, doc_string=attribute.doc_string))
 
 
+def tied_storages(model: onnx_ir.Model) -> dict[tuple[object, ...], onnx_ir.TensorProtocol]:
+    """Where bytes live that several initializers or attributes share, with one of them."""
+    found: dict[tuple[object, ...], onnx_ir.TensorProtocol] = {}
+    tied: dict[tuple[object, ...], onnx_ir.TensorProtocol] = {}
+    for slot in slots(model):
+        storage = storage_of(slot.tensor)
+        (tied if storage in found else found)[storage] = slot.tensor
+    return tied
+
+
 def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     """A content hash over dtype, shape and bytes; equal for equal tensors only.
 

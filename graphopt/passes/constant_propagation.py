@@ -132,7 +132,7 @@ class ConstantPropagation(Pass):
             if not read:
                 continue
             size = sum(_nbytes(output, cx) or 0 for output in read)
-            gain = _freed_by(node, inside)
+            gain = _freed_by(node, inside, cx)
             if size > max(limit, gain) or cx.grown + size - gain > most:
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, f"its result takes {size} bytes and frees {gain}"))
@@ -173,7 +173,7 @@ class ConstantPropagation(Pass):
         cx.wrote(action, node, [])
 
 
-def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None]) -> int:
+def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int:
     """Bytes of the constants that nothing reads any more once the result of ``node`` is kept instead.
 
     Those are the constants read only by the largest set of constant nodes around ``node`` whose
@@ -194,7 +194,7 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None]) -> int:
             tensor = ir.constant_of(value)
             producer = value.producer()
             if tensor is not None:
-                freed += tensor.nbytes
+                freed += 0 if cx.is_tied(value) else tensor.nbytes
             elif producer is not None and producer in inside and _only_output_read(producer, value):
                 pending.append(producer)
     return freed

@@ -76,8 +76,12 @@ class Match:
         return attribute_of(node, name, self.cx.version(node))
 
     def only_use(self, value: ir.Value) -> bool:
-        """Whether exactly one input in the model reads ``value``, and the graph does not return it."""
-        return not value.is_graph_output() and len(list(islice(ir.readers(value), 2))) == 1
+        """Whether exactly one input in the model reads ``value``, and the graph does not return it.
+
+        A constant that shares its bytes with others is not read there alone, whoever reads the others.
+        """
+        alone = not value.is_graph_output() and len(list(islice(ir.readers(value), 2))) == 1
+        return alone and not self.cx.is_tied(value)
 
     def read_by_others(self) -> ir.Value | None:
         """A value inside the pattern that something outside it reads, if there is one."""
