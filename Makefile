@@ -37,6 +37,8 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)
 	$(BIN)/python -m benchmarks.process_time $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.memory $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
+	$(if $(MODELS),,$(BIN)/python -m benchmarks.scaling --docs docs/benchmarks.md)
 
 # Installs nothing: it also runs on a GPU machine that no package registry can be reached from.
 gpu-check:

@@ -66,6 +66,26 @@ class Tool:
         return Outcome(done.returncode, seconds, words[-1][:300] if words else "")
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What one run of a tool took; `status` as in Outcome."""
+
+    status: int
+    message: str
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    anonymous_bytes: int | None = None
+
+
+def metered(tool: Tool, source: Path, target: Path, *, sample: bool = False) -> Usage:
+    """Optimize `source` into `target`, and tell what it took; `sample` adds the anonymous memory."""
+    meter = [sys.executable, "-S", str(ROOT / "benchmarks" / "metered.py"), *(["--sample"] if sample else [])]
+    command = [*meter, *tool.command, str(source), *tool.before_target, str(target)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return Usage(**json.loads(done.stdout.splitlines()[-1]))
+
+
 def graphopt_tool(*options: str) -> Tool:
     return Tool(GRAPHOPT, (*GRAPHOPT_COMMAND, *options), ("-o",))
 
@@ -137,18 +157,19 @@ def cases(options: argparse.Namespace, scratch: Path) -> list[Case]:
     return chosen
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+def arguments(description: str, *, models: bool = True) -> argparse.ArgumentParser:
+    """The options that every benchmark has; without `models`, those of one that makes its own models."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="?", type=Path, help="a folder of models (default: the samples)")
-    parser.add_argument(
-        "--manifest",
-        type=Path,
-        help="recipes for inputs, known results of peers (default: MODELS/manifest.json)",
-    )
-    parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
+    if models:
+        parser.add_argument("models", nargs="?", type=Path, help="a folder of models (default: the samples)")
+        parser.add_argument(
+            "--manifest",
+            type=Path,
+            help="recipes for inputs, known results of peers (default: MODELS/manifest.json)",
+        )
+        parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
     parser.add_argument(
         "--peer-python", default=sys.executable, metavar="PYTHON", help="an interpreter that has the peers"
     )

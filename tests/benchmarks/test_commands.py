@@ -71,3 +71,39 @@ def test_an_unknown_model_is_refused() -> None:
     done = run("-m", "benchmarks.nodes", "--only", "no-such-model")
     assert done.returncode == 1
     assert "matches 'no-such-model'" in done.stderr
+
+
+def test_scaling_builds_models_of_the_sizes_asked_for(tmp_path) -> None:
+    results = tmp_path / "results.json"
+    done = run(
+        *("-m", "benchmarks.scaling", "--nodes", "280", "--chain", "50", "--rounds", "1"),
+        *("--peer-limit", "0", "--json", str(results)),
+    )
+    assert done.returncode == 0, done.stderr
+    models = {model["model"]: model for model in json.loads(results.read_text())["models"]}
+    assert abs(models["transformer"]["nodes"] - 280) <= 45  # whole layers only
+    assert models["transformer"]["left"] < 0.7 * models["transformer"]["nodes"]
+    assert (models["chain"]["left"], models["folding_chain"]["left"]) == (50, 1)
+    assert models["folding_chain"]["nodes"] == 50
+    for model in models.values():
+        (run_,) = model["runs"]["graphopt"]
+        assert run_["cpu_seconds"] > 0 and run_["peak_bytes"] > 20e6
+
+
+def test_memory_tells_the_peak_of_each_model(tmp_path) -> None:
+    results = tmp_path / "results.json"
+    done = run("-m", "benchmarks.memory", "--only", "functions", "--json", str(results))
+    assert done.returncode == 0, done.stderr
+    (model,) = json.loads(results.read_text())["models"]
+    assert model["peaks"]["graphopt"] > 20e6
+    assert "| functions |" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is told by /proc")
+def test_weights_in_external_data_are_not_held_in_memory(tmp_path) -> None:
+    """300 MB of weights, while the process needs little but its libraries, some 70 MB."""
+    results = tmp_path / "results.json"
+    done = run("-m", "benchmarks.memory", "--large", "0.3", "--json", str(results))
+    assert done.returncode == 0, done.stderr
+    usage = json.loads(results.read_text())["large"]
+    assert 10e6 < usage["anonymous_bytes"] < 250e6
