@@ -32,6 +32,8 @@ def passes_page() -> str:
             lines += ["| option | default |", "|---|---|"]
             lines += [f"| `{field.name.replace('_', '-')}` | `{field.default!r}` |" for field in options]
             lines.append("")
+        if kind.tags:
+            lines += [f"Elsewhere: {', '.join(f'`{tag}`' for tag in kind.tags)}", ""]
     return "\n".join(lines)
 
 

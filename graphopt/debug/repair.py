@@ -17,6 +17,11 @@ from graphopt.driver import Job, copy
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Dropped, Report
 
+#: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
+_HINTS = {
+    "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
+    "default": "only default sessions differ: onnxruntime's own optimizer goes wrong over what is right without it",
+}
 #: How many drops are tried before giving up.
 _DROPS = 6
 
@@ -58,7 +63,7 @@ def repair(
         if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
             raise VerificationFailed(
                 f"after {culprit.pass_text} the model does not compute the same: {culprit.reason}",
-                hint="it was asked for, and is not left out; --no-verify writes the result all the same",
+                hint=_HINTS["default" if "optimizations default" in culprit.reason else "off"],
             )
         limits, drop = _without(limits, culprit, dropped)
         dropped.append(drop)

@@ -87,6 +87,8 @@ def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
         run.console.table(table)
         first = found[0]
         run.console.print(f"\n  in pipeline text: {kind.name}{{{first['name']}=…}}")
+    if kind.tags:
+        run.console.print(f"\n  elsewhere: {', '.join(kind.tags)}")
     if rules:
         run.console.print()
         _print_rules(run, rules)
@@ -114,7 +116,12 @@ def _print_rules(run: Run, rules: list[Rule]) -> None:
 
 
 def _describe(kind: type[Pass]) -> dict[str, Any]:
-    return {"name": kind.name, "summary": kind.summary(), "options": _options(kind)}
+    return {
+        "name": kind.name,
+        "summary": kind.summary(),
+        "options": _options(kind),
+        "elsewhere": list(kind.tags),
+    }
 
 
 def _options(kind: type[Pass]) -> list[dict[str, Any]]:
