@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
-from graphopt.errors import GraphoptError, InvalidModel, VerificationFailed
+from graphopt.errors import InvalidModel, PassFailed, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -139,7 +139,7 @@ def optimize(
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
-    Where it does not, the rewrites at fault are found by bisection and left out
+    Where it does not, or a pass fails, the rewrites at fault are found by bisection and left out
     (:attr:`Report.dropped`), unless ``strict`` forbids it.
 
     >>> model, report = optimize("model.onnx", exact=True)               # doctest: +SKIP
@@ -182,6 +182,7 @@ def optimize(
         UsageError: a pass, rule or option is unknown.
         VerificationFailed: the result does not compute the same, or is called differently, and
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
+        PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
         RuntimeFailure: the original does not run on the ``inputs`` given.
     """
     settings = _settings(
@@ -238,20 +239,16 @@ def optimize(
             found = _saver(Path(save_repro), original, job, inputs, settings, device, command)
         try:
             report = job.run(candidate)
-        except VerificationFailed as failure:
+        except (VerificationFailed, PassFailed) as failure:
+            misuse = ir.find_misuse(_loaded(original)) if isinstance(failure, PassFailed) else None
+            if misuse is not None:  # a pass can't make sense of what is no model
+                raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
             narrowing = check_each or verify_each or stop_after is not None
-            if strict or narrowing or not settings.verify:
+            if strict or narrowing:
                 raise
             from graphopt.debug.repair import repair
 
             candidate, report = repair(job, _loaded(original), failure, found=found)
-        except GraphoptError:
-            raise
-        except Exception as error:  # a pass can't make sense of what is no model
-            misuse = ir.find_misuse(_loaded(original))
-            if misuse is None:
-                raise
-            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from error
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.budget import Budget
+from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
 
@@ -53,6 +54,7 @@ class Options:
         dim_ranges: first and last size of dynamic dims, which the user vouches for; ``None`` for no last.
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
+        refused: rules, each with the node that it must not even try, or an empty name for all.
         share_buffers: inputs and the outputs that the caller writes over them, by name.
         portable: only operators of the ONNX standard are written.
     """
@@ -64,6 +66,7 @@ class Options:
     dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
+    refused: frozenset[tuple[str, str]] = frozenset()
     share_buffers: tuple[tuple[str, str], ...] = ()
     portable: bool = False
 
@@ -116,6 +119,7 @@ class Context:
         gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
         observers: told of rewrites, refusals and remarks.
         actions: changes made so far.
+        most_actions: changes after which a pass is said not to end.
         attempts: rules tried at a node so far.
         grown: bytes that folding has added to the model so far.
     """
@@ -130,6 +134,7 @@ class Context:
     gate: Callable[[Action], bool] | None = None
     observers: list[Observer] = field(default_factory=list)
     actions: int = 0
+    most_actions: int | None = None
     attempts: int = 0
     grown: int = 0
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
@@ -205,8 +210,15 @@ class Context:
         action = Action(self.actions + 1, owner, ir.label(node))
         if self.gate is not None and not self.gate(action):
             return None
+        if self.actions == self.most_actions:
+            raise PassFailed.no_end(owner, self.actions)
         self.actions += 1
         return action
+
+    def bars(self, owner: str, node: ir.Node) -> bool:
+        """Whether rule ``owner`` must not even try ``node``: it is known to fail there."""
+        refused = self.options.refused
+        return bool(refused) and not refused.isdisjoint([(owner, ""), (owner, ir.label(node))])
 
     def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Tell observers that ``action`` was carried out."""

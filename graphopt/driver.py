@@ -14,7 +14,14 @@ from graphopt.analysis.shapes import Assumptions, ShapeFacts
 from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
-from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed, unknown
+from graphopt.errors import (
+    GraphoptError,
+    InvalidModel,
+    RuntimeFailure,
+    UsageError,
+    VerificationFailed,
+    unknown,
+)
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
@@ -64,7 +71,8 @@ class Job:
         """Optimize ``model`` in place.
 
         Raises:
-            VerificationFailed: the result does not compute the same, or is called differently.
+            PassFailed: a pass raised an error, or does not end.
+            VerificationFailed: the result does not compute the same, is called differently, or is broken.
             RuntimeFailure: the original does not run on the inputs that the user gave.
         """
         before, interface = Summary.of(model), Interface.of(model)
@@ -91,6 +99,8 @@ class Job:
         _check_interface(interface, Interface.of(model))
         if self.verify:
             self._verify(model, report)
+        elif (fault := ir.find_fault(model)) is not None:
+            raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
         return report
 
     def _all_watchers(self, stats: Stats) -> list[Watcher]:
@@ -102,9 +112,6 @@ class Job:
     def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> Done:
         try:
             return self.pipeline.run(model, cx, self._all_watchers(stats))
-        except Exception as error:
-            error.add_note(f"in pass {stats.running}")
-            raise
         finally:
             cx.evaluator.close()
 
@@ -112,7 +119,15 @@ class Job:
         assert self.oracle is not None, "somebody has to judge"
         for watcher in self.watchers:
             watcher.entered("verifying")
-        report.verdict = self.oracle.verify(model, numerics=self.options.numerics)
+        try:
+            report.verdict = self.oracle.verify(model, numerics=self.options.numerics)
+        except InvalidModel as error:
+            raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
+        except GraphoptError:  # about the original
+            raise
+        except Exception as error:  # writing what is broken may fail in any way
+            why = f"{type(error).__name__}: {error}"
+            raise VerificationFailed(f"the optimized model can't be written: {why}") from error
         report.seconds["verify"] = report.verdict.seconds
         if report.verdict.ok and report.verdict.unverifiable is not None and self.oracle.given:
             raise RuntimeFailure(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import ClassVar
 
 
 class ExitStatus(IntEnum):
@@ -32,7 +31,7 @@ class GraphoptError(Exception):
         hint: what the user can do next, if anything is known to help.
     """
 
-    status: ClassVar[ExitStatus] = ExitStatus.INTERNAL
+    status: ExitStatus = ExitStatus.INTERNAL
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -44,6 +43,57 @@ class VerificationFailed(GraphoptError):
     """Two models that should compute the same do not."""
 
     status = ExitStatus.VERIFICATION_FAILED
+
+
+class PassFailed(GraphoptError):
+    """A pass or a rule failed.
+
+    Args:
+        status: that of its own error, if it raised one of ours.
+        owner: the rule or the pass at work, if it is known to be to blame.
+        node: the node that it worked on; empty if it is no single one.
+        endless: it did not come to an end.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        status: ExitStatus = ExitStatus.INTERNAL,
+        owner: str | None = None,
+        node: str = "",
+        endless: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.owner = owner
+        self.node = node
+        self.endless = endless
+
+    @classmethod
+    def of(cls, error: Exception, where: str, *, owner: str | None = None, node: str = "") -> PassFailed:
+        """``error``, which was raised in ``where``."""
+        if isinstance(error, PassFailed):
+            message = f"{where}: {error.message}"
+            return cls(
+                message,
+                hint=error.hint,
+                status=error.status,
+                owner=error.owner or owner,
+                node=error.node or node,
+                endless=error.endless,
+            )
+        if isinstance(error, GraphoptError):
+            message, hint = f"{where}: {error.message}", error.hint
+            return cls(message, hint=hint, status=error.status, owner=owner, node=node)
+        text = " ".join(str(error).split())[:300]
+        return cls(f"{where}: {type(error).__name__}: {text}", owner=owner, node=node)
+
+    @classmethod
+    def no_end(cls, owner: str, count: int) -> PassFailed:
+        """Rewriting does not come to an end: rules undo each other, or make ever more work."""
+        return cls(f"{owner} does not come to an end: {count:,} rewrites", owner=owner, endless=True)
 
 
 class UsageError(GraphoptError):

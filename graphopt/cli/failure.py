@@ -34,21 +34,22 @@ class Failure:
             debug: its traceback is shown anyway.
             kept: there is a reproducer of it already.
         """
-        if isinstance(error, GraphoptError):
-            return cls(error.status, _bounded(error.message), error.hint)
-        if isinstance(error, click.ClickException):
-            context = getattr(error, "ctx", None)
-            hint = f"{context.command_path} --help" if context is not None else None
-            return cls(ExitStatus.USAGE, _as_ours(error.format_message()), hint)
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
-        text = " ".join(str(error).split())[:300]
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         advice = {
             "--debug shows the traceback": debug,
             "--save-repro FOLDER keeps all it takes to repeat it": kept,
         }
         hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
+        if isinstance(error, GraphoptError):
+            is_ours = error.status == ExitStatus.INTERNAL
+            return cls(error.status, _bounded(error.message), error.hint or (hint if is_ours else None))
+        if isinstance(error, click.ClickException):
+            context = getattr(error, "ctx", None)
+            usage = f"{context.command_path} --help" if context is not None else None
+            return cls(ExitStatus.USAGE, _as_ours(error.format_message()), usage)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
+        text = " ".join(str(error).split())[:300]
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
 
     def to_dict(self) -> dict[str, Any]:

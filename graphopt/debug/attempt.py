@@ -17,7 +17,7 @@ import onnx
 from graphopt import ir
 from graphopt.context import Action, Context, Options
 from graphopt.driver import context_for, copy
-from graphopt.errors import GraphoptError, ResourceLimit
+from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
@@ -32,7 +32,7 @@ class Place:
     node: str
 
     def __str__(self) -> str:
-        return f"{self.owner} at {self.node}"
+        return f"{self.owner} at {self.node}" if self.node else self.owner
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ class Limits:
             and action.owner not in self.owners
         )
 
+    def applied_to(self, options: Options) -> Options:
+        """``options`` in which passes that are skipped do not run, and refused rules do not even try."""
+        places = {(place.owner, place.node) for place in self.without}
+        everywhere = {(owner, "") for owner in self.owners}
+        return replace(options, skip=options.skip | self.skip, refused=options.refused | places | everywhere)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -91,6 +97,7 @@ class Outcome:
         passes: the passes begun, in order, as text.
         error: why the pipeline failed, if it did.
         blamed: the rule and the node that it failed in, if that is known.
+        endless: it was stopped because rewriting did not come to an end.
     """
 
     model: ir.Model | None
@@ -98,6 +105,7 @@ class Outcome:
     passes: list[str] = field(default_factory=list)
     error: str | None = None
     blamed: Place | None = None
+    endless: bool = False
 
 
 class _Enough(Exception):
@@ -204,7 +212,7 @@ def run(
 ) -> Outcome:
     """Run ``pipeline`` over ``model`` in place, under ``limits``."""
     trace = _Trace(limits, journal)
-    options = replace(options, skip=options.skip | limits.skip)
+    options = limits.applied_to(options)
     outcome = Outcome(model, trace.steps, trace.passes)
     cx = context_for(model, options, gate=trace)
     try:
@@ -213,7 +221,8 @@ def run(
         pass
     except Exception as error:  # whatever a pass raises is what we are looking for
         outcome.error = _text(error)
-        outcome.blamed = _blamed(error)
+        if isinstance(error, PassFailed) and error.owner is not None:
+            outcome.blamed, outcome.endless = Place(error.owner, error.node), error.endless
     finally:
         cx.evaluator.close()
         trace.close()
@@ -254,19 +263,6 @@ def _text(error: Exception) -> str:
     if isinstance(error, GraphoptError):
         return error.message
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def _blamed(error: Exception) -> Place | None:
-    """The place that the rewrite driver noted on ``error``."""
-    for note in getattr(error, "__notes__", ()):
-        if note.startswith(RULE_NOTE):
-            owner, _, node = note.removeprefix(RULE_NOTE).partition(" at ")
-            return Place(owner, node)
-    return None
-
-
-#: How the rewrite driver's note on an exception of a rule begins.
-RULE_NOTE = "in rule "
 
 
 def steps_text(pipeline: Pipeline) -> list[str]:

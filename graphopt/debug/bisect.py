@@ -4,8 +4,9 @@ The check holds before any rewrite and fails after all of them, so halving the n
 that are allowed finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or
 not every run in between is consistent. What differs between the two is the rewrite at fault.
 
-Three cases need more: a fault that is there before any rewrite is allowed, of a pass that
-changes the model without asking, is looked for by number of passes. A rewrite that does no harm
+Rewriting that does not end is stopped, and the rule that does it is known. Three cases need more:
+a fault that is there before any rewrite is allowed, of a pass that changes the model without
+asking, is looked for by number of passes. A rewrite that does no harm
 by itself needs others, of which a smallest set is looked for (delta debugging, Zeller and
 Hildebrandt 2002). A check that holds at the end may still fail on the way, where two faults mask
 each other: then some stops in between are probed, and each rule alone.
@@ -65,6 +66,8 @@ class Bisection:
         outcome, reason = self._try(base)
         total = len(outcome.steps)
         end = total
+        if outcome.endless and reason is not None:
+            return self._endless(base, outcome, untouched, reason)
         if reason is None:
             stop = self._probe(base, outcome) if explain else None
             if stop is None:
@@ -99,6 +102,19 @@ class Bisection:
         allowed = limits.first if limits.first is not None else len(outcome.steps)
         self._say(f"run {self.runs}: {allowed} rewrites: {reason or 'good'}")
         return outcome, reason
+
+    def _endless(self, base: Limits, outcome: Outcome, untouched: Outcome, reason: str) -> Culprit:
+        """What does not come to an end; it is known from the start, and every run of it takes long."""
+        assert outcome.blamed is not None and untouched.model is not None
+        owner = outcome.blamed.owner
+        number, last = max(
+            (number, step) for number, step in enumerate(outcome.steps, 1) if step.place.owner == owner
+        )
+        culprit = Culprit(
+            last.place, number, last.index, last.name, reason, untouched.model, None, base, endless=True
+        )
+        culprit.lines, culprit.runs = neighbourhood(culprit), self.runs
+        return culprit
 
     # Halving --------------------------------------------------------------------------------
 

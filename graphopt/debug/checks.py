@@ -185,9 +185,9 @@ class _WithoutFeeds:
 
 
 class ValidCheck(_WithoutFeeds):
-    """Structure, interface, and whether onnxruntime loads the model."""
+    """Structure, interface, and, if a device is given, whether onnxruntime loads the model."""
 
-    def __init__(self, original: ir.Model, device: Device) -> None:
+    def __init__(self, original: ir.Model, device: Device | None = None) -> None:
         self._signature, self._device = Signature.of(original), device
 
     def __call__(self, model: ir.Model) -> str | None:
@@ -198,8 +198,8 @@ class ValidCheck(_WithoutFeeds):
         if fault is not None:
             return fault.sentence
         changes = diff(self._signature, Signature.of(model))
-        if changes:
-            return changes[0]
+        if changes or self._device is None:
+            return changes[0] if changes else None
         try:
             with written(model) as path:
                 create(path, optimizations="off", device=self._device)

@@ -27,6 +27,7 @@ class Culprit:
         after: the model right after it; ``None`` if there is none.
         limits: what leads to ``after``.
         lines: the nodes around it, with what went (``-``) and came (``+``).
+        endless: it makes ever more rewrites, of which ``place`` was the last.
         needs: other rewrites without which it does no harm.
         masked_by: a later rewrite after which the check holds again.
         feeds: inputs that show it.
@@ -42,6 +43,7 @@ class Culprit:
     after: ir.Model | None
     limits: Limits
     lines: list[str] = field(default_factory=list)
+    endless: bool = False
     needs: tuple[Place, ...] = ()
     masked_by: Step | None = None
     feeds: Feeds | None = None
@@ -70,11 +72,11 @@ def neighbourhood(culprit: Culprit) -> list[str]:
         read = [item for item in dict.fromkeys(producers) if item is not None]
         readers = list(dict.fromkeys(user for output in node.outputs for user, _ in output.uses()))[:4]
     lines += [f"  {ir.print_node(item, names)}" for item in read]
-    if culprit.after is None:
+    changes = _changes(culprit)
+    if changes is None:
         lines += [f"  {ir.print_node(node, names)}" for node in [node] if node is not None]
     else:
-        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
-        lines += [f"{change.kind} {change.line.text.strip()}" for change in changes]
+        lines += changes
     shown = {line[2:] for line in lines}
     lines += [
         line for item in readers if (line := f"  {ir.print_node(item, names)}") and line[2:] not in shown
@@ -82,3 +84,14 @@ def neighbourhood(culprit: Culprit) -> list[str]:
     if len(lines) > _SHOWN:
         lines = [*lines[:_SHOWN], f"  … {len(lines) - _SHOWN} more lines"]
     return lines
+
+
+def _changes(culprit: Culprit) -> list[str] | None:
+    """What went and came; ``None`` if there is no model afterwards, or it is too broken to be printed."""
+    if culprit.after is None:
+        return None
+    try:
+        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
+    except Exception:  # of what is broken, anything may fail
+        return None
+    return [f"{change.kind} {change.line.text.strip()}" for change in changes]

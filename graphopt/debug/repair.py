@@ -10,11 +10,11 @@ from pathlib import Path
 from graphopt import ir
 from graphopt.debug.attempt import Attempt, Limits
 from graphopt.debug.bisect import Bisection
-from graphopt.debug.checks import CheckOptions, NumericsCheck
+from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
-from graphopt.errors import VerificationFailed
+from graphopt.errors import PassFailed, VerificationFailed
 from graphopt.instrument.report import Dropped, Report
 
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
@@ -24,38 +24,39 @@ _HINTS = {
 }
 #: How many drops are tried before giving up.
 _DROPS = 6
+_FAILURES = (VerificationFailed, PassFailed)
 
 
 def repair(
     job: Job,
     original: ir.Model,
-    failure: VerificationFailed,
+    failure: VerificationFailed | PassFailed,
     *,
     found: Callable[[Culprit, int], None] | None = None,
 ) -> tuple[ir.Model, Report]:
-    """Run ``job`` again without the rewrites that made its verification fail.
+    """Run ``job`` again without the rewrites that made it fail, or its verification.
 
     Each is found by bisection and refused by rule and node; where that is not enough, its rule is
-    refused everywhere; a pass that does harm without asking does not run at all.
+    refused everywhere; a pass that does harm without asking does not run at all. A job that is not
+    verified has to end, and its result has to be sound in structure and called alike.
 
     Args:
-        job: what failed; it has an oracle, and verifies.
+        job: what failed.
         original: the model before.
         failure: how it failed.
         found: told of each culprit, with its number from 1.
 
     Raises:
         VerificationFailed: the result is still not the same after a few drops.
+        PassFailed: a pass still fails then.
     """
-    assert job.oracle is not None and job.verify
     attempt = Attempt(original, job.pipeline, job.options)
     limits, dropped = Limits(), list[Dropped]()
     while len(dropped) < _DROPS:
         for watcher in job.watchers:
             watcher.entered("looking for the rewrite at fault")
-        check = NumericsCheck(job.oracle, job.options.numerics)
         try:
-            culprit = Bisection(attempt, check).find(limits, explain=False)
+            culprit = Bisection(attempt, _check_of(job, original)).find(limits, explain=False)
         except VerificationFailed:
             raise failure from None  # the original does not even equal itself
         if culprit is None:
@@ -71,27 +72,34 @@ def repair(
             found(culprit, len(dropped))
         try:
             return _rerun(job, original, limits, dropped)
-        except VerificationFailed as error:
+        except _FAILURES as error:
             failure = error
         if drop.node:  # a rule that is wrong tends to be wrong wherever it applies
             everywhere = replace(limits, owners=limits.owners | {drop.owner})
             reason = failure.message.partition(": ")[2]
             more = Dropped(drop.owner, "", drop.pass_text, reason)
-            with contextlib.suppress(VerificationFailed):
+            with contextlib.suppress(*_FAILURES):
                 return _rerun(job, original, everywhere, [*dropped, more])
-    raise VerificationFailed(
-        f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}",
-        hint="--skip leaves out whole passes and rules; graphopt bisect tells more",
-    )
+    message = f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}"
+    hint = "--skip leaves out whole passes and rules; graphopt bisect tells more"
+    if isinstance(failure, PassFailed):
+        raise PassFailed(message, hint=hint, status=failure.status)
+    raise VerificationFailed(message, hint=hint)
+
+
+def _check_of(job: Job, original: ir.Model) -> Check:
+    if job.verify:
+        assert job.oracle is not None
+        return NumericsCheck(job.oracle, job.options.numerics)
+    return ValidCheck(original)
 
 
 def _rerun(
     job: Job, original: ir.Model, limits: Limits, dropped: Sequence[Dropped]
 ) -> tuple[ir.Model, Report]:
-    """The result under ``limits``; raises VerificationFailed if it is not the same either."""
+    """The result under ``limits``; raises what :meth:`Job.run` raises if that fails, too."""
     candidate = copy(original)
-    options = replace(job.options, skip=job.options.skip | limits.skip)
-    report = replace(job, options=options, gate=limits).run(candidate)
+    report = replace(job, options=limits.applied_to(job.options), gate=limits).run(candidate)
     report.dropped = list(dropped)
     return candidate, report
 
@@ -99,10 +107,10 @@ def _rerun(
 def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:
     """``limits`` that leave out ``culprit`` too, and what that means."""
     place, text = culprit.place, culprit.pass_text
-    if place is None or not culprit.number:
-        name = text.partition("{")[0]
+    name = text.partition("{")[0]
+    if place is None or (culprit.endless and place.owner == name):
         return replace(limits, skip=limits.skip | {name}), Dropped(name, "", text, culprit.reason)
-    if any(drop.owner == place.owner for drop in dropped):
+    if culprit.endless or any(drop.owner == place.owner for drop in dropped):
         return replace(limits, owners=limits.owners | {place.owner}), Dropped(
             place.owner, "", text, culprit.reason
         )

@@ -107,6 +107,7 @@ class Case:
         options["numerics"] = Numerics[options["numerics"]]
         options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
+        options["refused"] = frozenset(map(tuple, options.get("refused", ())))
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
         only = limits["only"]
         limits["only"] = None if only is None else frozenset(Place(*place) for place in only)

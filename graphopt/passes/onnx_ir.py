@@ -44,7 +44,7 @@ class OnnxIrPass(Pass):
         try:
             result = made(model)
         except Exception as error:  # somebody else's code may raise anything
-            raise RuntimeFailure(f"pass {self.path} failed: {error}") from error
+            raise RuntimeFailure(f"{type(error).__name__}: {error}") from error
         if result.model is not model:
             take_over(model, result.model)
         if result.modified or result.model is not model:

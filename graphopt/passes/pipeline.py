@@ -16,10 +16,13 @@ from typing import Protocol
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import UsageError, unknown
+from graphopt.errors import PassFailed, ResourceLimit, UsageError, VerificationFailed, unknown
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
+
+#: Rewrites that one run of a pass may make, besides some for each node; more means that it does not end.
+_ACTIONS, _ACTIONS_PER_NODE = 1000, 50
 
 
 @dataclass(frozen=True)
@@ -171,19 +174,29 @@ def _run_pass(
     counter = _CountRewrites()
     cx.observers.append(counter)
     before = Counter(cx.edit.counts)
+    cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * _nodes(model)
     start = time.perf_counter()
     try:
         pass_.run(model, cx)
+    except (UsageError, ResourceLimit, VerificationFailed, MemoryError):
+        raise
+    except Exception as error:  # whatever a pass raises
+        raise PassFailed.of(error, f"pass {index} ({pass_})") from error
     finally:
         cx.observers.remove(counter)
     seconds = time.perf_counter() - start
     changes = Counter(cx.edit.counts)
     changes.subtract(before)
-    nodes = sum(len(graph) for graph in ir.graphs_of(model))
-    record = Record(index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, nodes, pass_.does)
+    record = Record(
+        index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, _nodes(model), pass_.does
+    )
     for instrument in instruments:
         instrument.after_pass(pass_, record, model, cx)
     return record
+
+
+def _nodes(model: ir.Model) -> int:
+    return sum(len(graph) for graph in ir.graphs_of(model))
 
 
 class _CountRewrites:

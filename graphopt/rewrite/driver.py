@@ -6,18 +6,21 @@ in its neighbourhood changed, so match attempts grow linearly with the model.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
+from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
-#: Rewrites allowed for each node that a run starts with; more means that rules undo each other.
+#: Rewrites allowed for each node that a run starts with; more means that they do not end.
 _REWRITES_PER_NODE = 20
+#: Of so many rewrites, the last ones, the rule that made most is to blame where they do not end.
+_LATEST = 100
 
 
 class Index:
@@ -39,6 +42,9 @@ def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     """Rewrite ``model``, bodies and functions included, until no rule applies.
 
     Returns the number of rewrites.
+
+    Raises:
+        PassFailed: one of them fails, or they do not end: they undo each other, or make ever more work.
     """
     return _Run(Index(rules), model, cx).run()
 
@@ -60,7 +66,8 @@ class _Run:
 
     def run(self) -> int:
         done, limit = 0, 100 + _REWRITES_PER_NODE * len(self._queue)
-        while self._queue and done < limit:
+        latest: deque[str] = deque(maxlen=_LATEST)
+        while self._queue:
             node = self._queue.popleft()
             self._queued.discard(node)
             for rule, pattern in self._index.rules_for(node):
@@ -68,13 +75,16 @@ class _Run:
                     break
                 if self._try(rule, pattern, node):
                     done += 1
+                    latest.append(rule.name)
+                    if done > limit:
+                        raise PassFailed.no_end(Counter(latest).most_common(1)[0][0], done)
                     break
-        if self._queue:
-            self._cx.say("rewrite", lambda: f"stopped after {done} rewrites: rules undo each other")
         return done
 
     def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
         cx = self._cx
+        if cx.bars(rule.name, root):
+            return False
         cx.attempts += 1
         found = Matcher(cx).match(pattern, root)
         if found is None:
@@ -87,11 +97,13 @@ class _Run:
         builder = Builder(cx.edit, root)
         try:
             result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
+        except (ResourceLimit, MemoryError):
+            raise
         except OverflowError:
             result = match.no("a number in it is beyond its type")
         except Exception as error:
-            error.add_note(f"in rule {rule.name} at {ir.label(root)}")
-            raise
+            owner, node = rule.name, ir.label(root)
+            raise PassFailed.of(error, f"rule {owner} at {node}", owner=owner, node=node) from error
         if isinstance(result, Refusal):
             builder.discard()
             cx.refuse(result)

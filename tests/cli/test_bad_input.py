@@ -270,7 +270,8 @@ def test_wrong_results_are_not_written(invoke: Invoke, small: Path) -> None:
 def test_another_interface_is_refused_even_without_verification(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
     outcome = invoke(
-        "optimize", small, "-o", target, "--no-verify", "--pre-pass", "tests.cli.broken_passes:RenameInput"
+        *("optimize", small, "-o", target, "--no-verify", "--strict"),
+        *("--pre-pass", "tests.cli.broken_passes:RenameInput"),
     )
     check(outcome, 1, "called differently", "'x'")
     assert not target.exists()
@@ -293,15 +294,17 @@ def test_unexpected_errors(invoke: Invoke, small: Path) -> None:
         small.parent / "o.onnx",
         "--pre-pass",
         "tests.cli.broken_passes:Crash",
+        "--strict",
     ]
-    check(invoke(*arguments), 70, "internal error: ZeroDivisionError", "in pass 1 (crash)", "--debug shows")
+    check(invoke(*arguments), 70, "pass 1 (crash): ZeroDivisionError: division by zero", "--debug shows")
     debug = invoke(*arguments, "--debug")
     assert debug.status == 70 and "Traceback" in debug.err and "--debug shows" not in debug.err
 
 
 def test_passes_of_others_that_fail(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
-    check(invoke("optimize", small, "-o", target, "--pre-pass", "tests.cli.broken_passes:Fail"), 6, "missing")
+    arguments = ["optimize", small, "-o", target, "--pre-pass", "tests.cli.broken_passes:Fail"]
+    check(invoke(*arguments, "--strict"), 6, "broken_passes:Fail}): KeyError: 'missing'")
     assert not target.exists()
 
 

@@ -99,6 +99,19 @@ def test_optimize_drops_the_rewrite_at_fault(invoke: Invoke, big: Path) -> None:
     assert invoke("replay", "kept/dropped-1").status == 1
 
 
+def test_optimize_drops_what_fails(invoke: Invoke, big: Path) -> None:
+    arguments = ["optimize", big, "-o", "out.onnx", *plant("Fails")]
+    outcome = invoke(*arguments, "--save-repro", "kept")
+    assert outcome.status == 0 and "warning: dropped fails at second_22: " in outcome.err
+    assert "ZeroDivisionError: nothing to divide by" in outcome.err
+    assert invoke("replay", "kept/dropped-1").status == 1
+    again = invoke("replay", "kept")
+    assert again.status == 0 and "as recorded" in again.out
+    strict = invoke(*arguments, "--strict", "-o", "none.onnx")
+    assert strict.status == 70 and not Path("none.onnx").exists()
+    assert len(strict.err.splitlines()) == 2 and "hint: --debug shows the traceback" in strict.err
+
+
 def test_a_rule_that_is_at_fault_again_is_left_out(invoke: Invoke, big: Path) -> None:
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong"), "--json")
     dropped = json.loads(outcome.out)["dropped"]

@@ -270,6 +270,30 @@ class Fails(FaultyCopy):
         raise ZeroDivisionError("nothing to divide by")
 
 
+class CanNotBeWritten(FaultyCopy):
+    """An attribute whose contents are not of its type."""
+
+    name = "can-not-be-written"
+    guilty = "softmax_4"
+
+    def harm(self, node: ir.Node, model: ir.Model, cx: Context) -> list[ir.Node]:
+        wrong = ir.Attr("extra", ir.AttributeType.TENSOR, "no tensor")
+        return replace(node, cx, "Softmax", node.inputs, [*node.attributes.values(), wrong])
+
+
+@dataclass(frozen=True)
+class NeverEnds(Pass):
+    """Asks for rewrites for ever."""
+
+    name: ClassVar[str] = "never-ends"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Do so."""
+        node = next(iter(model.graph))
+        while (action := cx.permit(self.name, node)) is not None:
+            cx.wrote(action, node, [])
+
+
 class Dies(FaultyCopy):
     """The process ends at one node."""
 

@@ -113,6 +113,8 @@ def test_two_rules_that_mask_each_other_side_by_side(model: ir.Model, child: Chi
     assert culprit.masked_by.place == Place("rule-b", "second_5")
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
+    small = reduce(model, still_fails(tried, CheckOptions(), culprit.limits, child), around="first_5")
+    assert small.nodes[1] < 10
 
 
 def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
@@ -134,6 +136,9 @@ def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path)
     assert any(line.startswith("- %d_0 = Sub(%q_0, %x)") for line in culprit.lines)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert load(tmp_path).pipeline == ("tests.debug.faults:Unasked",)
+    assert replay(tmp_path) is not None
+    small = reduce(model, still_fails(tried, CheckOptions(), Limits(), child))
+    assert small.nodes[1] < 10
 
 
 def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +154,31 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
     culprit, _ = bisect(Attempt(model, make_pipeline("dce,peephole")), CheckOptions(), child)
     assert culprit is not None and culprit.place == Place("divide-by-zero", "softmax_0")
     assert "ZeroDivisionError" in culprit.reason
+
+
+def test_a_rule_that_does_not_end_is_named(
+    model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from graphopt.passes import peephole
+    from graphopt.rewrite import Exact, rule
+
+    @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
+    def double(op: Any, m: Any, x: ir.Value) -> object:
+        """Make ever more of them, of one."""
+        if not (m.root.name or "").startswith("softmax_7"):
+            return m.no("it is another one")
+        return op.Softmax(op.Softmax(x, axis=-1), axis=-1)
+
+    monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [double])
+    tried = Attempt(model, make_pipeline("dce,peephole"))
+    culprit, _ = bisect(tried, CheckOptions("valid"), child)
+    assert culprit is not None and culprit.place is not None
+    assert culprit.place.owner == "double" and culprit.place.node.startswith("softmax_7")
+    assert "double does not come to an end" in culprit.reason
+    assert save_culprit(tmp_path, culprit, tried, CheckOptions("valid"))
+    assert "double does not come to an end" in (replay(tmp_path) or "")
+    small = reduce(model, still_fails(tried, CheckOptions("valid"), Limits(), child), around="softmax_7")
+    assert small.nodes[1] < 10
 
 
 def test_a_wrong_rule_of_the_default_pipeline_is_dropped(

@@ -180,7 +180,7 @@ class _Contestants:
         text = pipeline or self._run.settings.pipeline
         with self._run.console.progress("optimizing"):
             # outputs are compared on the inputs that are timed
-            model, _ = api.optimize(path, pipeline=pipeline, verify=False, **passes)
+            model, _ = api.optimize(path, pipeline=pipeline, verify=False, strict=True, **passes)
         target = self._folder / "graphopt.onnx"
         api.save(model, target)
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"

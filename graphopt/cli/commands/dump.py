@@ -102,7 +102,9 @@ def command(
         return
     watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
     pipeline = options.chosen_pipeline(values)
-    _, report = api.optimize(model, pipeline=pipeline, verify=False, instruments=watchers, **values)
+    _, report = api.optimize(
+        model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
+    )
     run.console.json({"text": "\n".join(shown), **report.to_dict()})
 
 

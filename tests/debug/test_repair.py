@@ -1,0 +1,149 @@
+"""What optimize does about passes and rules that fail, break the model, or do not end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.debug.reproducer import replay
+from graphopt.errors import ExitStatus, PassFailed, VerificationFailed
+from graphopt.passes import peephole
+from graphopt.passes.base import Pass
+from graphopt.rewrite import Exact, rule
+from graphopt.rewrite.rule import Rule
+from tests.cli.broken_passes import Crash
+from tests.debug import faults
+from tests.support import ops, parse
+
+
+@pytest.fixture(scope="module")
+def model() -> ir.Model:
+    return ir.from_proto(faults.big_model())
+
+
+@pytest.fixture
+def small() -> ir.Model:
+    return parse("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    small (float[N, 4] x) => (float[N, 4] y) {
+      [first] a = Sin(x)
+      [second] b = Sin(a)
+      [last] y = Relu(b)
+    }
+    """)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    """Let peephole apply ``rules`` too."""
+    sound = peephole.admitted_rules
+    monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [*rules, *sound(*arguments)])
+
+
+def dropped(result: graphopt.api.Result) -> list[tuple[str, str]]:
+    return [(drop.owner, drop.node) for drop in result.report.dropped]
+
+
+@pytest.mark.parametrize("verify", [True, False], ids=["verified", "not-verified"])
+@pytest.mark.parametrize(
+    ("fault", "guilty"),
+    [
+        (faults.Fails, ("fails", "second_22")),
+        (faults.Cycle, ("cycle", "sub_13")),
+        (faults.LostOutput, ("lost-output", "add_35")),
+        (faults.NeverEnds, ("never-ends", "")),
+        (Crash, ("crash", "")),
+    ],
+)
+def test_it_is_dropped(fault: type[Pass], guilty: tuple[str, str], verify: bool, model: ir.Model) -> None:
+    result = graphopt.optimize(model, pipeline="dce", post_passes=[fault()], verify=verify)
+    assert dropped(result) == [guilty]
+    assert ir.find_fault(result.model) is None and len(result.model.graph) == len(model.graph)
+    assert [value.name for value in result.model.graph.outputs] == ["y"]
+    with pytest.raises((PassFailed, VerificationFailed)):
+        graphopt.optimize(model, pipeline="dce", post_passes=[fault()], verify=verify, strict=True)
+
+
+def test_what_can_not_be_written_is_dropped(model: ir.Model) -> None:
+    result = graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()])
+    assert dropped(result) == [("can-not-be-written", "softmax_4")]
+    with pytest.raises(VerificationFailed):
+        graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()], strict=True)
+
+
+def test_a_rule_that_fails_at_one_node(model: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
+    def divide(op: Any, m: Any, x: ir.Value) -> object:
+        """Fail at one node."""
+        return 1 // 0 if m.root.name == "softmax_7" else m.no("it is another one")
+
+    plant(monkeypatch, divide)
+    result = graphopt.optimize(model)
+    assert dropped(result) == [("divide", "softmax_7")]
+    assert "Mul" not in ops(result.model), "the sound rules went on"
+    assert result.verdict is not None and result.verdict.ok
+    with pytest.raises(PassFailed, match="rule divide at softmax_7: ZeroDivisionError") as failure:
+        graphopt.optimize(model, strict=True)
+    assert failure.value.status == ExitStatus.INTERNAL and failure.value.node == "softmax_7"
+
+
+def test_a_rule_that_fails_everywhere(
+    small: ir.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @rule(lambda op, x: op.Sin(x), numerics=Exact)
+    def look_up(op: Any, m: Any, x: ir.Value) -> object:
+        """Fail."""
+        return {}["missing"]
+
+    plant(monkeypatch, look_up)
+    result = graphopt.optimize(small, save_repro=tmp_path)
+    assert dropped(result) == [("look-up", "first"), ("look-up", "")]
+    assert "KeyError: 'missing'" in (replay(tmp_path / "dropped-1") or "")
+
+
+def test_rules_that_undo_each_other(small: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    @rule(lambda op, x: op.Relu(x), numerics=Exact)
+    def there(op: Any, m: Any, x: ir.Value) -> object:
+        """One way."""
+        return op.Max(x, x)
+
+    @rule(lambda op, x: op.Max(x, x), numerics=Exact)
+    def back(op: Any, m: Any, x: ir.Value) -> object:
+        """And back again."""
+        return op.Relu(x)
+
+    plant(monkeypatch, there, back)
+    result = graphopt.optimize(small, pipeline="peephole", verify=False)
+    assert dropped(result) in ([("there", "")], [("back", "")])
+    assert "does not come to an end" in result.report.dropped[0].reason
+    assert ir.find_fault(result.model) is None
+
+
+def test_a_rule_that_makes_ever_more_work(
+    small: ir.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @rule(lambda op, x: op.Relu(x), numerics=Exact)
+    def double(op: Any, m: Any, x: ir.Value) -> object:
+        """Relu is Relu of Relu."""
+        return op.Relu(op.Relu(x))
+
+    plant(monkeypatch, double)
+    result = graphopt.optimize(small, save_repro=tmp_path)
+    assert dropped(result) == [("double", "")]
+    assert ops(result.model) == ["Sin", "Sin", "Relu"]
+    assert "double does not come to an end" in (replay(tmp_path / "dropped-1") or "")
+    with pytest.raises(PassFailed, match="double does not come to an end: 1"):
+        graphopt.optimize(small, strict=True)
+
+
+def test_several_faults_at_once(model: ir.Model) -> None:
+    planted = [faults.Fails(), Crash(), faults.WrongConstant()]
+    result = graphopt.optimize(model, pipeline="dce", post_passes=planted)
+    assert sorted(dropped(result)) == [
+        ("crash", ""),
+        ("fails", "second_22"),
+        ("wrong-constant", "first_11"),
+    ]
