@@ -20,7 +20,7 @@ from graphopt.instrument.report import Dropped, Report
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
 _HINTS = {
     "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
-    "default": "only default sessions differ: onnxruntime's own optimizer goes wrong over what is right without it",
+    "default": "only default sessions differ: onnxruntime's own optimizer breaks what is right without it",
 }
 #: How many drops are tried before giving up.
 _DROPS = 6
