@@ -84,6 +84,7 @@ def add_if(g: Grower, fill: Fill) -> Any:
         matching = []
         for dtype, rank in types:
             fits = _own(other, g, lambda x: (x.dtype, x.ndim) == (dtype, rank))  # noqa: B023
+            fits = [name for name in fits if name not in matching]
             source = fits[-1] if fits else g.pick(lambda x: (x.dtype, x.ndim) == (dtype, rank))  # noqa: B023
             if source is None:
                 shape = [1] * rank

@@ -5,7 +5,8 @@
 Each model comes from a seed of its own. They are examined in child processes, which may die: the
 seed at which one did is a finding too, unless it died while the model grew. Results are kept in
 OUT/results.jsonl, one line a seed, and seeds that are there already are not examined again;
-a model with findings is written to OUT/SEED.onnx. `--show SEED` prints and examines one.
+what a seed stands for depends on the rules, so keep a folder for each version of them. A model
+with findings is written to OUT/SEED.onnx. `--show SEED` prints and examines one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def model_of(seed: int) -> tuple[onnx.ModelProto, list[Any]]:
 # In a child -----------------------------------------------------------------------------------
 
 
-def work(seeds: Sequence[int], out: Path) -> None:
+def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
     """Examine ``seeds``; lines of JSON on stdout tell when each begins and ends, and what was found."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code prints there
@@ -66,7 +67,7 @@ def work(seeds: Sequence[int], out: Path) -> None:
             path = out / f"{seed}.onnx"
             path.write_bytes(model.SerializeToString())
             tell(seed=seed, state="examining")
-            findings = examine(model, ways, child)
+            findings = examine(model, ways, child, isolate=isolate)
             if not findings:
                 path.unlink()
             seconds = round(time.monotonic() - begin, 2)
@@ -113,11 +114,16 @@ class Sweep:
             while batch:
                 batch = self._batch(batch)
 
-    def _batch(self, seeds: list[int]) -> list[int]:
+    def _batch(self, seeds: list[int], isolate: bool = False) -> list[int]:
         """Examine ``seeds`` in one process; returns those that are left after its death."""
-        command = [sys.executable, "-m", "tests.property.fuzz", "--out", str(self._out), "--work"]
+        command = [sys.executable, "-m", "tests.property.fuzz", "--out", str(self._out)]
+        command += ["--isolate"] if isolate else []
         process = subprocess.Popen(
-            [*command, *map(str, seeds)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, "--work", *map(str, seeds)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         errors: list[str] = []
@@ -140,6 +146,9 @@ class Sweep:
         reader.join()
         if left and process.returncode:
             seed = left.pop(0)
+            if state == "examining" and not isolate:
+                self._batch([seed], isolate=True)  # it may be the original that dies
+                return left
             words = "".join(errors).strip().splitlines()[-1:]
             detail = f"exit status {process.returncode}: {' '.join(words)[:300]}"
             status = "found" if state == "examining" else "generator failed"
@@ -189,13 +198,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="default: %(default)s")
     parser.add_argument("--show", type=int, metavar="SEED", help="print and examine the model of one seed")
+    parser.add_argument("--isolate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=int, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.show is not None:
         show(options.show)
         return 0
     if options.work:
-        work(options.work, options.out)
+        work(options.work, options.out, options.isolate)
         return 0
     sweep = Sweep(range(options.seed, options.seed + options.count), options.out)
     sweep.run(options.jobs)

@@ -75,8 +75,10 @@ class Finding:
         return f"{self.kind} under {self.plan}: {self.detail}"
 
 
-def examine(proto: onnx.ModelProto, ways: list[Plan], child: Child | None = None) -> list[Finding] | None:
-    """What does not hold of ``proto`` when it is optimized in these ways.
+def examine(
+    proto: onnx.ModelProto, ways: list[Plan], child: Child | None = None, *, isolate: bool = False
+) -> list[Finding] | None:
+    """What does not hold of ``proto`` when it is optimized in these ways, run by run in a child if asked.
 
     ``None`` if onnxruntime does not run ``proto`` itself, which then tells nothing.
     """
@@ -86,7 +88,7 @@ def examine(proto: onnx.ModelProto, ways: list[Plan], child: Child | None = None
     except GraphoptError as error:
         return [Finding("error", "load", str(error))]
     found: list[Finding] = []
-    with Oracle(original, threads=1, child=child) as oracle:
+    with Oracle(original, threads=1, child=child, isolate=isolate) as oracle:
         for plan in ways:
             judged = _examine(data, plan, oracle, _is_valid(proto))
             if judged is None:

@@ -32,6 +32,8 @@ _SEARCH = 12.0
 _TIMEOUTS = 4
 #: Bytes that all cases may take before no more flavours are tried.
 _MEMORY = 1 << 29
+#: Runs more that tell what is random; what is drawn from few values may come out the same.
+_AGAIN = 3
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -51,6 +53,7 @@ class Case:
         random_shapes: those among them that change their shapes too.
         jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
             until somebody asks.
+        empty: a dynamic dim has size 0.
     """
 
     binding: str
@@ -62,6 +65,7 @@ class Case:
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     jitter: list[list[float]] | None = None
+    empty: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -130,7 +134,9 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         return cases
     for legal, (feeds, off) in zip(search.legal, ran, strict=True):
         first = not cases.found
-        cases.found.append(_complete(legal, "normal", feeds, off, original, check_random=random or first))
+        cases.found.append(
+            _complete(legal, "normal", feeds, off, original, again=_AGAIN if random else int(first))
+        )
     for flavour in FLAVOURS[1:]:
         for legal in reversed(search.legal):
             cause = "time" if time.monotonic() > stop else ""
@@ -168,6 +174,8 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 cases.skipped.append(Skipped("more dims of size 0", "it hangs or crashes"))
                 break
+    for case in cases.found:
+        case.empty = True
     return cases
 
 
@@ -206,7 +214,7 @@ def _add(
     except (RuntimeFailure, ResourceLimit) as failure:
         cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, str(failure)))
         return failure
-    cases.found.append(_complete(legal, flavour, feeds, off, original, check_random=random))
+    cases.found.append(_complete(legal, flavour, feeds, off, original, again=_AGAIN if random else 0))
     return None
 
 
@@ -215,9 +223,9 @@ def _where(legal: Legal, flavour: Flavour) -> str:
 
 
 def _complete(
-    legal: Legal, flavour: Flavour, feeds: Feeds, off: list[Any], original: Runner, *, check_random: bool
+    legal: Legal, flavour: Flavour, feeds: Feeds, off: list[Any], original: Runner, *, again: int
 ) -> Case:
-    """Run a default session too, and once more for what is random."""
+    """Run a default session too, and some more times for what is random."""
     try:
         default: list[Any] | None = original.run("default", feeds)
     except (RuntimeFailure, ResourceLimit):
@@ -226,15 +234,15 @@ def _complete(
     if default is not None and all(map(identical, off, default)):
         default = off  # held once
     case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
-    if check_random:
+    for _ in range(again):
         try:
-            again = original.run("off", feeds)
+            other = original.run("off", feeds)
         except ResourceLimit:  # it took almost all of its time at first
             return case
-        changed = [place for place, (a, b) in enumerate(zip(off, again, strict=True)) if not identical(a, b)]
-        case.random = frozenset(changed)
-        case.random_shapes = frozenset(
-            place for place in changed if float("inf") in movement(off[place], again[place])
+        changed = [place for place, (a, b) in enumerate(zip(off, other, strict=True)) if not identical(a, b)]
+        case.random |= frozenset(changed)
+        case.random_shapes |= frozenset(
+            place for place in changed if float("inf") in movement(off[place], other[place])
         )
     return case
 

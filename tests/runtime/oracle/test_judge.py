@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from graphopt.runtime.oracle.reference import Reference
 from tests.runtime.build import parse
 
 NOTHING = {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32)}
-CASE = Case("K=0", "normal", NOTHING, [np.zeros((2, 2), np.float32)], None, [[0.0]])
+CASE = Case("K=0", "normal", NOTHING, [np.zeros((2, 2), np.float32)], None, [[0.0]], empty=True)
 PRODUCT = "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) { y = MatMul(a, b) }"
 SHIFTED = (
     "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) "
@@ -37,19 +38,19 @@ class Gives:
         return [self._value]
 
 
-def judged(candidate: str, value: Any) -> bool:
+def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = Numerics.REASSOCIATES) -> bool:
     models: list[ir.Model] = [parse(PRODUCT), parse(candidate)]
     original, rewritten = (Reference(lambda model=model: model) for model in models)
     judge = Judge(
         ["y"],
         Gives(value),
-        Numerics.REASSOCIATES,
-        Tolerance.of(Numerics.REASSOCIATES, "float32"),
+        numerics,
+        Tolerance.of(numerics, "float32"),
         [0.0],
         None,
         (original, rewritten),
     )
-    (row,) = judge.rows([CASE])
+    (row,) = judge.rows([case])
     return row.ok
 
 
@@ -67,3 +68,18 @@ def test_a_difference_over_nothing_is_settled_by_the_specification(
     candidate: str, value: Any, ok: bool
 ) -> None:
     assert judged(candidate, value) is ok
+
+
+def test_a_shape_that_is_wrong_already_says_nothing() -> None:
+    strays = replace(CASE, off=[np.zeros((2, 3), np.float32)])
+    assert judged(PRODUCT, np.zeros((3, 2), np.float32), strays)
+    assert not judged(SHIFTED, np.zeros((3, 2), np.float32), strays)
+
+
+def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> None:
+    special = replace(CASE, flavour="special", empty=False)
+    moved = np.array([[np.nan, 0], [0, 0]], np.float32)
+    assert judged(PRODUCT, moved, special)
+    assert not judged(SHIFTED, moved, special)
+    assert not judged(PRODUCT, moved, special, Numerics.EXACT)
+    assert not judged(PRODUCT, moved, replace(CASE, empty=False))
