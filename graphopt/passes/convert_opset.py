@@ -50,6 +50,8 @@ class ConvertOpset(Pass):
     target: int = 0
 
     def __post_init__(self) -> None:
+        if self.target == 0:
+            raise UsageError("convert-opset needs a target", hint="such as convert-opset{target=21}")
         if not 1 <= self.target <= versions.NEWEST:
             raise UsageError(
                 f"there is no opset {self.target}", hint=f"the installed onnx knows 1 to {versions.NEWEST}"

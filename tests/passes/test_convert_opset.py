@@ -227,6 +227,8 @@ def test_there_is_a_last_opset() -> None:
         )
     with pytest.raises(UsageError, match="there is no opset 999"):
         ConvertOpset(999)
+    with pytest.raises(UsageError, match="needs a target"):
+        ConvertOpset()
 
 
 @dataclass(frozen=True)
