@@ -49,7 +49,7 @@ class MergeFunctions(Pass):
         return instead
 
     def _redirect(self, model: ir.Model, instead: dict[_Key, _Key], cx: Context) -> bool:
-        merged: dict[_Key, None] = {}
+        merged = False
         for graph in ir.graphs_of(model):
             for node in graph:
                 kept = instead.get(node.op_identifier())
@@ -57,7 +57,7 @@ class MergeFunctions(Pass):
                     continue
                 cx.edit.redirect(node, model.functions[kept])
                 cx.wrote(action, node, [])
-                merged[kept] = None
-        for key in merged:
-            cx.facts.forget(model.functions[key])
-        return bool(merged)
+                merged = True
+        for function in model.functions.values() if merged else ():
+            cx.facts.forget(function)  # what is called in them is called by more, too
+        return merged
