@@ -36,6 +36,9 @@ _SLACK = 4096
 #: Errors below this are nothing: where a float32 ceases to be normal.
 _NEGLIGIBLE = float(np.finfo(np.float32).tiny)
 
+#: Types that hold larger numbers have room to spare: nobody computes with numbers near their limits.
+_ROOMY = 1e30
+
 
 # Broadcasting --------------------------------------------------------------------------------
 
@@ -138,7 +141,8 @@ def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()
     """``values`` in ``dtype``, unless that changes them by more than rounding does.
 
     ``None`` if one is not finite, overflows, or is so small that it loses digits which matter
-    beside the largest of its neighbours along the axes ``over`` (none: beside itself).
+    beside the largest of its neighbours along the axes ``over`` (none: beside itself). Neighbours
+    are summed up, so they must also leave room for that.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype)
@@ -147,5 +151,7 @@ def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()
     if not np.all(np.isfinite(back)):
         return None
     largest = np.max(np.abs(values), axis=over, keepdims=True, initial=0)
+    if over and _ROOMY < limits(dtype).highest < np.max(largest, initial=0) ** 2:
+        return None
     limit = np.maximum(limits(dtype).eps * largest, _NEGLIGIBLE if over else 0)
     return result if np.all(error <= limit) else None

@@ -105,8 +105,9 @@ def add_loop(g: Grower, fill: Fill) -> Any:
     carried = carried[: g.number(1, 2)]
     if not carried:
         return None
-    trips = g.constant(g.choose(0, 1, 2, 3)) if g.chance(80) else None
-    keep: str | None = None if trips and g.chance(60) else g.constant(g.chance(80))
+    count, going_on = g.choose(0, 1, 2, 3), g.chance(80)
+    trips = g.constant(count) if g.chance(80) else None
+    keep: str | None = None if trips and g.chance(60) else g.constant(going_on)
     if trips is None and keep is None:
         return None
     initial = [g.scope.values[name] for name in carried]
@@ -118,11 +119,13 @@ def add_loop(g: Grower, fill: Fill) -> Any:
         for state in states:
             old = g.array(state.name)
             fits = _own(body, g, lambda x: x.dtype == old.dtype and x.shape == old.shape)  # noqa: B023
+            fits = [name for name in fits if name not in nexts]
             nexts.append(fits[-1] if fits and g.chance(80) else g.op("Identity", state.name))
         scanned = [name for name in _own(body, g) if name not in nexts][-1:] if g.chance(50) else []
+        if (trips and not count) or (keep and not going_on):
+            scanned = []  # what nothing is gathered for has a shape that onnxruntime guesses
         if trips is None:
-            count = g.constant(g.choose(1, 2))
-            going = g.op("Less", inputs[0].name, count) if g.opset >= 9 else None
+            going = g.op("Less", inputs[0].name, g.constant(g.choose(1, 2))) if g.opset >= 9 else None
         else:
             going = g.op("Identity", inputs[1].name) if g.chance(80) else g.constant(True)
     if going is None or None in nexts:
