@@ -137,10 +137,13 @@ class World:
     def calls(self, graph: ir.Graph) -> tuple[ir.Function, list[ir.Node]] | None:
         """The function whose body ``graph`` is, and all calls of it; ``None`` if it is none.
 
+        Nor is one told of a model with training info, which may hold calls that nobody sees.
         Calls that came later are copies of these, or told of by :meth:`forget_calls`.
         """
         if self._calls is None:
             functions = self.model.functions
+            if ir.Carried.training_info(self.model):
+                functions = {}
             by_key: dict[object, list[ir.Node]] = {key: [] for key in functions}
             for inner in ir.graphs_of(self.model) if functions else ():
                 for node in inner:

@@ -36,8 +36,9 @@ class DeadCodeElimination(Pass):
             for value in list(graph.initializers.values()):
                 if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)
-        self._remove_functions(model, cx)
-        self._remove_imports(model, cx)
+        if not ir.Carried.training_info(model):  # its graphs may call any function, and use any domain
+            self._remove_functions(model, cx)
+            self._remove_imports(model, cx)
 
     def _remove_nodes(self, graph: ir.Graph, cx: Context) -> None:
         # Readers come after producers, so one backward walk finds whole dead trees; the readers
@@ -70,10 +71,8 @@ class DeadCodeElimination(Pass):
     def _remove_imports(model: ir.Model, cx: Context) -> None:
         """Remove imports of domains that no node is of, but for the standard's own.
 
-        Training info may use any, and the model answers for the domains of its functions.
+        The model answers for the domains of its functions, and for those that they import.
         """
-        if ir.Carried.training_info(model):
-            return
         needed = dict.fromkeys(_STANDARD)
         for function in model.functions.values():
             _remove_unused(function.opset_imports, function.graph, _STANDARD, cx)

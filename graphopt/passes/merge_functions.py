@@ -25,7 +25,7 @@ class MergeFunctions(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Redirect calls, then remove what is no longer called; again while callers become equal by that."""
-        while len(model.functions) > 1:
+        while len(model.functions) > 1 and not ir.Carried.training_info(model):
             instead = self._duplicates(model)
             merged = instead and self._redirect(model, instead, cx)
             if not merged:

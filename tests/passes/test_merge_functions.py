@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx.parser
+
 import graphopt
 from graphopt import ir
 from tests.support import ops, parse, run_pipeline
@@ -121,3 +123,17 @@ def test_merging_forgets_what_held_for_fewer_calls() -> None:
     MergeFunctions().run(model, cx)
     assert not isinstance(cx.shape(kept.inputs[0])[1], int)  # type: ignore[index]
     assert isinstance(ir.to_bytes(model), bytes)
+
+
+def test_training_info_may_call_any_function() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "d" : 1, "e" : 1]> g (float[N,4] x) => (float[N,4] y) { y = d.f (x) }
+        <domain: "d", opset_import: ["" : 17]> f (a) => (b) { s = Shape (a) t = Neg (a) b = Reshape (t, s) }
+        <domain: "d", opset_import: ["" : 17]> h (a) => (b) { b = Neg (a) }"""
+    )
+    proto.training_info.add().algorithm.node.add(op_type="h", domain="d", input=["y"], output=["z"])
+    model = ir.from_proto(proto)
+    cx = run_pipeline(model, "dce,merge-functions")[1]
+    assert [function.name for function in model.functions.values()] == ["f", "h"]
+    assert "e" in model.graph.opset_imports
+    assert cx.shape(next(iter(model.functions.values())).inputs[0]) is None
