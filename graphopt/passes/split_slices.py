@@ -14,6 +14,7 @@ from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
+from graphopt.rules._quantized import is_quantizer
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class SplitSlices(Pass):
         tiles = all(a[1] == b[0] for a, b in pairwise(parts))
         if len(parts) < 2 or not tiles or parts[0][0] != 0 or parts[-1][1] != shape[axis]:
             return
+        if _is_dequantized(data):
+            cx.say(
+                self.name, lambda: f"{data.name} is dequantized: onnxruntime fuses through Slice, not Split"
+            )
+            return
         first = next(iter(pieces))
         action = cx.permit(self.name, first)
         if action is None:
@@ -63,6 +69,15 @@ class SplitSlices(Pass):
             cx.edit.replace(node.outputs[0], outputs[parts.index((taken.start, taken.stop))])
             cx.edit.remove(node)
         cx.wrote(action, first, made)
+
+
+def _is_dequantized(data: ir.Value) -> bool:
+    """Whether ``data`` has just been dequantized.
+
+    onnxruntime dequantizes behind a Slice instead, and so finds more operators that it can run on
+    integers; it does not do so for Split.
+    """
+    return is_quantizer(data.producer(), "DequantizeLinear")
 
 
 def _cut(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:

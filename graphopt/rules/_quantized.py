@@ -81,6 +81,28 @@ def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
     )
 
 
+def completes_unit(m: Match, value: ir.Value) -> bool:
+    """Whether an operator that reads ``value`` might run on integers if a DequantizeLinear made it.
+
+    onnxruntime then rounds otherwise than the model says. That is its right, but no rewrite
+    should bring it about.
+    """
+    for user in ir.readers(value):
+        others = [other for other in user.inputs if other is not None and other is not value]
+        if all(dequantized(m, other) is not None for other in others) and (
+            user.op_type == "MatMul" or any(_is_quantized(output) for output in user.outputs)
+        ):
+            return True
+    return False
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    readers = list(ir.readers(value))
+    if len(readers) == 1 and readers[0].op_type in ("Relu", "Clip"):
+        readers = list(ir.readers(readers[0].outputs[0]))
+    return any(is_quantizer(user, "QuantizeLinear") for user in readers)
+
+
 def is_per_tensor(m: Match, node: ir.Node) -> bool:
     """Whether ``node`` has one scale for all elements, whatever their shape."""
     return forms.has_one_element(m, forms.operand(node, 1)) and not m.attribute(node, "block_size")

@@ -126,15 +126,15 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
 
 # Dequantizing later -------------------------------------------------------------------------
 
-#: What takes some elements of a tensor.
-_LOOK_UPS = ("Slice", "Gather", "GatherElements", "GatherND")
+#: What looks up elements of a table; it may take more than there are.
+_LOOK_UPS = ("Gather", "GatherElements", "GatherND")
 
 
 @rule(
-    lambda op, x, a, b: op.one_of("Transpose", *forms.VIEWS, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
         op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
-    lambda op, x, a, b: op.one_of("Transpose", *forms.VIEWS, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
         op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     numerics=Exact,
@@ -157,7 +157,10 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
     if not fits:
         return m.no("runtimes may not have it for this type", x)
     changed: dict[str, Any] = {}
-    if not quantized.is_per_tensor(m, dequantize):
+    per_tensor = quantized.is_per_tensor(m, dequantize)
+    if (move.op_type in _LOOK_UPS or not per_tensor) and quantized.completes_unit(m, move.outputs[0]):
+        return m.no("onnxruntime would then run an operator on integers, and round otherwise", x)
+    if not per_tensor:
         axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
         place = None if axis is None else quantized.axis_behind(m, move, axis)
         if place is None:

@@ -64,3 +64,15 @@ def test_slices_in_a_body_split_an_outer_value_there() -> None:
     run_pipeline(model, "split-slices")
     branches = {a.name: [node.op_type for node in a.as_graph()] for a in model.graph[0].attributes.values()}
     assert branches == {"then_branch": ["Split", "Add"], "else_branch": ["Slice"]}
+
+
+def test_slices_of_dequantized_elements_stay() -> None:
+    model = parse(
+        f"""g (uint8[N,4] x, float s) => (float[N,2] a, float[N,2] b) {CONSTANTS} {{
+            d = DequantizeLinear(x, s)
+            a = Slice(d, zero, two, one)
+            b = Slice(d, two, end, one)
+        }}"""
+    )
+    run_pipeline(model, "split-slices")
+    assert ops(model) == ["DequantizeLinear", "Slice", "Slice"]
