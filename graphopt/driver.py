@@ -30,8 +30,7 @@ from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.verify_each import VerifyEach
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Pipeline, Step
-from graphopt.passes.pipeline import Report as Done
+from graphopt.passes.pipeline import History, Pipeline, Step
 from graphopt.pipelines import registry
 from graphopt.runtime.signature import diff
 
@@ -109,7 +108,7 @@ class Job:
             watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
         return watchers
 
-    def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> Done:
+    def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> History:
         try:
             return self.pipeline.run(model, cx, self._all_watchers(stats))
         finally:

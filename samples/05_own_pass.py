@@ -19,7 +19,7 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 
 
 @rule(lambda op, x, c: op.Div(x, c.constant()), numerics=Reassociates)

@@ -11,7 +11,7 @@ import onnx.parser
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Action, Context, Options
-from graphopt.passes.pipeline import Pipeline, Report
+from graphopt.passes.pipeline import History, Pipeline
 from graphopt.pipelines import registry
 
 
@@ -33,7 +33,7 @@ def run_pipeline(
     options: Options | None = None,
     gate: Callable[[Action], bool] | None = None,
     observers: tuple[Any, ...] = (),
-) -> tuple[Report, Context]:
+) -> tuple[History, Context]:
     """Run pipeline ``text`` over ``model`` in place."""
     cx = context_for(model, options, gate=gate, observers=observers)
     return Pipeline.parse(text, registry()).run(model, cx), cx

@@ -62,6 +62,8 @@ def repair(
         if culprit is None:
             raise failure
         if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
+            if isinstance(failure, PassFailed):
+                raise failure
             raise VerificationFailed(
                 f"after {culprit.pass_text} the model does not compute the same: {culprit.reason}",
                 hint=_HINTS["default" if "optimizations default" in culprit.reason else "off"],

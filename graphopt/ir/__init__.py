@@ -7,7 +7,16 @@ onnx-ir's internals, and only :class:`Editor` changes a model.
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import constant_of, is_overridable, scalar_of
-from graphopt.ir.copying import captured, captures, clone, clone_function, clone_graph, model_of, reads
+from graphopt.ir.copying import (
+    Copier,
+    captured,
+    captures,
+    clone,
+    clone_function,
+    clone_graph,
+    model_of,
+    reads,
+)
 from graphopt.ir.dims import ANONYMOUS_DIMS, declare_dim, declared_values
 from graphopt.ir.edit import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints

@@ -19,7 +19,7 @@ from graphopt.errors import unknown
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, Rule, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import _forms as forms
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)

@@ -14,7 +14,7 @@ from graphopt.passes.gather_loop_lists import GatherLoopLists
 from graphopt.passes.index_split_lists import IndexSplitLists
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import _forms as forms
 from graphopt.rules import admitted_rules
 from graphopt.rules.sequence import split_of

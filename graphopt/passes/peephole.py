@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 
 

@@ -81,7 +81,7 @@ class Record:
 
 
 @dataclass
-class Report:
+class History:
     """What a pipeline did."""
 
     pipeline: str
@@ -135,11 +135,11 @@ class Pipeline:
             elif isinstance(step, Pass):
                 yield step
 
-    def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> Report:
+    def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> History:
         """Run every pass over ``model`` in place."""
-        report = Report(str(self))
-        self._run(self.steps, model, cx, instruments, report)
-        return report
+        history = History(str(self))
+        self._run(self.steps, model, cx, instruments, history)
+        return history
 
     def _run(
         self,
@@ -147,23 +147,23 @@ class Pipeline:
         model: ir.Model,
         cx: Context,
         instruments: Sequence[Instrument],
-        report: Report,
+        history: History,
     ) -> None:
         for step in steps:
             if isinstance(step, Planned):
-                if step.name not in report.planned:
-                    report.planned.append(step.name)
+                if step.name not in history.planned:
+                    history.planned.append(step.name)
             elif isinstance(step, Fixpoint):
                 for _ in range(step.rounds):
                     epoch = cx.edit.epoch
-                    self._run(step.steps, model, cx, instruments, report)
+                    self._run(step.steps, model, cx, instruments, history)
                     if cx.edit.epoch == epoch:
                         break
             elif step.name in cx.options.skip:
-                if step.name not in report.skipped:
-                    report.skipped.append(step.name)
+                if step.name not in history.skipped:
+                    history.skipped.append(step.name)
             else:
-                report.records.append(_run_pass(step, len(report.records) + 1, model, cx, instruments))
+                history.records.append(_run_pass(step, len(history.records) + 1, model, cx, instruments))
 
 
 def _run_pass(

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ir.copying import Copier
 from graphopt.passes._iterations import Iterations, Stack, iterations_of_loop, iterations_of_scan
 from graphopt.passes.base import Pass
 
@@ -175,8 +174,8 @@ def _formal(value: ir.Value, cx: Context) -> ir.Value:
     return ir.Value(name=cx.edit.fresh_name(value.name or "input"), type=value.type, shape=shape)
 
 
-def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> Copier:
-    return Copier(
+def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Copier:
+    return ir.Copier(
         dict(given),
         value_name=cx.edit.fresh_name,
         node_name=cx.edit.fresh_node_name,
@@ -185,7 +184,7 @@ def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> Copier:
 
 
 def _copies(
-    copier: Copier, body: ir.Graph, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
+    copier: ir.Copier, body: ir.Graph, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
 ) -> list[ir.Node]:
     """One iteration of ``body``, which stands in no graph yet."""
     originals = [inner for inner in body if inner.outputs[0] not in shared]
@@ -222,7 +221,7 @@ def _write(
     return made
 
 
-def _copied(copier: Copier, value: ir.Value) -> ir.Value:
+def _copied(copier: ir.Copier, value: ir.Value) -> ir.Value:
     copy = copier.value(value)
     assert copy is not None
     return copy

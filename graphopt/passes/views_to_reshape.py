@@ -10,7 +10,7 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.driver import apply_rules
+from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import _forms as forms
 
 #: Before, Reshape took its shape as an attribute, and not every type.

@@ -11,9 +11,9 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Options, Refusal
 from graphopt.rewrite import Exact, rule
-from graphopt.rewrite.driver import apply_rules
 from graphopt.rewrite.match import Matcher
 from graphopt.rewrite.pattern import build
+from graphopt.rewrite.worklist import apply_rules
 from tests.support import ops, parse
 
 
