@@ -22,6 +22,7 @@ def inner(g: Grower, kind: str) -> Iterator[Scope]:
     scope = Scope(
         values=dict(g.scope.values) if seen else {},
         constants=dict(g.scope.constants) if seen else {},
+        random=set(g.scope.random) if seen else set(),
         kind=kind,
     )
     g.scopes.append(scope)

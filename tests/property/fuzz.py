@@ -71,7 +71,8 @@ def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
             if not findings:
                 path.unlink()
             seconds = round(time.monotonic() - begin, 2)
-            status = "refused" if findings is None else "found" if findings else "good"
+            faults = [finding for finding in findings or () if finding.is_fault]
+            status = "refused" if findings is None else "found" if faults else "good"
             told = [[finding.kind, finding.plan, finding.detail[:500]] for finding in findings or []]
             tell(seed=seed, state="done", status=status, findings=told, seconds=seconds)
 

@@ -57,6 +57,7 @@ class Scope:
 
     Attributes:
         nodes: in order.
+        random: values that differ from run to run.
         values: what is visible, in order of appearance; those of the graphs around come first.
         constants: those among the values that are constants or initializers.
         initializers: own ones; functions have none.
@@ -66,6 +67,7 @@ class Scope:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     values: dict[str, Contents] = field(default_factory=dict)
     constants: dict[str, TensorProto] = field(default_factory=dict)
+    random: set[str] = field(default_factory=set)
     initializers: list[TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     kind: str = "graph"  # graph | body | function
@@ -188,10 +190,15 @@ class Grower:
 
     def add(self, node: onnx.NodeProto) -> Any:
         """Add ``node`` if it runs."""
+        random = any(name in self.scope.random for name in reads_of(node))
+        if random and not (node.op_type in TELLING or node.op_type == "If"):
+            return None
         found = self.run(node)
         if found is None:
             return None
         self.scope.nodes.append(node)
+        if random or draws(node, self):
+            self.scope.random.update(node.output)
         names = [name for name in node.output if name]
         for index, name in enumerate(names):
             self.scope.values[name] = [results[index] for results in found]
@@ -392,6 +399,23 @@ class Grower:
         if self.opset < since:
             return self.op(op_type, x, outputs=outputs, **{key: list(numbers)}, **more)
         return self.op(op_type, x, self.ints(*numbers), outputs=outputs, **more)
+
+
+#: What differs from run to run differs still, and so clearly that two runs tell, after these.
+TELLING = ("Add", "Sub", "Neg", "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Concat")
+
+
+def draws(node: onnx.NodeProto, g: Grower) -> bool:
+    """Whether a node draws random numbers, or holds or calls one that does."""
+    if node.op_type.startswith("Random"):
+        return True
+    if node.op_type == "Dropout" and len(node.input) > 2:
+        return True
+    if node.op_type == "BatchNormalization" and len(node.output) > 1:
+        return True
+    called = [function.node for function in g.functions if function.name == node.op_type]
+    bodies = [attribute.g.node for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+    return any(draws(inner, g) for nodes in (*called, *bodies) for inner in nodes)
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:

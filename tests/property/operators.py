@@ -48,7 +48,9 @@ def known(g: Grower) -> list[str]:
 # Elementwise ----------------------------------------------------------------------------------
 
 
-@operator("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Reciprocal", "Floor", "Ceil", "Sin", "Atan")
+@operator(
+    "Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Reciprocal", "Floor", "Ceil", "Sin", "Cos", "Atan"
+)
 @operator("Elu", "LeakyRelu", "Selu", "Softplus", "Softsign", "HardSigmoid")
 @operator("Erf", "IsNaN", "Shrink", since=9)
 @operator("IsInf", "ThresholdedRelu", since=10)
@@ -56,6 +58,7 @@ def known(g: Grower) -> list[str]:
 @operator("Celu", since=12)
 @operator("HardSwish", since=14)
 @operator("Mish", since=18)
+@operator("Swish", since=24)
 @operator("Gelu", since=20)
 def unary(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, is_float)
@@ -340,6 +343,15 @@ def gather_elements(g: Grower, op_type: str, given: Given) -> Any:
         return None
     shape = [1 if dim is None else dim for dim in g.static(x)]
     return g.op(op_type, x, g.constant(np.zeros(shape, np.int64)), axis=g.number(0, g.rank(x) - 1))
+
+
+@operator("GatherND", since=11)
+def gather_nd(g: Grower, op_type: str, given: Given) -> Any:
+    x = g.operand(given, 0, has_axes)
+    if x is None or 0 in g.shape(x):
+        return None
+    depth = g.number(1, min(2, g.rank(x)))
+    return g.op(op_type, x, g.constant(np.zeros([*g.choose([], [1], [2]), depth], np.int64)))
 
 
 @operator("ScatterND", since=11)
@@ -746,6 +758,17 @@ def ranges(g: Grower, op_type: str, given: Given) -> Any:
     vector = g.op("Shape", x)
     end = vector and g.op("Gather", vector, g.constant(g.number(0, g.rank(x) - 1)), axis=0)
     return end and g.op(op_type, g.constant(g.choose(0, 0, 1)), end, g.constant(g.choose(1, 1, 2)))
+
+
+@operator("Upsample", since=7)
+def upsample(g: Grower, op_type: str, given: Given) -> Any:
+    x = g.operand(given, 0, lambda x: x.dtype == np.float32 and x.ndim in (2, 4))
+    if x is None or g.opset > 9:
+        return None
+    scales = [1.0] * (g.rank(x) - 2) + [g.choose(1.0, 1.0, 2.0) for _ in range(2)]
+    if g.opset < 9:
+        return g.op(op_type, x, scales=scales, mode="nearest")
+    return g.op(op_type, x, g.constant(scales, np.float32), mode="nearest")
 
 
 @operator("NonZero", since=9)

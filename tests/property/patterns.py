@@ -126,6 +126,7 @@ def unknown_operators() -> set[str]:
         if isinstance(item, OutputPattern):
             item = item.node
         if isinstance(item, OpPattern):
-            found.update(name for name in item.op_types if name not in OPERATORS)
+            if not item.domain:
+                found.update(name for name in item.op_types if name not in OPERATORS)
             pending.extend(item.operands)
     return found

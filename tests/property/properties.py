@@ -71,6 +71,11 @@ class Finding:
     plan: str
     detail: str
 
+    @property
+    def is_fault(self) -> bool:
+        """Whether something is wrong, and not only left for a second run to do."""
+        return self.kind != "unstable"
+
     def __str__(self) -> str:
         return f"{self.kind} under {self.plan}: {self.detail}"
 

@@ -29,8 +29,9 @@ def child() -> Iterator[Child]:
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
 def test_graphs_keep_their_meaning(child: Child, random: Random) -> None:
-    findings = examine(generate(random), plans(random), child)
-    assert not findings, "\n".join(map(str, findings))
+    findings = examine(generate(random), plans(random), child) or []
+    faults = [str(finding) for finding in findings if finding.is_fault]
+    assert faults == []
 
 
 @pytest.mark.slow
@@ -40,7 +41,7 @@ def test_more_graphs_keep_their_meaning(child: Child, chunk: int) -> None:
     for seed in range(chunk, SEEDS, CHUNKS):
         findings = examine(*model_of(seed), child)
         judged += findings is not None
-        found += [f"seed {seed}: {finding}" for finding in findings or ()]
+        found += [f"seed {seed}: {finding}" for finding in findings or () if finding.is_fault]
     assert found == []
     assert judged > 0.8 * SEEDS / CHUNKS
 
@@ -51,6 +52,6 @@ def test_a_seed_gives_the_same_graph() -> None:
 
 
 def test_the_operators_of_rules_are_generated() -> None:
-    # of trigonometric functions two stand for all
-    rest = {"Cos", "Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
-    assert unknown_operators() - rest <= {"Swish", "Upsample"}
+    # of trigonometric functions some stand for all
+    rest = {"Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
+    assert unknown_operators() <= rest, "tests/property/operators.py lacks a builder"
