@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from graphopt import pipelines
 from tests.cli.conftest import Invoke
 
 
@@ -129,10 +130,14 @@ def test_families_of_rules_may_be_named(invoke: Invoke, small: Path) -> None:
         assert ops(target) == left
 
 
-def test_planned_steps_and_skipped_passes_are_told(invoke: Invoke, small: Path) -> None:
+def test_planned_steps_and_skipped_passes_are_told(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = small.parent / "out.onnx"
-    outcome = invoke("optimize", small, "-o", target, "--pipeline", "fallback", "--skip", "remove-expands")
-    assert "not built yet: lower-grad-of" in outcome.out
+    monkeypatch.setitem(pipelines.PIPELINES, "later", "remove-expands,dream")
+    monkeypatch.setitem(pipelines.PLANNED, "dream", "what nobody has built yet")
+    outcome = invoke("optimize", small, "-o", target, "--pipeline", "later", "--skip", "remove-expands")
+    assert "not built yet: dream" in outcome.out
     assert "skipped: remove-expands" in outcome.out
 
 
