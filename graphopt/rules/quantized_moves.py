@@ -1,0 +1,257 @@
+"""What moves, picks, cuts and joins elements that are quantized: it works on the integers.
+
+Where that would keep onnxruntime from running an operator on integers, or make it do so, the model
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
+from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS, is_quantizer
+
+_PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
+#: Move elements without looking at them.
+_MOVES = (
+    *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Expand", "Tile"),
+    *("Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+)
+#: Give the largest or least of some elements, which are in the same order as the integers.
+_PICKS = ("MaxPool", "ReduceMax", "ReduceMin")
+_BETWEEN = (*_MOVES, *_PICKS, "Resize", "Pad")
+#: Since which opset onnxruntime has kernels for 8-bit integers.
+_BYTES_SINCE = {"DepthToSpace": 11, "Pad": 11, **dict.fromkeys(_PICKS, 12)}
+#: onnxruntime has kernels for no other integers.
+_BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", "Pad", *_PICKS})
+
+
+def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
+    """Whether ``node`` does the same to quantized elements, and runtimes have it for them."""
+    if node.domain or node.op_type not in _BETWEEN or node.graph is not m.graph:
+        return False
+    if len(node.outputs) != 1 or m.version < _BYTES_SINCE.get(node.op_type, 0):
+        return False
+    if node.op_type == "Resize" and not (
+        m.attribute(node, "mode") == "nearest"
+        and m.attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
+    ):
+        return False  # it computes between elements, or puts a number where there is none
+    return dtype in BYTES or (dtype in WORDS and node.op_type not in _BYTES_ONLY)
+
+
+@rule(
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
+    lambda op, x, b: op.domain(MICROSOFT).QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
+    numerics=Exact,
+    tags=("onnxruntime:DropQDQ",),
+)
+def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
+    """What moves or picks elements between DequantizeLinear and QuantizeLinear does so to quantized ones."""
+    moves: list[ir.Node] = []
+    value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
+    while value is not None and (node := value.producer()) is not None and _takes_integers(m, node, dtype):
+        if not m.only_use(value):
+            return m.no("others read the moved elements", value)
+        moves.append(node)
+        value = node.inputs[0]
+    dequantize = quantized.dequantized(m, value)
+    if dequantize is None:
+        return m.no("what is moved has not been dequantized here", value)
+    moves.reverse()
+    fault = quantized.gives_back(m, dequantize, m.root, moves)
+    if fault is not None:
+        return m.no(fault, value)
+    data = dequantize.inputs[0]
+    assert data is not None
+    if quantized.stays_paired(m, data, m.root.outputs[0]):
+        return m.no(_PAIRED, data)
+    paddings = {node: _quantized_padding(m, node) for node in moves if node.op_type == "Pad"}
+    if None in paddings.values():
+        return m.no("what a Pad writes is not known", data)
+    for node in moves:
+        rest = node.inputs[1:] if node not in paddings else (node.inputs[1], paddings[node], *node.inputs[3:])
+        data = op.like(node, [data, *rest])
+    return data
+
+
+def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
+    """What the Pad ``pad`` writes, quantized as the root does."""
+    parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
+    value = forms.operand(pad, 2)
+    number = np.zeros((), np.float32) if value is None else m.constant(value)
+    if (
+        parameters is None
+        or dtype is None
+        or number is None
+        or number.dtype != np.float32
+        or number.size != 1
+    ):
+        return None
+    scale, point = parameters
+    if scale.ndim or not np.isfinite(number).all():
+        return None
+    limits = np.iinfo(dtype.numpy())
+    integer = np.rint(number.reshape(()) / scale) + point.astype(np.float32)
+    return np.clip(integer, limits.min, limits.max).astype(dtype.numpy())
+
+
+@rule(
+    lambda op, part, b: op.QuantizeLinear(part, b.rest()),
+    lambda op, part, b: op.domain(MICROSOFT).QuantizeLinear(part, b.rest()),
+    numerics=Exact,
+    tags=("onnxruntime:DropSplitQDQ",),
+)
+def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
+    """Where all parts of a Split of dequantized elements are quantized again, the integers are split."""
+    split = part.producer()
+    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.graph:
+        return m.no("it quantizes no part of a Split", part)
+    dequantize = quantized.dequantized(m, split.inputs[0])
+    if dequantize is None:
+        return m.no("what is split has not been dequantized here", split.inputs[0])
+    if not quantized.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
+        return m.no("each channel has a scale of its own, or not 8 or 16 bits", part)
+    data = dequantize.inputs[0]
+    assert data is not None
+    for other in split.outputs:
+        for user in ir.readers(other):
+            if not is_quantizer(user, "QuantizeLinear") or quantized.gives_back(m, dequantize, user):
+                return m.no("not all parts are quantized again in the same way", other)
+            if quantized.stays_paired(m, data, user.outputs[0]):
+                return m.no(_PAIRED, data)
+        if other.is_graph_output():
+            return m.no("a part is returned as it is", other)
+    return op.like(split, [data, *split.inputs[1:]])[split.outputs.index(part)]
+
+
+# Dequantizing later -------------------------------------------------------------------------
+
+#: What looks up elements of a table; it may take more than there are.
+_LOOK_UPS = ("Gather", "GatherElements", "GatherND")
+
+
+@rule(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
+        op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    ),
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
+        op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    ),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:QDQPropagationTransformer",),
+)
+def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
+    """Parts, and views that meet views or constants, are taken of integers before they are dequantized."""
+    dequantize, move, dtype = m.node("dequantize"), m.root, m.dtype(x)
+    if ir.constant_of(x) is not None:
+        fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
+    else:
+        fits = dtype in (*BYTES, *WORDS)
+        source = x.producer()
+        joins_views = move.op_type in forms.VIEWS and source is not None and source.op_type in forms.VIEWS
+        if move.op_type != "Slice" and not joins_views:
+            return m.no("nothing is gained by it, or more elements may be taken than there are", x)
+        if quantized.stays_paired(m, x):
+            return m.no(_PAIRED, x)
+    if not fits:
+        return m.no("runtimes may not have it for this type", x)
+    changed: dict[str, Any] = {}
+    per_tensor = quantized.is_per_tensor(m, dequantize)
+    if (move.op_type in _LOOK_UPS or not per_tensor) and quantized.completes_unit(m, move.outputs[0]):
+        return m.no("onnxruntime would then run an operator on integers, and round otherwise", x)
+    if not per_tensor:
+        axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
+        place = None if axis is None else quantized.axis_behind(m, move, axis)
+        if place is None:
+            return m.no("the scales lie along axes that it changes", dequantize.inputs[1])
+        changed = {"axis": place}
+    return op.like(dequantize, [op.like(move, [x, *b]), *a], **changed)
+
+
+@rule(
+    lambda op, x, a, q, b: op.one_of(*forms.VIEWS)(
+        op.QuantizeLinear(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
+        b.rest(),
+    ),
+    numerics=Exact,
+    exclusive=True,
+)
+def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -> Outcome:
+    """Two views with QuantizeLinear between them are brought together."""
+    quantize = m.node("quantize")
+    if not quantized.is_per_tensor(m, quantize):
+        return m.no("each channel has a scale of its own", quantize.inputs[1])
+    return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
+
+
+@rule(
+    lambda op, xs: op.Concat(xs.rest()),
+    numerics=Exact,
+)
+def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """Operands that are dequantized in the same way are joined first."""
+    nodes = [quantized.dequantized(m, x) for x in xs]
+    first = nodes[0]
+    if first is None or len(xs) < 2 or not quantized.is_per_tensor(m, first):
+        return m.no("its operands are not dequantized, or each channel in its own way", xs[0])
+    dtype = m.dtype(first.inputs[0]) if first.inputs[0] is not None else None
+    if dtype not in (*BYTES, *WORDS):
+        return m.no("not 8 or 16 bits", xs[0])
+    data: list[ir.Value] = []
+    for x, node in zip(xs, nodes, strict=True):
+        if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
+            return m.no("an operand is not dequantized in the same way", x)
+        if not m.only_use(x):
+            return m.no("others read it", x)
+        integers = node.inputs[0]
+        assert integers is not None
+        if quantized.stays_paired(m, integers):
+            return m.no(_PAIRED, integers)
+        data.append(integers)
+    for user in ir.readers(m.root.outputs[0]):
+        if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
+            return m.no("it is quantized otherwise, for which runtimes have a kernel", m.root.outputs[0])
+    return op.like(first, [op.like(m.root, data), *first.inputs[1:]])
+
+
+@rule(
+    lambda op, x, rest: op.one_of("Shape", "Size")(op.DequantizeLinear(x, rest.rest())),
+    lambda op, x, rest: op.one_of("Shape", "Size")(op.domain(MICROSOFT).DequantizeLinear(x, rest.rest())),
+    numerics=Exact,
+)
+def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outcome:
+    """Dequantized elements have the shape of the integers."""
+    dtype = m.dtype(x)
+    if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
+        return m.no("runtimes may not have it for this type", x)
+    if quantized.stays_paired(m, x):
+        return m.no(_PAIRED, x)
+    return op.like(m.root, [x])
+
+
+@rule(
+    lambda op, x, a: op.one_of("ArgMax", "ArgMin")(op.DequantizeLinear(x, a.rest(), tag="dequantize")),
+    numerics=Exact,
+    exclusive=True,
+    tags=("onnxruntime:DropDQ",),
+)
+def arg_of_quantized(op: Builder, m: Match, x: ir.Value, a: Any) -> Outcome:
+    """The largest number is dequantized from the largest integer."""
+    dequantize = m.node("dequantize")
+    if m.dtype(x) not in BYTES:
+        return m.no("not 8 bits", x)
+    if not quantized.is_per_tensor(m, dequantize) or quantized.parameters(m, dequantize) is None:
+        return m.no("the scale is not one positive number in float32", dequantize.inputs[1])
+    if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
+        return m.no("not dequantized in float32", x)
+    if quantized.stays_paired(m, x):
+        return m.no(_PAIRED, x)
+    return op.like(m.root, [x])
