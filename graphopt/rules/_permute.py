@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
+from graphopt.rules._movers import is_cheap, mover_of
 
 #: More nodes are not looked at, so that the work stays linear.
 _MAX_NODES = 24
-#: Larger constants are not transposed when others read them as they are.
-_SMALL = 1024
-
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-#: Work along axes that another order of the axes only renames.
-_ALONG_ONE_AXIS = ("Softmax", "LogSoftmax")
 
 
 @dataclass
@@ -86,65 +80,15 @@ class Region:
     def _lets_pass(self, node: ir.Node) -> bool:
         if node.graph is not self.m.root.graph or len(node.outputs) != 1:
             return False
-        if node.domain != "" and not quantized.is_quantizer(node, *_QUANTIZERS):
+        mover = mover_of(self.m, node)
+        if mover is None or (mover.reduces and not self.reduces):
             return False
-        if self.m.rank(node.outputs[0]) != len(self.perm):
-            return False
-        if node.op_type == "Concat":
-            return forms.axis_of(self.m, node, len(self.perm)) is not None
-        if node.op_type in _QUANTIZERS:
-            return self._is_scalar_quantizer(node) or self._is_axis_quantizer(node)
-        if node.op_type == "Pad":
-            return forms.padding_of(self.m, node) is not None
-        if node.op_type == "Slice":
-            return forms.slice_ranges(self.m, node) is not None
-        if node.op_type in _ALONG_ONE_AXIS:
-            # below opset 13 they flatten what is before and behind the axis
-            return (
-                self.reduces
-                and self.m.version >= 13
-                and forms.axis_of(self.m, node, len(self.perm)) is not None
-            )
-        if node.op_type in forms.REDUCTIONS:
-            return (
-                self.reduces and self.m.attribute(node, "keepdims") == 1 and bool(forms.axes_of(self.m, node))
-            )
-        if not facts.is_elementwise(node):
-            return False
-        data = list(self._data(node))
-        return bool(data) and all(self._can_permute(value) for value in data)
+        return self.m.rank(node.outputs[0]) == len(self.perm) and mover.lets_pass(self.m, node, self.perm)
 
-    def _is_scalar_quantizer(self, node: ir.Node) -> bool:
-        """Whether ``node`` quantizes the whole tensor by one scale."""
-        return node.op_type in _QUANTIZERS and quantized.is_per_tensor(self.m, node)
-
-    def _is_axis_quantizer(self, node: ir.Node) -> bool:
-        """Whether ``node`` quantizes by a scale for each index of one axis."""
-        scale = node.inputs[1]
-        one_axis = scale is not None and self.m.rank(scale) == 1
-        return one_axis and forms.axis_of(self.m, node, len(self.perm), default=1) is not None
-
-    def _data(self, node: ir.Node) -> Iterator[ir.Value]:
+    def _data(self, node: ir.Node) -> list[ir.Value]:
         """The operands of ``node`` that must be transposed with its result."""
-        values = [value for value in node.inputs if value is not None]
-        if node.op_type in ("Pad", "Slice", "Clip", *forms.REDUCTIONS, *_QUANTIZERS):
-            values = values[:1]
-        elif node.op_type != "Concat":
-            values = [value for value in values if not forms.has_one_element(self.m, value)]
-        yield from values
-
-    def _can_permute(self, value: ir.Value) -> bool:
-        rank = self.m.rank(value)
-        if rank == len(self.perm):
-            return True
-        return rank is not None and rank < len(self.perm) and self._is_cheap(value)
-
-    def _is_cheap(self, value: ir.Value) -> bool:
-        dequantize = quantized.dequantized_constant(self.m, value)
-        if dequantize is not None and dequantize.inputs[0] is not None:
-            value = dequantize.inputs[0]
-        constant = ir.constant_of(value)
-        return constant is not None and (constant.size <= _SMALL or self.m.only_use(value))
+        mover = mover_of(self.m, node)
+        return [] if mover is None else mover.data(self.m, node)
 
     # What it would cost, and doing it -----------------------------------------------------
 
@@ -156,7 +100,7 @@ class Region:
             if inner is not None:
                 saved += not self._read_outside(value)
                 saved -= self._composed(inner) is not None
-            elif not self._is_cheap(value):
+            elif not is_cheap(self.m, value):
                 saved -= 1
         return saved
 
@@ -181,40 +125,12 @@ class Region:
             pending.remove(node)
             data = dict.fromkeys(self._data(node))
             inputs = [new[value] if value in data else value for value in node.inputs]
-            new[node.outputs[0]] = self._rebuilt(op, node, inputs)
+            mover = mover_of(self.m, node)
+            assert mover is not None
+            result = mover.rebuild(op, self.m, node, inputs, self.perm)
+            assert isinstance(result, ir.Value)
+            new[node.outputs[0]] = result
         return new[self.top]
-
-    def _rebuilt(self, op: Builder, node: ir.Node, inputs: list[ir.Value | None]) -> ir.Value:
-        match node.op_type:
-            case "Concat" | "QuantizeLinear" | "DequantizeLinear" if not self._is_scalar_quantizer(node):
-                axis = forms.axis_of(self.m, node, len(self.perm))
-                assert axis is not None
-                result = op.like(node, inputs, axis=self.perm.index(axis))
-            case "Pad":
-                padding = forms.padding_of(self.m, node)
-                assert padding is not None
-                before, after = (
-                    [side[axis] for axis in self.perm] for side in (padding.before, padding.after)
-                )
-                result = forms.pad(op, self.m, node, inputs[0], before + after)
-            case "Slice":
-                ranges = forms.slice_ranges(self.m, node)
-                assert ranges is not None and inputs[0] is not None
-                moved = [replace(taken, axis=self.perm.index(taken.axis)) for taken in ranges]
-                result = forms.slice_(op, self.m, inputs[0], moved)
-            case "Softmax" | "LogSoftmax":
-                axis = forms.axis_of(self.m, node, len(self.perm))
-                assert axis is not None
-                result = op.like(node, inputs, axis=self.perm.index(axis))
-            case kind if kind in forms.REDUCTIONS:
-                axes = forms.axes_of(self.m, node)
-                assert axes is not None and inputs[0] is not None
-                moved_axes = sorted(self.perm.index(axis) for axis in axes)
-                result = forms.reduce(op, self.m, kind, inputs[0], moved_axes, keepdims=True)
-            case _:
-                result = op.like(node, inputs)
-        assert isinstance(result, ir.Value)
-        return result
 
     def _permuted(self, op: Builder, value: ir.Value) -> ir.Value:
         """``value`` transposed."""
@@ -224,9 +140,9 @@ class Region:
             assert source is not None
             return source if both is None else op.Transpose(source, perm=both)
         dequantize = quantized.dequantized_constant(self.m, value)
-        if dequantize is not None and self._is_cheap(value):
+        if dequantize is not None and is_cheap(self.m, value):
             return quantized.transposed_constant(op, self.m, dequantize, self.perm)
-        array = self.m.constant(value) if self._is_cheap(value) else None
+        array = self.m.constant(value) if is_cheap(self.m, value) else None
         if array is None:
             return op.Transpose(value, perm=list(self.perm))
         full = array.reshape((1,) * (len(self.perm) - array.ndim) + array.shape)
