@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.errors import UnsupportedModel
 from graphopt.runtime.inputs.bindings import Shape
-from graphopt.runtime.inputs.domains import Domain
+from graphopt.runtime.inputs.domain import Domain
 from graphopt.runtime.values import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
