@@ -16,7 +16,7 @@ from graphopt.runtime.inputs.bindings import describe
 from graphopt.runtime.inputs.feeds import Feeds, Inputs
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.inputs.search import Found, Legal, find_legal
-from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes
+from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes, sensitivity
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import Runner
 
@@ -186,7 +186,7 @@ def with_jitter(case: Case, original: Runner) -> list[list[float]] | None:
     element of which one is NaN means nothing, and moves with what is put in NaN's place.
     """
     if case.jitter is None:
-        turns = [(feeds, movement) for feeds in _jittered(case.feeds)]
+        turns = [(feeds, sensitivity) for feeds in _jittered(case.feeds)]
         turns += [(feeds, discrete_movement) for feeds in _with_finite(case.feeds)]
         for feeds, measure in turns:
             try:

@@ -30,6 +30,8 @@ _TOLERANCES = {
     "bfloat16": ((1.6e-2, 8e-3), (4e-2, 2e-2), (1e-1, 4e-2)),
     "float8": ((1.3e-1, 7e-2), (2.5e-1, 1.3e-1), (3e-1, 2e-1)),
 }
+#: A rounding of inputs that moves an output by so many times its size says that nothing is sure there.
+_BLOWN_UP = 1e4
 #: Tensors with no larger element than this are judged as if they had one.
 _LEAST_SCALE = 1e-3
 
@@ -122,6 +124,21 @@ def discrete_movement(before: Any, after: Any) -> list[float]:
         0.0 if _is_inexact(array) else moved
         for array, moved in zip(leaves, movement(before, after), strict=True)
     ]
+
+
+def sensitivity(before: Any, after: Any) -> list[float]:
+    """As :func:`movement` of roundings; infinite where they are blown up, next to a pole such as 1 / 0."""
+    sizes = [_size(a) for _, a in _leaves(before, "")]
+    moved = movement(before, after)
+    return [float("inf") if m > _BLOWN_UP * size else m for m, size in zip(moved, sizes, strict=True)]
+
+
+def _size(a: Array) -> float:
+    """The largest finite element of floats, at least 1; infinite for other types."""
+    if not _is_inexact(a):
+        return float("inf")
+    a = np.abs(_widened(a))
+    return float(a[np.isfinite(a)].max(initial=1.0))
 
 
 def nbytes(value: Any) -> int:

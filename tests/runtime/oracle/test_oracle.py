@@ -281,6 +281,14 @@ def test_what_nobody_wrote_is_distrusted_in_all_cases():
     assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
+def test_the_sign_of_a_zero_that_is_divided_by_is_rounding():
+    before = "{ n = Neg(x) r = Reciprocal(n) z = Max(r, y) }"
+    after = "{ o = Constant<value = float {0.0}>() n = Sub(o, x) r = Reciprocal(n) z = Max(r, y) }"
+    assert judge(*both(before, after)).ok
+    assert not judge(*both(before, after), Numerics.EXACT).ok
+    assert not judge(*both(before, after.replace("Sub", "Add"))).ok
+
+
 # Other kinds of values ------------------------------------------------------------------------
 
 
