@@ -16,9 +16,7 @@ import onnx.defs
 
 from graphopt.errors import UnsupportedModel
 from graphopt.ops.facts import schema
-
-#: The name of a Resize that is known not to shrink.
-_GROWS = "grows"
+from graphopt.ops.version_adapters import ADAPTERS
 
 #: The newest ai.onnx opset that the installed onnx knows.
 NEWEST = int(onnx.defs.onnx_opset_version())
@@ -106,112 +104,47 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
     version = model.opset_import[0].version
     ops = ", ".join(dict.fromkeys(node.op_type for node in changed))
     for node in changed:
-        adapt = _ADAPTERS.get((node.op_type, version, following))
+        adapt = ADAPTERS.get((node.op_type, version, following))
         if adapt is not None:
             return adapt(model, node)
     try:
         return version_converter.convert_version(model, following)
     except (RuntimeError, version_converter.ConvertError) as error:  # the converter asserts what it supports
+        if "No Adapter" in str(error) and all(_means_the_same(node, version, following) for node in changed):
+            model.opset_import[0].version = following
+            return model
         raise UnsupportedModel(
             f"{ops} can't go from opset {version} to {following}: {_reason(str(error))}"
         ) from error
+
+
+def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
+    """Whether ``node`` is also one of the older version; attributes at their defaults are dropped."""
+    before, after = schema("", node.op_type, version), schema("", node.op_type, following)
+    if before is None or after is None or not after.min_input <= len(node.input) <= after.max_input:
+        return False
+    kept = []
+    for attribute in node.attribute:
+        definition = before.attributes.get(attribute.name)
+        if attribute.name in after.attributes or definition is None:
+            kept.append(attribute)
+        elif attribute != definition.default_value:
+            return False
+    told = {attribute.name for attribute in kept}
+    for name, definition in after.attributes.items():
+        known = before.attributes.get(name)
+        if name not in told and (known is None or known.default_value != definition.default_value):
+            return False
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    return True
 
 
 def _reason(told: str) -> str:
     """The telling part of an error of onnx's version converter."""
     if "No Adapter" in told:
         return "onnx's converter has no adapter for it"
+    if "No Previous Version" in told:
+        return "it is not older"
     match = re.search(r"Assertion `.*?` failed: (.*)", told, re.S)
     return " ".join((match[1] if match and match[1].strip() else told).split())[-200:]
-
-
-def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Coordinates were asymmetric; the nearest one was the next smaller, when shrinking the next larger."""
-    scales = next((item for item in model.graph.initializer if item.name == node.input[1]), None)
-    nearest = not any(item.name == "mode" and item.s != b"nearest" for item in node.attribute)
-    rounding = "floor"
-    if node.name == _GROWS:
-        pass
-    elif nearest and scales is None:
-        raise UnsupportedModel("which is the nearest pixel depends on scales that are not constant")
-    elif nearest and scales is not None:
-        factors = onnx.numpy_helper.to_array(scales)
-        rounding = "ceil" if factors.min(initial=1) < 1 else "floor"
-        if factors.min(initial=1) < 1 < factors.max(initial=1):
-            raise UnsupportedModel("one axis grows and one shrinks, with different nearest pixels")
-    made = onnx.helper.make_node(
-        "Resize",
-        [node.input[0], "", node.input[1]],
-        list(node.output),
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode=rounding,
-    )
-    made.attribute.extend(item for item in node.attribute if item.name == "mode")
-    return _with(model, node, [made], 11)
-
-
-def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """It became a Resize that never shrinks."""
-    made = onnx.helper.make_node("Resize", list(node.input), list(node.output), name=_GROWS)
-    made.attribute.extend(node.attribute)
-    return _with(model, node, [made], 10)
-
-
-def _hardmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """As onnx's converter does it for Softmax: over the flattened axes."""
-    node.op_type = "Softmax"
-    model = _stepped(model, 13, [node])
-    for item in model.graph.node:
-        item.op_type = "Hardmax" if item.op_type == "Softmax" else item.op_type
-    return model
-
-
-def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Scale and bias were one for each group, and are one for each channel."""
-    dims = next(item for item in model.graph.input if item.name == node.input[0]).type.tensor_type.shape.dim
-    groups = next(item.i for item in node.attribute if item.name == "num_groups")
-    channels = dims[1].dim_value if len(dims) > 1 else 0
-    if not channels or groups < 1 or channels % groups:
-        raise UnsupportedModel("the number of channels is unknown")
-    numbers = {"column": [-1, 1], "repeats": [1, channels // groups], "flat": [-1]}
-    made = [
-        onnx.helper.make_node("Constant", [], [f"{node.name}_{name}"], value=_int64s(items))
-        for name, items in numbers.items()
-    ]
-    for index in (1, 2):
-        column, wide, flat = (f"{node.name}_{index}_{what}" for what in ("column", "wide", "flat"))
-        made += [
-            onnx.helper.make_node("Reshape", [node.input[index], f"{node.name}_column"], [column]),
-            onnx.helper.make_node("Expand", [column, f"{node.name}_repeats"], [wide]),
-            onnx.helper.make_node("Reshape", [wide, f"{node.name}_flat"], [flat]),
-        ]
-    changed = onnx.NodeProto()
-    changed.CopyFrom(node)
-    changed.input[1], changed.input[2] = f"{node.name}_1_flat", f"{node.name}_2_flat"
-    return _with(model, node, [*made, changed], 21)
-
-
-def _int64s(numbers: list[int]) -> onnx.TensorProto:
-    return onnx.helper.make_tensor("", onnx.TensorProto.INT64, [len(numbers)], numbers)
-
-
-def _with(
-    model: onnx.ModelProto, node: onnx.NodeProto, made: list[onnx.NodeProto], version: int
-) -> onnx.ModelProto:
-    """``model`` with ``made`` in place of ``node``, under opset ``version``."""
-    place = next(index for index, item in enumerate(model.graph.node) if item is node or item == node)
-    nodes = list(model.graph.node)
-    nodes[place : place + 1] = made
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    model.opset_import[0].version = version
-    return model
-
-
-#: Steps that onnx's converter gets wrong, or refuses without need.
-_ADAPTERS = {
-    ("Upsample", 9, 10): _upsample_from_9,
-    ("Resize", 10, 11): _resize_from_10,
-    ("Hardmax", 12, 13): _hardmax_from_12,
-    ("GroupNormalization", 20, 21): _group_normalization_from_20,
-}

@@ -181,7 +181,7 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
         if value is not None:
             named.setdefault(value, f"i{len(named)}")
     proto, references = _proto(node, named)
-    types = [None if value is None else _type_text(value, cx) for value in node.inputs]
+    types = {name: _type_text(value, cx) for value, name in named.items()}
     if versions.same_form(node.op_type, source, target):
         _check(proto, types, source, target)
         return None
@@ -196,7 +196,7 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
         else:
             made.append(item)
     for item in made:
-        _check(item, types if item.op_type == node.op_type else [], source, target)
+        _check(item, types, source, target)
     plan = _Plan(
         node,
         made,
@@ -209,8 +209,8 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
     return plan
 
 
-def _check(proto: onnx.NodeProto, types: list[str | None], source: int, target: int) -> None:
-    found = versions.obstacle(proto, types, source, target)
+def _check(proto: onnx.NodeProto, types: dict[str, str | None], source: int, target: int) -> None:
+    found = versions.obstacle(proto, [types.get(name) for name in proto.input], source, target)
     if found is not None:
         raise UnsupportedModel(found)
 

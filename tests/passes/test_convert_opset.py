@@ -13,7 +13,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import UnsupportedModel, UsageError, VerificationFailed
+from graphopt.errors import ExitStatus, PassFailed, UsageError, VerificationFailed
 from graphopt.ops import versions
 from graphopt.passes.base import Pass
 from graphopt.passes.convert_opset import ConvertOpset
@@ -122,9 +122,56 @@ def test_families_of_operators(name: str) -> None:
     assert ops(converted(text, source, 21)) == expected
 
 
-def test_older_opsets_where_only_types_were_added() -> None:
-    text = "g (float[B,3] x) => (float[B,3] y) { a = Add (x, x) b = MatMul (a, a) y = Relu (a) }"
-    assert ops(converted(text, 17, 11)) == ["Add", "MatMul", "Relu"]
+OLDER: Mapping[str, tuple[int, int, str, list[str]]] = {
+    "only types were added": (
+        17,
+        7,
+        "g (float[B,3] x) => (float[B,3] y) { a = Add (x, x) y = Relu (a) }",
+        ["Add", "Relu"],
+    ),
+    "softmax": (
+        13,
+        9,
+        "g (float[B,3,4] x) => (float[B,3,4] y) { y = Softmax <axis = 1> (x) }",
+        ["Transpose", "Softmax", "Transpose"],
+    ),
+    "inputs become attributes": (
+        18,
+        9,
+        """g (float[B,1,6] x) => (float[B,2] y, int64[B,2] i)
+        <int64[1] a = {1}, int64[4] p = {0, 1, 0, 2}, int64[1] s = {1}, int64[1] e = {7}, int64[1] k = {2},
+         float lo = {-1}, float hi = {1}, float r = {0.5}> {
+            b = Squeeze (x, a)
+            c = Pad (b, p)
+            d = Slice (c, s, e, a)
+            f = Clip (d, lo, hi)
+            h = Dropout (f, r)
+            y, i = TopK (h, k)
+        }""",
+        ["Squeeze", "Pad", "Slice", "Clip", "Dropout", "TopK"],
+    ),
+    "attributes at their defaults": (
+        19,
+        10,
+        """g (float[B,2,4] x) => (float[B,2,3] y) <float[2] s = {1, 2}> {
+            a = BatchNormalization <training_mode = 0> (x, s, s, s, s)
+            y = AveragePool <kernel_shape = [2]> (a)
+        }""",
+        ["BatchNormalization", "AveragePool"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_opsets(name: str) -> None:
+    source, target, text, expected = OLDER[name]
+    assert ops(converted(text, source, target)) == expected
+
+
+def test_inputs_that_are_not_constant_become_no_attributes() -> None:
+    model = parse("g (float[B,3] x, float lo) => (float[B,3] y) { y = Clip (x, lo) }", opset=11)
+    with pytest.raises(PassFailed, match="'min' would have to be constant"):
+        graphopt.optimize(model, pipeline="O0", target_opset=10)
 
 
 def test_bodies_and_names() -> None:
@@ -168,9 +215,12 @@ def test_what_has_no_adapter_is_named() -> None:
     text = "g (float[B,8,1] x) => (float[B,8,2] y) { y = DFT <axis = 1> (x) }"
     model = parse(text, opset=17)
     before = ir.to_bytes(model)
-    with pytest.raises(UnsupportedModel, match=r"can't be written for opset 13: DFT .* from opset 17 to 16"):
+    with pytest.raises(PassFailed, match=r"can't be written for opset 13: DFT .* from opset 17 to 16"):
         run_pipeline(model, "convert-opset{target=13}")
     assert ir.to_bytes(model) == before
+    with pytest.raises(PassFailed) as failure:
+        graphopt.optimize(model, target_opset=13)
+    assert failure.value.status is ExitStatus.UNSUPPORTED_MODEL
 
 
 def test_an_attribute_of_the_function_that_becomes_an_input() -> None:
@@ -180,13 +230,13 @@ def test_an_attribute_of_the_function_that_becomes_an_input() -> None:
         opset=11,
         domains=', "d" : 1',
     )
-    with pytest.raises(UnsupportedModel, match=r"'axes' of Squeeze is the function's.*in function d::f"):
+    with pytest.raises(PassFailed, match=r"'axes' of Squeeze is the function's.*in function d::f"):
         run_pipeline(model, "convert-opset{target=13}")
 
 
 def test_types_that_an_older_opset_does_not_take() -> None:
     model = parse("g (bfloat16[B] x) => (bfloat16[B] y) { y = Relu (x) }", opset=13)
-    with pytest.raises(UnsupportedModel, match=r"Relu takes no tensor\(bfloat16\) in opset 12"):
+    with pytest.raises(PassFailed, match=r"Relu takes no tensor\(bfloat16\) in opset 12"):
         run_pipeline(model, "convert-opset{target=12}")
 
 
