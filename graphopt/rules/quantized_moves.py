@@ -17,6 +17,7 @@ from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
 from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS, is_quantizer
 
+_COMPLETES = "onnxruntime would then run an operator on integers, and round otherwise"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
 #: Move elements without looking at them.
 _MOVES = (
@@ -165,8 +166,11 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         return m.no("runtimes may not have it for this type", x)
     changed: dict[str, Any] = {}
     per_tensor = quantized.is_per_tensor(m, dequantize)
-    if (move.op_type in _LOOK_UPS or not per_tensor) and quantized.completes_unit(m, move.outputs[0]):
-        return m.no("onnxruntime would then run an operator on integers, and round otherwise", x)
+    done_anyway = (
+        ("Transpose",) if ir.constant_of(x) is not None else ("Slice", "Reshape", "Squeeze", "Unsqueeze")
+    )
+    if not (per_tensor and move.op_type in done_anyway) and quantized.completes_unit(m, move.outputs[0]):
+        return m.no(_COMPLETES, x)
     if not per_tensor:
         axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
         place = None if axis is None else quantized.axis_behind(m, move, axis)
@@ -219,6 +223,8 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
     for user in ir.readers(m.root.outputs[0]):
         if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
             return m.no("it is quantized otherwise, for which runtimes have a kernel", m.root.outputs[0])
+    if quantized.completes_unit(m, m.root.outputs[0]):
+        return m.no(_COMPLETES, m.root.outputs[0])
     return op.like(first, [op.like(m.root, data), *first.inputs[1:]])
 
 
