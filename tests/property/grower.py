@@ -272,6 +272,11 @@ class Grower:
             scope.constants[tensor.name] = tensor
             scope.values[tensor.name] = [array] * 2
 
+    def forget(self, name: str) -> None:
+        """Let nothing read a constant any more."""
+        self.scope.values.pop(name, None)
+        self.scope.constants.pop(name, None)
+
     def overridable(self, array: Array) -> str | None:
         """An initializer that callers may override."""
         if self.ir_version < 4 or self.scope.kind != "graph":

@@ -624,8 +624,12 @@ def batchnorm(g: Grower, op_type: str, given: Given) -> Any:
         return None
     parameters = [g.numbers(g.dtype(x), [g.shape(x)[1]]) for _ in range(4)]
     parameters[3] = np.abs(parameters[3])
-    if g.opset >= 14 and g.chance(8):
-        return g.op(op_type, x, *map(g.constant, parameters), outputs=3, training_mode=1)
+    if g.opset >= 14 and g.scope.kind != "body" and g.chance(8):
+        names = [g.constant(parameter) for parameter in parameters]
+        result = g.op(op_type, x, *names, outputs=3, training_mode=1)
+        for name in names[2:]:  # onnxruntime updates statistics in place, so nobody else may read them
+            g.forget(name)
+        return result
     return g.op(op_type, x, *map(g.constant, parameters), epsilon=g.choose(None, 0.001))
 
 
@@ -639,6 +643,14 @@ def instance_norm(g: Grower, op_type: str, given: Given) -> Any:
 
 @operator("LayerNormalization", since=17)
 def layer_norm(g: Grower, op_type: str, given: Given) -> Any:
+    x = g.operand(given, 0, is_float, has_axes)
+    if x is None or g.static(x)[-1] is None:
+        return None
+    return g.op(op_type, x, g.constant(g.numbers(g.dtype(x), [g.shape(x)[-1]])))
+
+
+@operator("RMSNormalization", since=23)
+def rms_norm(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, is_float, has_axes)
     if x is None or g.static(x)[-1] is None:
         return None

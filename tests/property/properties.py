@@ -48,11 +48,13 @@ EXTRAS = (
 
 def plans(random: Random) -> list[Plan]:
     """The default, and another one."""
-    match random.randrange(3):
+    match random.randrange(4):
         case 0:
             other = Plan("O1", exact=True)
         case 1:
             other = Plan("O2", exact=True)
+        case 2:
+            other = Plan("O3")
         case _:
             extras = random.sample(EXTRAS, random.randint(1, 3))
             other = Plan(",".join([*extras, "O2"]), preset=False)
