@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from graphopt import ir
+from graphopt.context import Refusal
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import (
@@ -30,6 +33,18 @@ def _offset(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int,
     return 1, -number if node.op_type == "Sub" else number
 
 
+def _numbers(
+    m: Match, x: ir.Value, a: ir.Value, b: ir.Value, dtypes: Collection[ir.DataType], otherwise: str
+) -> tuple[np.ndarray, np.ndarray] | Refusal:
+    """The constants ``a`` and ``b``, if they can be joined: they align, and ``x`` is of one of ``dtypes``."""
+    if not aligns_right(m):
+        return m.no(OLD_BROADCASTING)
+    first, second = m.constant(a), m.constant(b)
+    if m.dtype(x) not in dtypes or first is None or second is None:
+        return m.no(otherwise, x)
+    return first, second
+
+
 _OFFSETS = (
     lambda op, x, a, b: op.one_of("Add", "Sub")(
         op.one_of("Add", "Sub")(x, a.constant(), tag="inner"), b.constant()
@@ -47,11 +62,10 @@ def _joined_offset(op: Builder, sign: int, x: ir.Value, c: np.ndarray) -> Outcom
 @rule(*_OFFSETS, numerics=Exact, exclusive=True)
 def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b = x + (a + b), with differences too: integers wrap around in any order."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
-    first, second = m.constant(a), m.constant(b)
-    if m.dtype(x) not in INTEGERS or first is None or second is None:
-        return m.no("not integers", x)
+    numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
+    if isinstance(numbers, Refusal):
+        return numbers
+    first, second = numbers
     with np.errstate(over="ignore"):
         s1, c1 = _offset(m.node("inner"), a, first)
         s2, c2 = _offset(m.root, b, second)
@@ -64,11 +78,10 @@ def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.
 @rule(*_OFFSETS, numerics=Reassociates, exclusive=True)
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b = x + (a + b), with differences too, unless a and b cancel each other."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
-    first, second = m.constant(a), m.constant(b)
-    if m.dtype(x) not in FLOATS or first is None or second is None:
-        return m.no("not floats", x)
+    numbers = _numbers(m, x, a, b, FLOATS, "not floats")
+    if isinstance(numbers, Refusal):
+        return numbers
+    first, second = numbers
     s1, c1 = _offset(m.node("inner"), a, exact(first))
     s2, c2 = _offset(m.root, b, exact(second))
     total = np.asarray(s2 * c1 + c2)
@@ -101,11 +114,10 @@ _SCALES = (
 )
 def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x * a) * b = x * (a * b), wrapping around; x / a / b = x / (a * b) for positive a and b."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
-    first, second = m.constant(a), m.constant(b)
-    if m.dtype(x) not in INTEGERS or first is None or second is None:
-        return m.no("not integers", x)
+    numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
+    if isinstance(numbers, Refusal):
+        return numbers
+    first, second = numbers
     with np.errstate(over="ignore"):
         c = np.asarray(first * second)
     if m.root.op_type == "Div":
@@ -120,11 +132,10 @@ def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.V
 @rule(*_SCALES, numerics=Reassociates, exclusive=True)
 def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x * a) * b = x * (a * b), with quotients too, where nothing can overflow in between."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
-    first, second = m.constant(a), m.constant(b)
-    if m.dtype(x) not in FLOATS or first is None or second is None:
-        return m.no("not floats", x)
+    numbers = _numbers(m, x, a, b, FLOATS, "not floats")
+    if isinstance(numbers, Refusal):
+        return numbers
+    first, second = numbers
     if not first.size or not second.size:
         return m.no("there are no numbers", x)
     if not (np.all(np.isfinite(first) & (first != 0)) and np.all(np.isfinite(second) & (second != 0))):
