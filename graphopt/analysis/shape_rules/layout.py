@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -201,20 +201,18 @@ def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
 @shape_rule("DepthToSpace")
 def depth_to_space(given: NodeFacts) -> Fact:
     """N C/b² H·b W·b."""
-    shape = given.shape(0)
-    if shape is None:
-        return Fact(given.dtype(0), given.fresh_shape(4))
-    n, c, h, w = shape
-    block = given.attr_int("blocksize", 1)
-    return Fact(given.dtype(0), (n, floordiv(c, block * block), h * block, w * block))
+    return _blocks(given, lambda n, c, h, w, b: (n, floordiv(c, b * b), h * b, w * b))
 
 
 @shape_rule("SpaceToDepth")
 def space_to_depth(given: NodeFacts) -> Fact:
     """N C·b² H/b W/b."""
+    return _blocks(given, lambda n, c, h, w, b: (n, c * (b * b), floordiv(h, b), floordiv(w, b)))
+
+
+def _blocks(given: NodeFacts, moved: Callable[[Dim, Dim, Dim, Dim, int], ShapeTuple]) -> Fact:
+    """The result of ``moved(n, c, h, w, b)``, where blocks of b × b pixels become channels or the reverse."""
     shape = given.shape(0)
-    if shape is None:
+    if shape is None or len(shape) != 4:
         return Fact(given.dtype(0), given.fresh_shape(4))
-    n, c, h, w = shape
-    block = given.attr_int("blocksize", 1)
-    return Fact(given.dtype(0), (n, c * (block * block), floordiv(h, block), floordiv(w, block)))
+    return Fact(given.dtype(0), moved(*shape, given.attr_int("blocksize", 1)))
