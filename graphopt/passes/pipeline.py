@@ -16,7 +16,14 @@ from typing import Protocol
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import PassFailed, ResourceLimit, UsageError, VerificationFailed, unknown
+from graphopt.errors import (
+    PassFailed,
+    ResourceLimit,
+    UnsupportedModel,
+    UsageError,
+    VerificationFailed,
+    unknown,
+)
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
@@ -178,7 +185,7 @@ def _run_pass(
     start = time.perf_counter()
     try:
         pass_.run(model, cx)
-    except (UsageError, ResourceLimit, VerificationFailed, MemoryError):
+    except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
         raise
     except Exception as error:  # whatever a pass raises
         raise PassFailed.of(error, f"pass {index} ({pass_})") from error

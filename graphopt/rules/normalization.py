@@ -51,7 +51,7 @@ _FORMS = [(square, way) for square in (0, 1) for way in (0, 1)]
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
-    tags=("onnxscript:layer-norm", "onnxruntime:LayerNormFusion"),
+    tags=("onnxruntime:LayerNormFusion",),
 )
 def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value) -> Outcome:
     """(x - mean) / sqrt(mean of squares + eps) is a LayerNormalization of scale 1."""
@@ -63,7 +63,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
-    tags=("onnxscript:rms-norm", "onnxruntime:SimplifiedLayerNormFusion"),
+    tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value) -> Outcome:
     """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1."""
