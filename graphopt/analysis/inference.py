@@ -42,6 +42,7 @@ class Inference:
         self.version = world.version
         self.fresh = world.fresh
         self._trail: list[ir.Value] | None = None
+        self._inside: set[ir.Node] = set()
         self._callers = 0  # how many calls up facts are being looked for
 
     # what rules ask for
@@ -256,7 +257,7 @@ class Inference:
             return
         given = NodeFacts(self, node)
         try:
-            result = self._apply(given)
+            result = () if node in self._inside else self._apply(given)
         except UnknownAttribute:
             result = ()
         except _MALFORMED as error:
@@ -279,6 +280,17 @@ class Inference:
             self.settle(output, fact)
 
     def _apply(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
+        node = given.node
+        if node.op_type not in _HAVE_BODIES:
+            return self._told(given)
+        self._inside.add(node)  # a malformed body may ask for what its own node gives
+        try:
+            return self._told(given)
+        finally:
+            self._inside.discard(node)
+
+    def _told(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
+        """What a function, a shape rule or onnx tells of the outputs of a node."""
         node = given.node
         world = self.world
         functions = world.model.functions

@@ -74,7 +74,8 @@ class ShapeFacts:
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The element type of a tensor; None if it is unknown or no tensor."""
-        return self._scope.need(value).dtype
+        dtype = self._scope.need(value).dtype
+        return None if dtype == ir.DataType.UNDEFINED else dtype
 
     def type(self, value: ir.Value) -> ir.TypeProtocol | None:
         """The tensor, sequence or optional type, where it is known down to the element type."""
@@ -91,7 +92,7 @@ class ShapeFacts:
     def nbytes(self, value: ir.Value) -> Dim | None:
         """The size of the elements in bytes, perhaps symbolic; None where it is not known."""
         fact = self._scope.need(value)
-        if fact.shape is None or fact.dtype is None or fact.dtype == ir.DataType.STRING:
+        if fact.shape is None or fact.dtype in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
             return None
         return ceildiv(product(fact.shape) * fact.dtype.bitwidth, 8)
 

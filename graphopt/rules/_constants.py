@@ -73,7 +73,7 @@ def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray
 
     ``None`` if it varies along another axis, or if broadcasting would widen the tensor.
     """
-    if array.ndim > rank:
+    if not array.ndim <= rank > axis:
         return None
     dims = (1,) * (rank - array.ndim) + array.shape
     if any(dim != 1 for index, dim in enumerate(dims) if index != axis) or dims[axis] not in (1, size):

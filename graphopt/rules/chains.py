@@ -40,7 +40,8 @@ def _numbers(
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     first, second = m.constant(a), m.constant(b)
-    if m.dtype(x) not in dtypes or first is None or second is None:
+    known = m.dtype(x) in dtypes and m.dtype(a) == m.dtype(b) == m.dtype(x)
+    if not known or first is None or second is None:
         return m.no(otherwise, x)
     return first, second
 

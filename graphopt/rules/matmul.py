@@ -75,7 +75,7 @@ _EQUATION = re.compile(r"([a-zA-Z]+)(?:,([a-zA-Z]+))?->([a-zA-Z]*)")
 
 def _labels(equation: str | bytes) -> tuple[str, str | None, str] | None:
     """The labels of one or two operands and of the result, if none is repeated within one of them."""
-    text = equation.decode() if isinstance(equation, bytes) else equation
+    text = equation.decode(errors="replace") if isinstance(equation, bytes) else equation
     match = _EQUATION.fullmatch(text.replace(" ", ""))
     if match is None or any(len(set(labels or "")) != len(labels or "") for labels in match.groups()):
         return None
@@ -144,7 +144,7 @@ def _same_size(m: Match, x: tuple[ir.Value, str], y: tuple[ir.Value, str], label
     sizes: list[Dim] = []
     for value, labels in (x, y):
         shape = m.shape(value)
-        if shape is None:
+        if shape is None or len(shape) != len(labels):
             return False
         sizes.append(shape[labels.index(label)])
     return m.cx.facts.dim_equal(*sizes)

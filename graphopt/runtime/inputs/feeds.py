@@ -111,7 +111,7 @@ class Inputs:
             value.name: value.const_value for value in model.graph.inputs if value.const_value is not None
         }
         for port in self.signature.fed:
-            if "sparse" in port.type or not port.type or "undefined" in port.type:
+            if not port.type or any(word in port.type for word in ("sparse", "undefined", "(type ")):
                 raise UnsupportedModel(
                     f"input {port.name!r} is of type {port.type or 'unknown'}, which can't be fed"
                 )
