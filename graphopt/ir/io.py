@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -34,6 +34,7 @@ from graphopt.ir.onnx_json import from_onnx_json, to_onnx_json
 from graphopt.ir.onnx_text import to_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
+from graphopt.ir.pieces import pieces, set_aside
 from graphopt.ir.verify import check_model
 from graphopt.ir.weights import slots
 
@@ -117,12 +118,19 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
     Raises:
         ResourceLimit: it does not fit into 2 GB.
     """
+    return b"".join(_in_pieces(model))
+
+
+def _in_pieces(model: onnx_ir.Model) -> Iterator[bytes | memoryview]:
+    """What :func:`to_bytes` tells, without a copy of all large weights."""
     if sum(slot.tensor.nbytes for slot in slots(model)) > INLINE_LIMIT:
         raise ResourceLimit(
             "the model is larger than 2 GB and can't be held in one piece", hint="use external data"
         )
-    with changed(read_external_data(model)):
-        return to_proto(model).SerializeToString()
+    changes, weights = set_aside(model)
+    with changed([*changes, *read_external_data(model)]):
+        data = to_proto(model).SerializeToString()
+    return pieces(data, weights)
 
 
 def save(
@@ -163,10 +171,10 @@ def save(
             external_data = _wants_external_data(model)
         if external_data and form is FileForm.ONNX:
             return _save_with_external_data(model, path, threshold)
-        data = to_bytes(model)
-        if form is not FileForm.ONNX:
-            data = _converted(onnx.ModelProto.FromString(data), form, threshold)
-        _write(path, data)
+        if form is FileForm.ONNX:
+            _write(path, _in_pieces(model))
+        else:
+            _write(path, [_converted(onnx.ModelProto.FromString(to_bytes(model)), form, threshold)])
         return [path]
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
@@ -240,12 +248,14 @@ def _temporary(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: Iterable[bytes | memoryview]) -> None:
     if path.exists() and not path.is_file():  # /dev/stdout is not to be replaced by a file
-        path.write_bytes(data)
+        with open(path, "wb") as file:
+            file.writelines(data)
         return
     with _temporary(path) as temporary:
-        temporary.write_bytes(data)
+        with open(temporary, "wb") as file:
+            file.writelines(data)
         os.replace(temporary, path)
 
 
