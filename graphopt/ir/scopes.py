@@ -29,7 +29,7 @@ def with_bodies(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Graph]:
     while stack:
         current = stack.pop()
         yield current
-        nested = [body for node in current for body in bodies(node)]
+        nested = [body for node in current if node.attributes.data for body in bodies(node)]
         stack.extend(reversed(nested))
 
 

@@ -112,11 +112,10 @@ _Goal = tuple[Operand, _Operand]
 
 
 class Matcher:
-    """Tries one pattern at one root."""
+    """Tries patterns, one at one root at a time."""
 
     def __init__(self, cx: Context) -> None:
         self._cx = cx
-        self._nodes: dict[OpPattern, ir.Node] = {}
 
     def match(self, pattern: OpPattern, root: ir.Node) -> tuple[Bindings, dict[OpPattern, ir.Node]] | None:
         """The variables' bindings and the nodes of the first match at ``root``, or ``None``."""

@@ -53,6 +53,7 @@ class _Run:
     def __init__(self, index: Index, model: ir.Model, cx: Context) -> None:
         self._index = index
         self._cx = cx
+        self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         for graph in ir.graphs_of(model):
@@ -86,7 +87,7 @@ class _Run:
         if cx.bars(rule.name, root):
             return False
         cx.attempts += 1
-        found = Matcher(cx).match(pattern, root)
+        found = self._matcher.match(pattern, root)
         if found is None:
             return False
         bindings, nodes = found
