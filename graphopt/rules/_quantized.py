@@ -18,9 +18,9 @@ DOMAINS = ("", MICROSOFT)
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
-_NIBBLES = (ir.DataType.INT4, ir.DataType.UINT4)
+_SMALL = (ir.DataType.INT2, ir.DataType.UINT2, ir.DataType.INT4, ir.DataType.UINT4)
 #: Integers that are multiplied and divided by a scale with an error below one half.
-_EXACT_IN = {ir.DataType.FLOAT: (*_NIBBLES, *BYTES, *WORDS), ir.DataType.FLOAT16: (*_NIBBLES, *BYTES)}
+_EXACT_IN = {ir.DataType.FLOAT: (*_SMALL, *BYTES, *WORDS), ir.DataType.FLOAT16: (*_SMALL, *BYTES)}
 #: Larger and smaller scales might overflow, or make denormal numbers, of differences from the zero point.
 _SCALES = {np.dtype(np.float32): (2.0**-100, 2.0**100), np.dtype(np.float16): (2.0**-13, 2.0**7)}
 
