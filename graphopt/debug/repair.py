@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,7 @@ def repair(
         PassFailed: a pass still fails then.
     """
     attempt = Attempt(original, job.pipeline, job.options)
+    _check_required(attempt, job, original)
     limits, dropped = Limits(), list[Dropped]()
     while len(dropped) < _DROPS:
         for watcher in job.watchers:
@@ -64,10 +66,7 @@ def repair(
         if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
             if isinstance(failure, PassFailed):
                 raise failure
-            raise VerificationFailed(
-                f"after {culprit.pass_text} the model does not compute the same: {culprit.reason}",
-                hint=_HINTS["default" if "optimizations default" in culprit.reason else "off"],
-            )
+            raise _required_fails(culprit.pass_text, culprit.reason)
         limits, drop = _without(limits, culprit, dropped)
         dropped.append(drop)
         if found is not None:
@@ -104,6 +103,28 @@ def _rerun(
     report = replace(job, options=limits.applied_to(job.options), gate=limits).run(candidate)
     report.dropped = list(dropped)
     return candidate, report
+
+
+def _check_required(attempt: Attempt, job: Job, original: ir.Model) -> None:
+    """Whether the fault is already there after the required passes that come first, without bisecting.
+
+    Raises:
+        VerificationFailed: it is.
+    """
+    first = list(itertools.takewhile(lambda step: step.required, job.pipeline.passes()))
+    outcome = attempt(Limits(passes=len(first))) if first else None
+    if outcome is None or outcome.model is None or outcome.error is not None:
+        return
+    reason = _check_of(job, original)(outcome.model)
+    if reason is not None:
+        raise _required_fails(str(first[-1]), reason)
+
+
+def _required_fails(pass_text: str, reason: str) -> VerificationFailed:
+    return VerificationFailed(
+        f"after {pass_text} the model does not compute the same: {reason}",
+        hint=_HINTS["default" if "optimizations default" in reason else "off"],
+    )
 
 
 def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:
