@@ -45,7 +45,7 @@ def mover_of(m: Match, node: ir.Node) -> Mover | None:
     """How a Transpose moves through ``node``, if at all."""
     if node.domain == "":
         return _MOVERS.get(node.op_type, _ELEMENTWISE)
-    return _QUANTIZER if quantized.is_quantizer(node, *_QUANTIZERS) else None
+    return _MICROSOFT_MOVERS.get(node.op_type) if node.domain == quantized.MICROSOFT else None
 
 
 def is_cheap(m: Match, value: ir.Value) -> bool:
@@ -73,11 +73,27 @@ def _shaped(m: Match, node: ir.Node) -> list[ir.Value]:
     return [value for value in _all(m, node) if not forms.has_one_element(m, value)]
 
 
+def _two_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
+    """Those of an operator on two quantized tensors: each is followed by its scale and zero point."""
+    data = forms.operand(node, 0), forms.operand(node, 3)
+    return [value for value in data if value is not None and not forms.has_one_element(m, value)]
+
+
+def _joined_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
+    """Those of a QLinearConcat, which has the scale and zero point of the result in front."""
+    return [value for value in node.inputs[2::3] if value is not None]
+
+
 # Element by element ------------------------------------------------------------------------------
 
 
 def _is_elementwise(m: Match, node: ir.Node, perm: Perm, data: list[ir.Value]) -> bool:
     return facts.is_elementwise(node) and bool(data) and all(_fits(m, value, perm) for value in data)
+
+
+def _all_fit(m: Match, node: ir.Node, perm: Perm) -> bool:
+    data = _two_tensors(m, node)
+    return bool(data) and all(_fits(m, value, perm) for value in data)
 
 
 def _fits(m: Match, value: ir.Value, perm: Perm) -> bool:
@@ -179,4 +195,10 @@ _MOVERS = {
     "LogSoftmax": _SOFTMAX,
     **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
     **dict.fromkeys(forms.REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
+}
+_MICROSOFT_MOVERS = {
+    **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), Mover(lambda m, node, perm: True, _first, _same)),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), Mover(_all_fit, _two_tensors, _same)),
+    "QLinearConcat": Mover(_has_axis, _joined_tensors, _along_axis),
 }
