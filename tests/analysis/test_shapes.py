@@ -119,6 +119,16 @@ def test_contents_that_overflow_are_unknown() -> None:
     assert facts.known_ints(value(model, "k")) is None
 
 
+def test_the_least_integer_has_no_negative() -> None:
+    model = parsed(
+        "g (float[b] x) => (int64[2] n, int64[2] a) <int64[2] c = {-9223372036854775808, 1}>"
+        " { n = Neg(c)  a = Abs(c) }"
+    )
+    facts = facts_of(model)
+    assert facts.known_ints(value(model, "n")) is None
+    assert facts.known_ints(value(model, "a")) is None
+
+
 def test_dim_names_are_shared_and_unnamed_dims_are_their_own() -> None:
     model = parsed("g (float[b,s] x, float[b,k] y, float[?,2] z) => (float r) { r = Relu(x) }")
     value(model, "z").shape = ir.Shape([None, 2])

@@ -386,6 +386,9 @@ def concat(g: Grower, op_type: str, given: Given) -> Any:
             if all(dim is not None for i, dim in enumerate(g.static(x)) if i != axis):
                 part = g.constant(g.contents(array.dtype, shape))
         parts.append(part or x)
+    others = [[size for i, size in enumerate(g.sizes(part)) if i != axis] for part in parts]
+    if any(other != others[0] for other in others):
+        return None  # onnxruntime would take it where it is empty, and leave the result unwritten
     told = axis - g.rank(x) if g.opset > 10 and g.chance(30) else axis
     return g.op(op_type, *parts, axis=told)
 

@@ -20,8 +20,11 @@ def unary(given: NodeFacts) -> Fact:
     """Shape and dtype of the first input."""
     result = given.like(0)
     contents = given.contents(0)
-    if contents is not None:
-        result.contents = _unary_contents(given.node.op_type, contents)
+    if contents is not None and result.dtype is not None:
+        computed = _unary_contents(given.node.op_type, contents)
+        # the least integer has no negative
+        if computed is not None and all(representable(dim, result.dtype) for dim in computed):
+            result.contents = computed
     return result
 
 
