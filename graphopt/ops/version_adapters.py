@@ -126,6 +126,25 @@ def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
     return _with(model, node, made, 12)
 
 
+def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """``num_outputs`` told that a last part may be smaller; the sizes of the parts do, too."""
+    if len(node.input) > 1 and node.input[1]:
+        model.opset_import[0].version = 17
+        return model
+    axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+    known = next((item for item in model.graph.input if item.name == node.input[0]), None)
+    dims = [] if known is None else known.type.tensor_type.shape.dim
+    size = dims[axis].dim_value if -len(dims) <= axis < len(dims) else 0
+    if not size:
+        raise UnsupportedModel("the size of what is split is unknown")
+    count = len(node.output)
+    part = -(-size // count)
+    sizes = [min(part, size - part * index) for index in range(count)]
+    told = onnx.helper.make_node("Constant", [], [f"{node.name}_sizes"], value=_int64s(sizes))
+    made = onnx.helper.make_node("Split", [node.input[0], told.output[0]], list(node.output), axis=axis)
+    return _with(model, node, [told, made], 17)
+
+
 def _inputs_to_attributes(
     names: Sequence[str], model: onnx.ModelProto, node: onnx.NodeProto
 ) -> onnx.ModelProto:
@@ -165,6 +184,7 @@ ADAPTERS: dict[tuple[str, int, int], Adapter] = {
     ("Softmax", 13, 12): _softmax_to_12,
     ("LogSoftmax", 13, 12): _softmax_to_12,
     ("Hardmax", 13, 12): _softmax_to_12,
+    ("Split", 18, 17): _split_to_17,
     ("Dropout", 12, 11): partial(_inputs_to_attributes, ("ratio", "=0")),
     ("Clip", 11, 10): partial(_inputs_to_attributes, ("min", "max")),
     ("Pad", 11, 10): partial(_inputs_to_attributes, ("pads", "value")),
