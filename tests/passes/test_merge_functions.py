@@ -137,3 +137,19 @@ def test_training_info_may_call_any_function() -> None:
     assert [function.name for function in model.functions.values()] == ["f", "h"]
     assert "e" in model.graph.opset_imports
     assert cx.shape(next(iter(model.functions.values())).inputs[0]) is None
+
+
+def test_overloads_that_are_built_the_same() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17, "d" : 1]>
+    g (float[N] x) => (float[N] y, float[N] z) { y = d.f (x) z = d.f (x) }
+    <domain: "d", opset_import: ["" : 17]> f (a) => (b) { b = Neg (a) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.functions.append(proto.functions[0])
+    for index, overload in enumerate(("first", "second")):
+        proto.functions[index].overload = proto.graph.node[index].overload = overload
+    original = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    model = ir.from_proto(proto)
+    run_pipeline(model, "merge-functions")
+    assert [node.overload for node in model.graph] == ["first", "first"]
+    assert list(model.functions) == [("d", "f", "first")]
+    assert graphopt.verify(original, model).ok
