@@ -216,3 +216,39 @@ def test_a_long_chain() -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     model, _ = graphopt.optimize(ir.from_proto(proto), verify=False)
     assert len(model.graph) < 50_000
+
+
+MALFORMED = {
+    "a type that is none": "a = Cast<to = 0>(x) b = Cast<to = 99>(a) c = Cast<to = 1>(b) y = Add(c, c)",
+    "more labels than axes": 'a = Transpose(x) y = Einsum<equation = "bij,bjk->bik">(x, a)',
+    "a channel axis that is not there": "a = Conv(x, k) y = Mul(a, k)",
+    "constants of another type": "a = Add(x, i) y = Add(a, i)",
+    "a body that reads its own node": "y = Scan<num_scan_inputs = 1, body = b (float p) => (float q) { q = Add(p, y) }>(x)",
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_means_nothing_is_left_alone(name: str) -> None:
+    """onnxruntime would not load these; nothing is dropped, as no rule or pass stumbles over them."""
+    proto = onnx.parser.parse_model(text(MALFORMED[name], "float[2] k = {1.0, 2.0}, int64[2] i = {1, 2}"))
+    try:
+        _, report = graphopt.optimize(ir.from_proto(proto), verify=False)
+    except InvalidModel as error:
+        assert "cycle" in error.message
+    else:
+        assert not report.dropped
+
+
+def test_an_equation_that_is_no_text_is_left_alone() -> None:
+    proto = onnx.parser.parse_model(text('y = Einsum<equation = "i->i">(x)'))
+    proto.graph.node[0].attribute[0].s = b"\xff->\xff"
+    model, report = graphopt.optimize(ir.from_proto(proto), verify=False)
+    assert [node.op_type for node in model.graph] == ["Einsum"] and not report.dropped
+
+
+def test_an_input_of_an_unknown_type_is_not_fed() -> None:
+    proto = onnx.parser.parse_model(text("y = Identity(x)"))
+    proto.graph.input[0].type.tensor_type.elem_type = 99
+    proto.graph.output[0].type.tensor_type.elem_type = 99
+    result = graphopt.optimize(ir.from_proto(proto))
+    assert result.verdict is not None and "can't be fed" in (result.verdict.unverifiable or "")
