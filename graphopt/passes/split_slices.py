@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -48,7 +49,7 @@ class SplitSlices(Pass):
         tiles = all(a[1] == b[0] for a, b in pairwise(parts))
         if len(parts) < 2 or not tiles or parts[0][0] != 0 or parts[-1][1] != shape[axis]:
             return
-        if _is_dequantized(data):
+        if _parts_may_run_on_integers(data, pieces):
             cx.say(
                 self.name, lambda: f"{data.name} is dequantized: onnxruntime fuses through Slice, not Split"
             )
@@ -71,13 +72,14 @@ class SplitSlices(Pass):
         cx.wrote(action, first, made)
 
 
-def _is_dequantized(data: ir.Value) -> bool:
-    """Whether ``data`` has just been dequantized.
+def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> bool:
+    """Whether onnxruntime may run what reads the pieces of ``data``, which is dequantized, on integers.
 
-    onnxruntime dequantizes behind a Slice instead, and so finds more operators that it can run on
-    integers; it does not do so for Split.
+    It dequantizes behind a Slice instead, but not behind a Split.
     """
-    return is_quantizer(data.producer(), "DequantizeLinear")
+    return is_quantizer(data.producer(), "DequantizeLinear") and not all(
+        is_quantizer(user, "QuantizeLinear") for node in pieces for user in ir.readers(node.outputs[0])
+    )
 
 
 def _cut(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:

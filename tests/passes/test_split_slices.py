@@ -66,13 +66,23 @@ def test_slices_in_a_body_split_an_outer_value_there() -> None:
     assert branches == {"then_branch": ["Split", "Add"], "else_branch": ["Slice"]}
 
 
-def test_slices_of_dequantized_elements_stay() -> None:
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [("Relu(c)", ["DequantizeLinear", "Slice", "Slice", "Relu", "QuantizeLinear"]),
+     ("QuantizeLinear(c, s)", ["DequantizeLinear", "Split", "QuantizeLinear", "QuantizeLinear"])],
+)  # fmt: skip
+def test_slices_of_dequantized_elements_stay_where_operators_read_them(
+    reads: str, expected: list[str]
+) -> None:
+    dtype = "float" if "Relu" in reads else "uint8"
     model = parse(
-        f"""g (uint8[N,4] x, float s) => (float[N,2] a, float[N,2] b) {CONSTANTS} {{
+        f"""g (uint8[N,4] x, float s) => ({dtype}[N,2] a, uint8[N,2] b) {CONSTANTS} {{
             d = DequantizeLinear(x, s)
-            a = Slice(d, zero, two, one)
-            b = Slice(d, two, end, one)
+            c = Slice(d, zero, two, one)
+            e = Slice(d, two, end, one)
+            a = {reads}
+            b = QuantizeLinear(e, s)
         }}"""
     )
     run_pipeline(model, "split-slices")
-    assert ops(model) == ["DequantizeLinear", "Slice", "Slice"]
+    assert ops(model) == expected
