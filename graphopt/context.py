@@ -88,12 +88,18 @@ class Action:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule left a place alone that its pattern matches."""
+    """Why a rule left a place alone that its pattern matches.
+
+    Attributes:
+        value: the name of the value that stands in the way.
+        hint: what the user can do about it.
+    """
 
     rule: str
     node: str
     reason: str
     value: str | None = None
+    hint: str | None = None
 
 
 class Observer(Protocol):

@@ -15,7 +15,7 @@ _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
 _SEPARATOR = "\n"
 #: A node made out of very many keeps this many origins.
-_KEPT = 16
+_KEPT = 64
 
 
 def origins(node: onnx_ir.Node) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ class Rule:
         family: the module it stands in.
         tags: what other optimizers call the same thing, such as ``onnxslim:conv-bn``.
         fuses: puts one operator of the runtime in the place of many nodes; ``fuse-builtin`` applies it.
+        anchors: operators that tell of the pattern even where not all of it is there; where one is left,
+            ``explain`` tells why.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Rule:
     family: str
     tags: tuple[str, ...]
     fuses: bool = False
+    anchors: tuple[str, ...] = ()
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -59,6 +62,7 @@ def rule(
     exclusive: bool = False,
     tags: tuple[str, ...] = (),
     fuses: bool = False,
+    anchors: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
@@ -71,6 +75,6 @@ def rule(
     def make(function: Callable[..., Any]) -> Rule:
         family = function.__module__.rpartition(".")[2]
         name = function.__name__.replace("_", "-")
-        return Rule(name, built, function, numerics, exclusive, family, tags, fuses)
+        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, anchors)
 
     return make

@@ -113,7 +113,7 @@ class _Run:
         if not self._fits(root, values) or (action := cx.permit(rule.name, root)) is None:
             builder.discard()
             return False
-        self._commit(action, match, builder, values)
+        self._commit(action, match, builder, values, fuses=rule.fuses)
         return True
 
     def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
@@ -130,7 +130,13 @@ class _Run:
         return True
 
     def _commit(
-        self, action: Action, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]
+        self,
+        action: Action,
+        match: Match,
+        builder: Builder,
+        values: tuple[ir.Value | None, ...],
+        *,
+        fuses: bool,
     ) -> None:
         edit, root = self._cx.edit, match.root
         made = builder.commit()
@@ -149,20 +155,25 @@ class _Run:
                 self._push(reader)
         for node in made:
             self._push(node)
-        self._remove_dead(match.nodes)
+        removed = self._remove_dead(match.nodes)
+        if fuses and made:  # a fused operator also stands for what the rule read before the pattern
+            more = [node for node in removed if node.op_type != "Constant" and node not in match.nodes]
+            edit.note_origin(made, [made[0], *more], action.owner)
         for value in before:
             self._push(value.producer())
             # what had several readers may now be free to be rewritten with its only one
             self._push(ir.only_reader(value))
         self._cx.wrote(action, root, made)
 
-    def _remove_dead(self, nodes: Iterable[ir.Node]) -> None:
-        """Remove those of ``nodes`` that nothing reads, and what only they read."""
-        pending = list(nodes)
+    def _remove_dead(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+        """Remove those of ``nodes`` that nothing reads, and what only they read; returns what went."""
+        pending, removed = list(nodes), []
         while pending:
             node = pending.pop()
             if node.graph is None or any(map(ir.is_read, node.outputs)):
                 continue
             producers = [value.producer() for value in node.inputs if value is not None]
             self._cx.edit.remove_whole(node)
+            removed.append(node)
             pending.extend(producer for producer in producers if producer is not None)
+        return removed

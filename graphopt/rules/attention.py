@@ -160,6 +160,7 @@ def _is(node: ir.Node, op_type: str) -> bool:
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxruntime:AttentionFusion"),
 )
 def multi_head_attention(
@@ -167,7 +168,7 @@ def multi_head_attention(
 ) -> Outcome:
     """Attention whose heads are split off rows and joined again is one MultiHeadAttention."""
     if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard")
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
     scores = scores_of(m, s)
     if isinstance(scores, Refusal):
         return scores
@@ -180,7 +181,11 @@ def multi_head_attention(
         return m.no("it is not taken over keys, or the heads are joined otherwise", s)
     (batch, heads, length, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
-        return m.no("how many heads there are, or their sizes, are unknown", v)
+        return m.no(
+            "how many heads there are, or their sizes, are unknown",
+            v,
+            hint="write them as numbers into the shapes that split off the heads",
+        )
     if not forms.same_shape(m, k.shape, (batch, heads, keys, size)) or not forms.same_shape(
         m, values.shape[:2], (batch, heads)
     ):
@@ -244,6 +249,11 @@ def _bias(op: Builder, m: Match, scores: Scores, wanted: tuple[Dim, ...]) -> ir.
     if not fits:
         return m.no("the mask does not broadcast to batches, heads, queries and keys", scores.bias)
     if not forms.same_shape(m, full[2:], wanted[2:]):
-        return m.no("the mask is the same for all queries, or for all keys", scores.bias)
+        shown = ", ".join(map(str, wanted[2:]))
+        return m.no(
+            "the mask is the same for all queries, or for all keys",
+            scores.bias or scores.mask,
+            hint=f"expand its last axes to [{shown}]",
+        )
     missing = range(4 - len(shape))
     return forms.unsqueeze(op, m, bias, missing) if missing else bias

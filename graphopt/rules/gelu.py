@@ -20,6 +20,8 @@ _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: sqrt(2 / pi) (x + 0.044715 x^3), the polynomial in the GELU by tanh (Hendrycks and Gimpel, 2016).
 _TANH = {1: math.sqrt(2 / math.pi), 3: 0.044715 * math.sqrt(2 / math.pi)}
 _ERF = {1: math.sqrt(0.5)}
+#: By the function in the middle: what it is taken of, onnxruntime's operator, and the standard's attribute.
+_FUNCTIONS = {"Erf": (_ERF, "Gelu", "none"), "Tanh": (_TANH, "FastGelu", "tanh")}
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,15 @@ def _is_close(found: dict[int, float] | None, wanted: dict[int, float], error: f
     )
 
 
+def _written_out(polynomial: dict[int, float] | None) -> str:
+    if polynomial is None:
+        return "no polynomial of the other factor"
+    powers = {0: "", 1: " x"}
+    return " + ".join(
+        f"{factor:.6g}{powers.get(power, f' x^{power}')}" for power, factor in sorted(polynomial.items())
+    )
+
+
 def _is(node: ir.Node, op_type: str) -> bool:
     return node.op_type == op_type and node.domain == ""
 
@@ -99,14 +110,16 @@ def _is(node: ir.Node, op_type: str) -> bool:
     lambda op, a, b: op.Mul(a, b),
     numerics=Reassociates,
     fuses=True,
+    anchors=("Erf", "Tanh"),
     tags=("onnxscript:erf-gelu", "onnxscript:gelu", "onnxruntime:GeluFusion", "onnxruntime:FastGeluFusion"),
 )
 def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     """x / 2 * (1 + erf(x / sqrt 2)) is a Gelu, and with a tanh that is close to the erf, a FastGelu."""
     found = product_of(m, m.root)
     error = _CLOSE if m.dtype(a) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
-    if not math.isclose(found.number, 0.5, rel_tol=error) or len(found.values) != 2:
-        return m.no("it is not half a product of two values", a)
+    if len(found.values) != 2:
+        return m.no("it is not a product of two values")
+    other = m.no("no factor is one plus an error function or tanh of the other")
     for x, sum_ in (found.values, found.values[::-1]):
         node = sum_.producer()
         if node is None or not _is(node, "Add") or not m.only_use(sum_):
@@ -115,13 +128,19 @@ def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
             inner = None if function is None else function.producer()
             if function is None or inner is None or ir.scalar_of(one) != 1 or not m.only_use(function):
                 continue
-            argument = inner.inputs[0]
+            if inner.domain or inner.op_type not in _FUNCTIONS:
+                continue
+            argument, (wanted, vendor, approximate) = inner.inputs[0], _FUNCTIONS[inner.op_type]
             assert argument is not None
-            if _is(inner, "Erf") and _is_close(polynomial_of(argument, x), _ERF, error):
-                return _written(op, m, x, "Gelu", "none")
-            if _is(inner, "Tanh") and _is_close(polynomial_of(argument, x), _TANH, error):
-                return _written(op, m, x, "FastGelu", "tanh")
-    return m.no("no factor is one plus an error function or tanh of the other", a)
+            polynomial = polynomial_of(argument, x)
+            if not _is_close(polynomial, wanted, error):
+                is_not, should = _written_out(polynomial), _written_out(wanted)
+                other = m.no(f"{inner.op_type} is taken of {is_not}, in a GELU it is of {should}", argument)
+            elif not math.isclose(found.number, 0.5, rel_tol=error):
+                other = m.no(f"the product is taken {found.number:g} times, in a GELU 0.5 times", function)
+            else:
+                return _written(op, m, x, vendor, approximate)
+    return other
 
 
 def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) -> ir.Value | Refusal:
@@ -143,6 +162,7 @@ def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) 
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=("Sigmoid",),
     tags=("onnxruntime:QuickGeluFusion",),
 )
 def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:

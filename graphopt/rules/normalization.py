@@ -51,6 +51,7 @@ _FORMS = [(square, way) for square in (0, 1) for way in (0, 1)]
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=("Sqrt",),
     tags=("onnxruntime:LayerNormFusion",),
 )
 def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value) -> Outcome:
@@ -63,6 +64,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value) -> Outcome:
@@ -73,7 +75,7 @@ def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value) -> Ou
 def _normalization(op: Builder, m: Match, x: ir.Value, eps: ir.Value, op_type: str, *, since: int) -> Outcome:
     shape, dtype, little = m.shape(x), m.dtype(x), ir.scalar_of(eps)
     if m.version < since:
-        return m.no(f"the opset is below {since}", x)
+        return m.no(f"the opset is below {since}", x, hint=f"raise it: --target-opset {since}")
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}

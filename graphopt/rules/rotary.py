@@ -26,12 +26,13 @@ def _turned(op: Any, x: Any, sizes: Any) -> Any:
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=("Neg",),
     tags=("onnxscript:rotary-embedding", "onnxscript:cos-sin-cache"),
 )
 def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Value, sizes: object) -> Outcome:
     """x * cos + turned(x) * sin, cos and sin of the same angles twice, is a RotaryEmbedding."""
     if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard")
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
     shape = m.shape(x)
     if shape is None or len(shape) != 4 or not isinstance(shape[3], int) or shape[3] % 2:
         return m.no("it is not [batch, heads, length, an even size]", x)
@@ -46,7 +47,11 @@ def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Valu
         return m.no("cos and sin are not known to be those of angles, each twice", c)
     told = m.shape(angles)
     if not told or not forms.same_shape(m, told[-2:], (length, half)) or any(dim != 1 for dim in told[:-2]):
-        return m.no("the angles are not those of the positions of one row", angles)
+        return m.no(
+            "the angles are not those of the positions of one row",
+            angles,
+            hint="give all of a batch the same positions; --dim fixes a batch that is always 1",
+        )
     if not m.cx.target.has_kernel("RotaryEmbedding", _MICROSOFT, 1, m.dtype(x)):
         return m.no("the target has no kernel for it", x)
     table = op.Reshape(angles, np.array([-1, half]))

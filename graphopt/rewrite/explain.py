@@ -1,0 +1,282 @@
+"""What became a fused operator, and why the rest did not: the nearest pattern and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.context import Context, Refusal
+from graphopt.ops import facts
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.match import Bindings, Match
+from graphopt.rewrite.nearest import Nearest, Partial, paths_to, size_of, told
+from graphopt.rewrite.pattern import OpPattern
+from graphopt.rewrite.rule import Rule
+
+#: Operators that stand beside a fused one, to bring its operands into form.
+_HELPERS = facts.VIEW | {"Cast", "Concat", "Split", "Slice", "Where"}
+#: Nodes that are gone through from an anchor to the root of a pattern that does not hold it.
+_FAR = 4
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A fused operator.
+
+    Attributes:
+        rule: who wrote it.
+        op: the operator, ``com.microsoft.Gelu``.
+        node: its name.
+        origins: names of the original nodes that it stands for.
+    """
+
+    rule: str
+    op: str
+    node: str
+    origins: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A place that was not fused.
+
+    Attributes:
+        rule: the nearest, by the nodes that match.
+        anchor: the operator that tells of the pattern.
+        matched, nodes: how many nodes of the rule's pattern are there, and how many it has.
+        reason: the first condition that failed.
+        value: the name of the value that it failed for.
+        about: what is known of that value.
+        hint: what to do, where something is known to help.
+        origins: names of the original nodes that were looked at, the anchor's first.
+    """
+
+    rule: str
+    anchor: str
+    matched: int
+    nodes: int
+    reason: str
+    value: str | None
+    about: str | None
+    hint: str | None
+    origins: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was fused in a model, and what was not."""
+
+    fused: tuple[Fused, ...]
+    missed: tuple[Missed, ...]
+
+
+def explain(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Explanation:
+    """Tell what ``rules``, which have been applied to ``model``, fused, and why not more.
+
+    The model is as it was afterwards; constants that rules make to try are taken back.
+    """
+    return Explanation(tuple(fused_in(model, rules)), tuple(missed_in(model, rules, cx)))
+
+
+def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
+    """The operators that ``rules`` wrote, in the order of the model."""
+    for group in groups_in(model, rules):
+        node = next((node for node in reversed(group) if not _helps(node)), group[-1])
+        op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        yield Fused(ir.made_by(node) or "", op, ir.label(node), ir.origins(node))
+
+
+def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
+    """The nodes that ``rules`` wrote, those of one rewrite together."""
+    names = frozenset(rule.name for rule in rules)
+    groups: dict[tuple[ir.Graph, str | None, tuple[str, ...]], list[ir.Node]] = {}
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            by = ir.made_by(node)
+            if by in names:
+                groups.setdefault((graph, by, ir.origins(node)), []).append(node)
+    return list(groups.values())
+
+
+def _helps(node: ir.Node) -> bool:
+    return node.domain == "" and node.op_type in _HELPERS
+
+
+def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:
+    """For each anchor that is left, the rule that comes nearest, if one comes near."""
+    seekers: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for anchor in rule.anchors:
+            seekers.setdefault(anchor, []).append(rule)
+    names = frozenset(rule.name for rule in rules)
+    for graph in ir.graphs_of(model):
+        for node in list(graph):
+            if node.domain or node.op_type not in seekers or ir.made_by(node) in names:
+                continue
+            found = [place for rule in seekers[node.op_type] for place in _places(rule, node, cx)]
+            best = max(found, key=_Place.nearness, default=None)
+            if best is not None:
+                yield best.told(cx)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A pattern, and what there is of it around an anchor."""
+
+    rule: Rule
+    pattern: OpPattern
+    anchor: ir.Node
+    partial: Partial
+    refusal: Refusal | None = None
+
+    def nearness(self) -> tuple[int, bool, float]:
+        """More for what is nearer."""
+        matched = len(self.partial.nodes)
+        return matched, self.refusal is not None, matched / size_of(self.pattern)
+
+    def told(self, cx: Context) -> Missed:
+        """The same in words."""
+        nodes = [self.anchor, *self.partial.nodes.values()]
+        if self.refusal is None:
+            gap = self.partial.gaps[0]
+            reason, value, hint = gap.reason, gap.value, gap.hint
+            nodes += [] if gap.node is None else [gap.node]
+        else:
+            reason, hint = self.refusal.reason, self.refusal.hint
+            value = _called(self.refusal.value, nodes)
+            if hint is None and value is not None and "read" in reason:
+                hint = _unshared(value)
+        nodes += _alone_before(self.anchor)
+        origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
+        return Missed(
+            self.rule.name,
+            told(self.anchor),
+            len(self.partial.nodes),
+            size_of(self.pattern),
+            reason,
+            value.name if value is not None else self.refusal.value if self.refusal else None,
+            None if value is None else describe(value, cx),
+            hint,
+            tuple(origins),
+        )
+
+
+def _places(rule: Rule, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
+    """What there is of each form of ``rule`` around ``anchor``, where it is enough to be told."""
+    search = Nearest(cx)
+    for pattern, _ in rule.patterns:
+        paths = list(paths_to(pattern, rule.anchors))
+        for path in paths:
+            root, partial = search.around(path, anchor)
+            found = None if root is None else search.match(pattern, root)
+            if found is not None and root is not None and anchor in found[1].values():
+                partial = Partial(found[1], (), found[0])
+                if (refusal := _refused(rule, root, *found, cx)) is not None:
+                    yield _Place(rule, pattern, anchor, partial, refusal)
+            elif partial.gaps and len(partial.nodes) >= 2 and size_of(pattern) <= 2 * len(partial.nodes):
+                yield _Place(rule, pattern, anchor, partial)
+        if not paths:
+            yield from _around(rule, pattern, anchor, cx)
+
+
+def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
+    """Where the function of ``rule``, whose pattern does not hold the anchor, speaks about the anchor."""
+    before = [value.producer() for value in anchor.inputs if value is not None]
+    sources = [value for node in before if node is not None for value in node.inputs]
+    names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
+    reached, last = [anchor], None
+    for _ in range(_FAR):
+        reached = list(
+            dict.fromkeys(user for node in reached for out in node.outputs for user in _users(out))
+        )
+        for root in reached:
+            found = Nearest(cx).match(pattern, root)
+            refusal = None if found is None else _refused(rule, root, *found, cx)
+            if found is not None and refusal is not None and refusal.value in names:
+                last = _Place(rule, pattern, anchor, Partial(found[1], (), found[0]), refusal)
+    if last is not None:  # the farthest sees most
+        yield last
+
+
+def _users(value: ir.Value) -> list[ir.Node]:
+    users = [user for user in ir.readers(value) if user.graph is value.graph]
+    return users if len(users) <= _FAR else []
+
+
+def _refused(
+    rule: Rule, root: ir.Node, bindings: Bindings, nodes: dict[OpPattern, ir.Node], cx: Context
+) -> Refusal | None:
+    """Why ``rule`` does not rewrite a place that its pattern matches."""
+    match = Match(rule.name, root, nodes, cx)
+    if rule.exclusive and (value := match.read_by_others()) is not None:
+        return match.no("something outside of the pattern reads a value inside", value)
+    builder = Builder(cx.edit, root)
+    try:
+        result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
+    except OverflowError:
+        return match.no("a number in it is beyond its type")
+    finally:
+        builder.discard()
+    return result if isinstance(result, Refusal) else None
+
+
+def _called(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
+    """The value of this name at or before ``nodes``."""
+    pending, seen = list(nodes), dict.fromkeys(nodes)
+    for _ in range(_FAR):
+        for value in (value for node in pending for value in (*node.inputs, *node.outputs)):
+            if value is not None and value.name == name:
+                return value
+        before = [value.producer() for node in pending for value in node.inputs if value is not None]
+        pending = [node for node in dict.fromkeys(before) if node is not None and node not in seen]
+        seen |= dict.fromkeys(pending)
+    return None
+
+
+def describe(value: ir.Value, cx: Context) -> str:
+    """Type, shape and source of ``value``: ``float[B, 1, 1, T], an input``."""
+    dtype, shape, producer = cx.dtype(value), cx.shape(value), value.producer()
+    kind = "of unknown type" if dtype is None else dtype.name.lower()
+    dims = ", of unknown rank" if shape is None else f"[{', '.join(map(str, shape))}]"
+    if ir.constant_of(value) is not None:
+        number = ir.scalar_of(value)
+        source = "a constant" if number is None else f"the constant {number}"
+    else:
+        source = "an input" if producer is None else f"made by {told(producer)}"
+    return f"{kind}{dims}, {source}"
+
+
+def _alone_before(anchor: ir.Node) -> list[ir.Node]:
+    """Nodes that ``anchor`` reads, near ones, and that nothing else does."""
+    found, near = [], [anchor]
+    for _ in range(_FAR):
+        near = [
+            producer
+            for node in near
+            for value in node.inputs
+            if value is not None
+            and ir.only_reader(value) is node
+            and (producer := value.producer()) is not None
+        ]
+        found += near
+    return found
+
+
+def _unshared(value: ir.Value) -> str | None:
+    """What may help where a value stands in the way because others read it."""
+    if value.is_graph_output():
+        return f"the graph returns {value.name!r}: return it no more"
+    readers = list(dict.fromkeys(ir.readers(value)))
+    if len(readers) > 1:
+        return f"it is read by {', '.join(map(told, readers[:4]))}: let only one of them read it"
+    return None

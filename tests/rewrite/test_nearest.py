@@ -1,0 +1,77 @@
+"""The best partial match of a pattern, and the first thing that it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.rewrite.nearest import Nearest, Partial, paths_to, size_of
+from graphopt.rewrite.pattern import OpPattern, build
+from tests.support import parse
+
+PATTERN, _ = build(lambda op, x, y: op.Sqrt(op.Add(op.Relu(op.Neg(x)), op.Mul(y, 2.0)), tag="root"))
+
+
+def around(body: str, results: str = "float[4] z") -> tuple[ir.Node | None, Partial]:
+    """What there is of the pattern around the Neg of a graph."""
+    model = parse(f"g (float[4] x, float[4] y) => ({results}) <float two = {{2.0}}> {{ {body} }}")
+    (path,) = paths_to(PATTERN, ("Neg",))
+    anchor = next(node for node in model.graph if node.op_type == "Neg")
+    return Nearest(context_for(model)).around(path, anchor)
+
+
+def test_the_size_of_a_pattern_counts_shared_nodes_once() -> None:
+    def shared(op: object, x: object) -> OpPattern:
+        inner = op.Relu(x)  # type: ignore[attr-defined]
+        return op.Add(inner, op.Neg(inner))  # type: ignore[attr-defined,no-any-return]
+
+    assert size_of(build(shared)[0]) == 3
+    assert size_of(PATTERN) == 5
+
+
+def test_all_of_a_pattern_leaves_no_gap() -> None:
+    root, partial = around("n = Neg(x) r = Relu(n) m = Mul(two, y) a = Add(m, r) z = Sqrt(a)")
+    assert root is not None and root.op_type == "Sqrt"
+    assert len(partial.nodes) == 5 and not partial.gaps
+
+
+@pytest.mark.parametrize(
+    ("body", "matched", "reason"),
+    [
+        (
+            "n = Neg(x) r = Relu(n) m = Mul(x, y) a = Add(m, r) z = Sqrt(a)",
+            5,
+            "the number 2 is expected before Mul(m), and 'y' is there",
+        ),
+        (
+            "n = Neg(x) r = Relu(n) m = Mul(two, y) c = Abs(r) a = Add(m, c) z = Sqrt(a)",
+            5,
+            "Abs(c) stands between Relu(r) and Add(a)",
+        ),
+        (
+            "n = Neg(x) r = Relu(n) m = Div(y, two) a = Add(m, r) z = Sqrt(a)",
+            4,
+            "Mul is expected before Add(a), and Div(m) is there",
+        ),
+        (
+            "n = Neg(x) r = Relu(n) m = Mul(two, y) a = Add(m, r) z = Exp(a)",
+            4,
+            "Sqrt is expected after Add(a), and Exp(z) is there",
+        ),
+        ("n = Neg(x) z = Relu(n)", 2, "Add is expected after Relu(z), and an output is there"),
+    ],
+)
+def test_the_first_gap_is_named(body: str, matched: int, reason: str) -> None:
+    _, partial = around(body)
+    assert len(partial.nodes) == matched
+    assert partial.gaps[0].reason == reason
+
+
+def test_operands_that_commute_are_tried_both_ways_at_every_depth() -> None:
+    _, partial = around("n = Neg(x) r = Relu(n) m = Mul(y, x) a = Add(r, m) b = Abs(a) z = Sqrt(b)")
+    assert len(partial.nodes) == 5
+    assert [gap.reason for gap in partial.gaps] == [
+        "Abs(b) stands between Add(a) and Sqrt(z)",
+        "the number 2 is expected before Mul(m), and 'x' is there",
+    ]
