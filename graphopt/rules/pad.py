@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from graphopt import ir
@@ -9,6 +11,7 @@ from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
 
 
 @rule(
@@ -68,6 +71,58 @@ def pad_into_conv_integer(
         return m.no("it does not pad by a known amount of the zero point", x)
     inputs = [x, w, z, *rest]
     return _into_spatial_pads(op, m, padding, inputs if z is not None or rest else inputs[:2])
+
+
+@rule(
+    lambda op, x, a, q, w, rest: op.Conv(
+        op.DequantizeLinear(op.Pad(x, a.rest(), tag="pad"), q.rest(), tag="dequantize"), w, rest.rest()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def pad_into_dequantized_conv(
+    op: Builder, m: Match, x: ir.Value, a: object, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
+) -> Outcome:
+    """A Pad by the zero point before a Conv of what is dequantized becomes part of the Conv's own pads."""
+    dequantize, padding = m.node("dequantize"), forms.padding_of(m, m.node("pad"))
+    parameters = quantized.parameters(m, dequantize)
+    if parameters is None or not quantized.is_per_tensor(m, dequantize):
+        return m.no("the scale and zero point are not known, or not of the whole tensor", x)
+    if padding is None or forms.pad_number(padding) != parameters[1].item():
+        return m.no("it does not pad by a known amount of the zero point", x)
+    return _into_spatial_pads(op, m, padding, [op.like(dequantize, [x, *q]), w, *rest])
+
+
+@rule(
+    lambda op, x, a, b, q, w, rest: op.Conv(
+        op.DequantizeLinear(
+            op.QuantizeLinear(op.Pad(x, a.rest(), tag="pad"), b.rest(), tag="quantize"),
+            q.rest(),
+            tag="dequantize",
+        ),
+        w,
+        rest.rest(),
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def pad_into_quantized_conv(
+    op: Builder, m: Match, x: ir.Value, a: object, b: Any, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
+) -> Outcome:
+    """A Pad by 0 before a Conv of what is quantized becomes part of the Conv's own pads."""
+    quantize, dequantize = m.node("quantize"), m.node("dequantize")
+    padding = forms.padding_of(m, m.node("pad"))
+    points = []
+    for node in (quantize, dequantize):
+        parameters = quantized.parameters(m, node)
+        if parameters is None or not quantized.is_per_tensor(m, node):
+            return m.no("the scale and zero point are not known, or not of the whole tensor", x)
+        points.append(parameters[1].item())
+    if points[0] != points[1] or padding is None or forms.pad_number(padding) != 0:
+        return m.no("it does not pad by a known amount of what is dequantized to 0", x)
+    return _into_spatial_pads(
+        op, m, padding, [op.like(dequantize, [op.like(quantize, [x, *b]), *q]), w, *rest]
+    )
 
 
 @rule(
