@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -18,6 +19,35 @@ OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 18, 19, 20, 21, 22, 23, 2
 #: The IR version from which on an opset can be told.
 _IR_VERSIONS = ((24, 12), (23, 11), (21, 10), (19, 9), (15, 8), (12, 7), (11, 6), (10, 5), (9, 4), (7, 3))
 
+#: Element types of inputs and operators that most steps of a graph take; such values are rare elsewhere.
+_THEMES: list[tuple[tuple[Any, ...], str]] = [
+    (
+        (np.int64, np.int32, np.uint8, np.bool_),
+        "BitShift BitwiseAnd BitwiseOr BitwiseXor BitwiseNot And Or Xor Not Mod Div Add Mul Sub Equal "
+        "Where Cast NonZero ReduceMax Max Min CumSum Gather",
+    ),
+    (
+        (np.uint8, np.float32, np.int8),
+        "QuantizeLinear DequantizeLinear QLinearConv ConvInteger MatMulInteger Relu Transpose "
+        "DynamicQuantizeLinear Reshape Concat Clip Add Slice Pad MaxPool Gather",
+    ),
+    (
+        (np.float32, np.float64),
+        "SequenceConstruct SplitToSequence SequenceAt SequenceLength SequenceInsert SequenceErase "
+        "ConcatFromSequence OptionalGetElement OptionalHasElement Split Concat Unsqueeze",
+    ),
+    (
+        (np.float32, np.float32, np.int64),
+        "Shape Size Gather Slice Unsqueeze Squeeze Concat Reshape Expand ConstantOfShape Range Cast Mul "
+        "Div Add Where Equal Tile ReduceProd Flatten Max",
+    ),
+    (
+        (np.float32,),
+        "Conv ConvTranspose MaxPool AveragePool BatchNormalization GlobalAveragePool Pad Mul Add Div Sub "
+        "Clip Sigmoid Resize Upsample DepthToSpace Concat Gemm MatMul",
+    ),
+]
+
 
 def generate(random: Random) -> onnx.ModelProto:
     """A model that runs in onnxruntime, as far as single nodes can tell."""
@@ -26,7 +56,9 @@ def generate(random: Random) -> onnx.ModelProto:
     if ir_version < 10 and random.randrange(100) < 80:
         ir_version = max(ir_version, 8)
     g = Grower(random, opset, ir_version)
-    _inputs(g)
+    theme = g.choose(*_THEMES) if g.chance(50) else None
+    _inputs(g, theme[0] if theme else (np.float32, np.float32, np.float32, np.float64, np.int64))
+    g.favourites = tuple(theme[1].split()) if theme else ()
     wanted = g.choose(5, 8, 12, 20, 30, 40)
     for _ in range(3 * wanted):
         if len(g.scope.nodes) >= wanted:
@@ -35,7 +67,7 @@ def generate(random: Random) -> onnx.ModelProto:
     return _finished(g)
 
 
-def _inputs(g: Grower) -> None:
+def _inputs(g: Grower, dtypes: Sequence[Any]) -> None:
     shapes: list[list[int | str]] = [
         ["N", "H"], ["N", 4], [2, 3], ["N", 4, "H", "W"], ["N", "H", 4], [1, 3, 4], [3], [], ["N", 1, "H"]
     ]  # fmt: skip
@@ -43,7 +75,7 @@ def _inputs(g: Grower) -> None:
         shape = g.choose(*shapes)
         if "W" in shape and "H" not in shape[: shape.index("W")]:
             continue
-        g.input(g.choose(np.float32, np.float32, np.float32, np.float32, np.float64, np.int64), shape)
+        g.input(g.choose(*dtypes), shape)
     if g.chance(20):
         g.input(g.choose(np.bool_, np.int32, np.uint8, np.float16), g.choose([], ["N"], [2, 3]))
 
@@ -58,7 +90,7 @@ def _step(g: Grower, depth: int = 0) -> None:
         case n if n < 61 and depth < 2:
             g.choose(*HOLDERS)(g, lambda g: _fill(g, depth + 1))
         case _:
-            op_type = g.choose(*known(g))
+            op_type = g.choose(*(g.favourites if g.favourites and g.chance(75) else known(g)))
             if op_type not in RANDOM or g.chance(20):
                 grow(g, op_type)
 

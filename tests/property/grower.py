@@ -90,6 +90,7 @@ class Grower:
         self.scopes = [self.root]  # the graph at work last, what surrounds it before
         self.functions: list[onnx.FunctionProto] = []
         self.places = 2  # sets of sizes at which all nodes so far run
+        self.favourites: tuple[str, ...] = ()  # operators that are preferred
         self._made = 0
 
     @property
