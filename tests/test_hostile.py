@@ -221,22 +221,19 @@ def test_a_long_chain() -> None:
 MALFORMED = {
     "a type that is none": "a = Cast<to = 0>(x) b = Cast<to = 99>(a) c = Cast<to = 1>(b) y = Add(c, c)",
     "more labels than axes": 'a = Transpose(x) y = Einsum<equation = "bij,bjk->bik">(x, a)',
-    "a channel axis that is not there": "a = Conv(x, k) y = Mul(a, k)",
+    "a channel axis that is not there": "a = Conv(x, j) y = Mul(a, j)",
     "constants of another type": "a = Add(x, i) y = Add(a, i)",
-    "a body that reads its own node": "y = Scan<num_scan_inputs = 1, body = b (float p) => (float q) { q = Add(p, y) }>(x)",
+    "a body with more inputs than its node": "y, s = Scan<num_scan_inputs = 1, body = b (float p, float r) =>"
+    " (float q, float t) { q = Add(p, r) t = Reshape(q, q) }>(x)",
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_means_nothing_is_left_alone(name: str) -> None:
     """onnxruntime would not load these; nothing is dropped, as no rule or pass stumbles over them."""
-    proto = onnx.parser.parse_model(text(MALFORMED[name], "float[2] k = {1.0, 2.0}, int64[2] i = {1, 2}"))
-    try:
-        _, report = graphopt.optimize(ir.from_proto(proto), verify=False)
-    except InvalidModel as error:
-        assert "cycle" in error.message
-    else:
-        assert not report.dropped
+    proto = onnx.parser.parse_model(text(MALFORMED[name], "float[1] j = {2.0}, int64[2] i = {1, 2}"))
+    _, report = graphopt.optimize(ir.from_proto(proto))
+    assert not report.dropped
 
 
 def test_an_equation_that_is_no_text_is_left_alone() -> None:
