@@ -103,6 +103,10 @@ def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
     return np.clip(integer, limits.min, limits.max).astype(dtype.numpy())
 
 
+#: Splits into more parts are not looked at, as each part makes a Split of its own until they are merged.
+_MAX_PARTS = 16
+
+
 @rule(
     lambda op, part, b: op.QuantizeLinear(part, b.rest()),
     lambda op, part, b: op.domain(MICROSOFT).QuantizeLinear(part, b.rest()),
@@ -114,6 +118,8 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
     split = part.producer()
     if split is None or split.op_type != "Split" or split.domain or split.graph is not m.graph:
         return m.no("it quantizes no part of a Split", part)
+    if len(split.outputs) > _MAX_PARTS:
+        return m.no("there are many parts", part)
     dequantize = quantized.dequantized(m, split.inputs[0])
     if dequantize is None:
         return m.no("what is split has not been dequantized here", split.inputs[0])
