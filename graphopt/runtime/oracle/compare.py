@@ -16,10 +16,10 @@ from graphopt.numerics import Numerics
 
 Array = np.ndarray[Any, Any]
 
-#: What is demanded where a number is not finite: the ``same`` NaN or infinity on both sides; a
-#: non-finite number of either kind (``set``); a finite one allowed in place of a non-finite
-#: one (``robust``); nothing (``ignore``).
-NonFinite = Literal["same", "set", "robust", "ignore"]
+#: What is demanded where a number is not finite: the ``same`` NaN or infinity on both sides; the
+#: same, or a huge number in place of an infinity (``overflow``); a non-finite number of either kind
+#: (``set``); a finite one allowed in place of a non-finite one (``robust``); nothing (``ignore``).
+NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 
 #: (rtol, atol) by the coarsest float type in the model and by numerics: the error allowed
 #: relative to the element, and to the largest element of the tensor.
@@ -32,6 +32,8 @@ _TOLERANCES = {
 }
 #: A rounding of inputs that moves an output by so many times its size says that nothing is sure there.
 _BLOWN_UP = 1e4
+#: A number is huge beyond the largest of its type to this power: 6e33 for float32.
+_HUGE = 0.875
 #: Tensors with no larger element than this are judged as if they had one.
 _LEAST_SCALE = 1e-3
 
@@ -227,7 +229,18 @@ def _compare_leaf(
         return _compare_exact(a, b, slack)
     if _same_bits(a, b):
         return Outcome()
+    if nonfinite == "overflow":
+        b = _saturated(a, b)
     return _compare_floats(_widened(a), _widened(b), tolerance, nonfinite, signed_zeros, slack)
+
+
+def _saturated(a: Array, b: Array) -> Array:
+    """``b`` with the infinity that ``a`` has wherever it holds a huge number of the same sign instead."""
+    if a.dtype.name not in ("float16", "float32", "float64"):
+        return b
+    huge = float(np.finfo(a.dtype).max) ** _HUGE
+    overflows = np.isinf(a) & (np.abs(b) > huge) & (np.signbit(a) == np.signbit(b))
+    return np.where(overflows, a, b)
 
 
 def _compare_exact(a: Array, b: Array, slack: float) -> Outcome:

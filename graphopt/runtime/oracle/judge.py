@@ -186,4 +186,4 @@ def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> No
         return "set"
     if flavour == "large" or numerics is Numerics.APPROXIMATES:
         return "robust"
-    return "same"
+    return "overflow"

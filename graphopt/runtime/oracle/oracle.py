@@ -13,7 +13,8 @@ coarsest float type in the model. Where numbers are not finite:
 inputs                    EXACT                 REASSOCIATES           APPROXIMATES
 ========================  ====================  =====================  =====================
 normal, zero, negative    the same NaN or       the same NaN or        no finite number may
-                          infinity              infinity               be lost
+                          infinity              infinity, or a huge    be lost
+                                                number for infinity
 large                     the same              no finite number may   no finite number may
                                                 be lost                be lost
 NaN and infinities        the same              not finite in the      nothing

@@ -186,6 +186,15 @@ def test_identity():
     assert not identical(words, np.array(["a", "x"], dtype=object))
 
 
+@pytest.mark.parametrize(
+    ("number", "ok"), [(1e37, True), (1e30, False), (-1e37, False), (NAN, False), (INF, True)]
+)
+def test_a_huge_number_may_stand_for_an_overflow(number, ok):
+    outcome = compare(floats(INF, 1), floats(number, 1), REASSOCIATES, nonfinite="overflow")
+    assert (outcome.reason is None) is ok
+    assert compare(floats(1e37, 1), floats(INF, 1), REASSOCIATES, nonfinite="overflow").reason is not None
+
+
 @given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.sampled_from(list(Numerics)))
 def test_a_value_always_equals_itself(numbers, numerics):
     x = np.array(numbers, np.float32)
