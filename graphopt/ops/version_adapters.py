@@ -104,6 +104,15 @@ def _with(
     return model
 
 
+def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """A shape that was read off a tensor by a step before holds no 0 that stands for another dim."""
+    shapes = [name for item in model.graph.node if item.op_type == "Shape" for name in item.output]
+    if node.input[1] in shapes:
+        node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
+    model.opset_import[0].version = 14
+    return model
+
+
 def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Over one axis: the last one is the same in both; another one is made the last for a while."""
     axis = next((item.i for item in node.attribute if item.name == "axis"), -1)
@@ -181,6 +190,7 @@ ADAPTERS: dict[tuple[str, int, int], Adapter] = {
     ("Resize", 10, 11): _resize_from_10,
     ("Hardmax", 12, 13): _hardmax_from_12,
     ("GroupNormalization", 20, 21): _group_normalization_from_20,
+    ("Reshape", 13, 14): _reshape_from_13,
     ("Softmax", 13, 12): _softmax_to_12,
     ("LogSoftmax", 13, 12): _softmax_to_12,
     ("Hardmax", 13, 12): _softmax_to_12,

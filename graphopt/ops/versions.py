@@ -7,6 +7,7 @@ in more than the types it takes.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -25,9 +26,17 @@ NEWEST = int(onnx.defs.onnx_opset_version())
 def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """A model of few nodes under opset ``target`` of ai.onnx, its only import.
 
+    The layers of a model are alike, and the converter takes milliseconds: equal models are converted once.
+
     Raises:
         UnsupportedModel: a step on the way has no adapter, or the adapter refuses.
     """
+    return onnx.ModelProto.FromString(_converted(model.SerializeToString(deterministic=True), target))
+
+
+@lru_cache(maxsize=1024)
+def _converted(data: bytes, target: int) -> bytes:
+    model = onnx.ModelProto.FromString(data)
     while (version := model.opset_import[0].version) != target:
         following = version + (1 if target > version else -1)
         changed = [node for node in model.graph.node if changes(node.op_type, version, following)]
@@ -35,7 +44,7 @@ def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
             model.opset_import[0].version = following
         else:
             model = _stepped(model, following, changed)
-    return model
+    return model.SerializeToString()
 
 
 def changes(op_type: str, version: int, other: int) -> bool:
@@ -51,6 +60,8 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     """Whether a node means the same under both: attributes, defaults, inputs and outputs are alike."""
     steps = range(min(version, other), max(version, other) + 1)
     found = [schema("", op_type, step) for step in steps]
+    if version < other:  # before ONNX knew it, it was the runtime's own
+        found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
     if any(definition is None or definition.deprecated for definition in found):
         return not any(found)  # an operator that ONNX does not know is the runtime's affair
     forms = [_form(definition) for definition in found if definition is not None]

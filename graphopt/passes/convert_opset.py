@@ -267,19 +267,21 @@ def _model(
     model.opset_import.add(domain="", version=source)
     model.graph.name = "node"
     model.graph.node.append(proto)
+    dims: dict[str, str] = {}
     for value, name in named.items():
         tensor = ir.constant_of(value)
         if tensor is not None and tensor.size <= _SHOWN:
             model.graph.initializer.append(ir.serialize_tensor(tensor))
             model.graph.initializer[-1].name = name
         else:
-            _declare(model.graph.input.add(name=name), value, cx)
+            _declare(model.graph.input.add(name=name), value, dims, cx)
     for name, value in zip(proto.output, node.outputs, strict=True):
-        _declare(model.graph.output.add(name=name), value, cx)
+        _declare(model.graph.output.add(name=name), value, dims, cx)
     return model
 
 
-def _declare(info: onnx.ValueInfoProto, value: ir.Value, cx: Context) -> None:
+def _declare(info: onnx.ValueInfoProto, value: ir.Value, dims: dict[str, str], cx: Context) -> None:
+    """Declare what is known of ``value``; symbolic dims are called alike in models that are alike."""
     dtype, shape = cx.dtype(value), cx.shape(value)
     tensor = info.type.tensor_type
     tensor.elem_type = 0 if dtype is None else int(dtype)
@@ -289,7 +291,7 @@ def _declare(info: onnx.ValueInfoProto, value: ir.Value, cx: Context) -> None:
             if isinstance(dim, int):
                 tensor.shape.dim.add(dim_value=dim)
             else:
-                tensor.shape.dim.add(dim_param=str(dim))
+                tensor.shape.dim.add(dim_param=dims.setdefault(str(dim), f"d{len(dims)}"))
 
 
 def _type_text(value: ir.Value, cx: Context) -> str | None:

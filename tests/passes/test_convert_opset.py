@@ -40,6 +40,18 @@ FAMILIES: Mapping[str, tuple[int, str, list[str]]] = {
         "g (float[B,4] x) => (float[B,4] y) { y = Softmax <axis = 1> (x) }",
         ["Softmax"],
     ),
+    "softmax, in which any dim may be 0": (
+        12,
+        "g (float[A,B,C,D] x) => (float[A,B,C,D] y) { y = Softmax <axis = 2> (x) }",
+        ["Shape", "Flatten", "Softmax", "Reshape"],
+    ),
+    "an operator that onnxruntime had before ONNX": (
+        11,
+        """g (float[B,4] x) => (float[B,4] y) <float[4] s = {1, 2, 3, 4}> {
+            y = LayerNormalization <axis = -1> (x, s, s)
+        }""",
+        ["LayerNormalization"],
+    ),
     "hardmax": (
         9,
         "g (float[B,3,4] x) => (float[B,3,4] y) { y = Hardmax (x) }",
