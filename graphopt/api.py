@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
-from graphopt.errors import InvalidModel, PassFailed, VerificationFailed
+from graphopt.errors import InvalidModel, PassFailed, UsageError, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.oracle.oracle import Oracle
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
+    from graphopt.tune.tuned import Tune, Tuner
 
 __all__ = [
     "Report",
@@ -136,6 +137,7 @@ def optimize(
     strict: bool = False,
     save_repro: PathLike | None = None,
     command: Sequence[str] = (),
+    tune: Tune | None = None,
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
@@ -177,6 +179,8 @@ def optimize(
         strict: a result that is not the same is an error at once.
         save_repro: a folder for a reproducer of each rewrite that was dropped.
         command: the command line that led here, for the reproducers.
+        tune: measure what rewrites give, and keep those that pay; session options that pay are
+            recommended in the model's metadata.
 
     Raises:
         UsageError: a pass, rule or option is unknown.
@@ -185,6 +189,8 @@ def optimize(
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
         RuntimeFailure: the original does not run on the ``inputs`` given.
     """
+    if tune is not None and stop_after is not None:
+        raise UsageError("only whole results are tuned: leave out stop_after")
     settings = _settings(
         pipeline=pipeline if isinstance(pipeline, str) else None,
         exact=exact,
@@ -237,18 +243,16 @@ def optimize(
         found = None
         if save_repro is not None:
             found = _saver(Path(save_repro), original, job, inputs, settings, device, command)
-        try:
-            report = job.run(candidate)
-        except (VerificationFailed, PassFailed) as failure:
-            misuse = ir.find_misuse(_loaded(original)) if isinstance(failure, PassFailed) else None
-            if misuse is not None:  # a pass can't make sense of what is no model
-                raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
-            narrowing = check_each or verify_each or stop_after is not None
-            if strict or narrowing:
-                raise
-            from graphopt.debug.repair import repair
-
-            candidate, report = repair(job, _loaded(original), failure, found=found)
+        if tune is None:
+            candidate, report = _produce(job, candidate, original, found, repairs=not strict)
+        else:
+            pristine = candidate
+            tuner = _tuner(tune, inputs, device, settings)
+            candidate, report = tuner.run(
+                pristine,
+                job,
+                lambda job: _produce(job, copy(pristine), original, found, repairs=not strict),
+            )
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds
@@ -258,9 +262,42 @@ def optimize(
     return Result(candidate, report)
 
 
+def _produce(
+    job: Job,
+    candidate: ir.Model,
+    original: ir.Model | PathLike,
+    found: Callable[[Culprit, int], None] | None,
+    *,
+    repairs: bool,
+) -> tuple[ir.Model, Report]:
+    """``candidate`` optimized in place, or a copy of ``original`` without rewrites that do harm."""
+    try:
+        return candidate, job.run(candidate)
+    except (VerificationFailed, PassFailed) as failure:
+        misuse = ir.find_misuse(_loaded(original)) if isinstance(failure, PassFailed) else None
+        if misuse is not None:  # a pass can't make sense of what is no model
+            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
+        narrowing = job.check_each or job.verify_each or job.stop_after is not None
+        if not repairs or narrowing:
+            raise
+        from graphopt.debug.repair import repair
+
+        return repair(job, _loaded(original), failure, found=found)
+
+
+def _tuner(
+    tune: Tune, inputs: InputOptions | None, device: str | Device | None, settings: config.Settings
+) -> Tuner:
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.store import Store
+    from graphopt.tune.tuned import Tuner
+
+    chosen, _ = choose_device(device, settings)
+    return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
+
+
 def _conversion(target: int, settings: config.Settings) -> str:
     """The pass that writes a model for opset ``target``, which the runtime must know if it is to verify."""
-    from graphopt.errors import UsageError
     from graphopt.runtime.target import Target
 
     runtime = Target()
@@ -364,6 +401,7 @@ def run(
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
+    session_options: bool = True,
 ) -> dict[str, Any]:
     """Run a model through onnxruntime; returns its outputs by name, in the model's order.
 
@@ -376,15 +414,19 @@ def run(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
         optimizations: onnxruntime's own, ``default`` or ``off``.
+        session_options: use those that the model's metadata recommends for the device.
 
     Raises:
         UsageError: an input is missing, or there is none of that name.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
     from graphopt.runtime.once import run_once
+    from graphopt.runtime.session_choice import recommended
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
-    return run_once(_loaded(model), feeds, device=chosen, optimizations=optimizations)
+    loaded = _loaded(model)
+    choice = recommended(loaded, chosen) if session_options else None
+    return run_once(loaded, feeds, device=chosen, optimizations=optimizations, choice=choice)
 
 
 def try_out(
@@ -394,13 +436,14 @@ def try_out(
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
+    session_options: bool = True,
 ) -> Trial:
     """Run a model on inputs that are made up to suit it, in shapes that it accepts.
 
     Args:
         model: a model, or the path of one.
         inputs: what is given: shapes, arrays in files, the seed.
-        device, allow_fallback, optimizations: as for :func:`run`.
+        device, allow_fallback, optimizations, session_options: as for :func:`run`.
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
@@ -408,10 +451,13 @@ def try_out(
     """
     from graphopt.runtime import once
     from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.session_choice import recommended
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
     given = inputs or InputOptions(seed=config.current().seed)
-    return once.try_out(_loaded(model), given, device=chosen, optimizations=optimizations)
+    loaded = _loaded(model)
+    choice = recommended(loaded, chosen) if session_options else None
+    return once.try_out(loaded, given, device=chosen, optimizations=optimizations, choice=choice)
 
 
 def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _BOOLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
@@ -23,6 +24,18 @@ def parse_size(text: str) -> int:
         raise ValueError("write a whole number, or a size such as 64KiB or 1MB")
     unit = _UNITS[match[3].upper()]
     return int(float(match[1] + match[2]) * unit) if match[2] else int(match[1]) * unit
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from ``90``, ``60s``, ``2m``, ``1.5min`` or ``1h``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _SECONDS:
+        raise ValueError("write a time such as 60s or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def from_text(text: str, kind: object, *, separator: str = ",") -> object:

@@ -31,6 +31,7 @@ FLOORS = [
     "pipelines",
     "driver",
     "debug",
+    "tune",
     "api",
     "cli",
 ]

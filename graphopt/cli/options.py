@@ -375,6 +375,15 @@ device_options = group(
     ),
 )
 
+session_options = group(
+    "Device",
+    click.option(
+        "--session-options/--no-session-options",
+        default=True,
+        help="Use the session options that the model recommends (docs/tune.md).  [default: use them]",
+    ),
+)
+
 
 def chosen_pipeline(values: dict[str, Any]) -> str | None:
     """What ``-O``, ``--pipeline`` and ``--passes`` say; takes ``level`` and ``passes`` out of ``values``.

@@ -50,6 +50,21 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is no size; write 65536, 64KiB or 1MB", param, context)
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time, such as 90, 60s or 2m."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        """Seconds as a float."""
+        from graphopt.coerce import parse_seconds
+
+        try:
+            return value if isinstance(value, float) else parse_seconds(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 60s or 2m", param, context)
+
+
 reads_model = ReadsModel(path_type=Path)
 reads_folder = ReadsFolder(path_type=Path)
 writes = Writes(path_type=Path)

@@ -27,6 +27,8 @@ def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -
         table.add(*_cells(row))
     console.table(table)
     console.print(f"  {first} against itself: {_range(timing.band)}; inside this band nothing is claimed")
+    for name, choice in bench.choices.items():
+        console.print(f"  session options of {name}: {choice}")
     for line in remarks(result):
         console.print(f"  {line}")
     if hot:

@@ -41,9 +41,9 @@ class Progress(Watcher):
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
 
-    def entered(self, stage: str) -> None:
+    def entered(self, stage: str, done: float | None = None) -> None:
         """Show the stage."""
-        self._advance(None, stage)
+        self._advance(done, stage)
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Show the pass."""

@@ -17,8 +17,8 @@ class Watcher:
     :class:`graphopt.context.Observer` (rewrites, refusals, remarks) at once.
     """
 
-    def entered(self, stage: str) -> None:
-        """The run enters another stage, such as ``verifying``."""
+    def entered(self, stage: str, done: float | None = None) -> None:
+        """The run enters another stage, such as ``verifying``; ``done`` is the share of it that is over."""
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Pass number ``index`` is about to run."""

@@ -15,6 +15,7 @@ from graphopt.tables import Table, counted, human_bytes, human_count, human_seco
 
 if TYPE_CHECKING:
     from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.tune.tuning import Tuning
 
 #: Operators listed by themselves; the others share a line.
 _LISTED = 12
@@ -63,6 +64,7 @@ class Report:
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         dropped: rewrites that were left out because the result was wrong with them.
+        tuning: what was measured and decided, if it was tuned.
     """
 
     pipeline: str
@@ -81,6 +83,7 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
+    tuning: Tuning | None = None
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -96,6 +99,9 @@ class Report:
             yield from self.passes_table().lines("  ")
             yield ""
             yield from self._left_alone(verbose)
+        if self.tuning is not None:
+            yield ""
+            yield from (f"  {line}" for line in self.tuning.lines())
         if self.verdict is not None:
             yield ""
             yield f"  {verified(self.verdict)}"
@@ -185,6 +191,7 @@ class Report:
             "dropped": [asdict(drop) for drop in self.dropped],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,
+            "tuning": None if self.tuning is None else self.tuning.to_dict(),
             "stopped_before": asdict(self.next_action) if self.next_action else None,
             "verification": None if self.verdict is None else verdict_dict(self.verdict),
             "seconds": self.seconds,

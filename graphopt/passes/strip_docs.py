@@ -24,6 +24,7 @@ class StripDocs(Pass):
 
     name: ClassVar[str] = "strip-docs"
     does: ClassVar[str] = "stripped"
+    required: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Strip everything."""

@@ -14,6 +14,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.inputs.search import find_legal
 from graphopt.runtime.session import Optimizations
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.trial import Runs
 
@@ -32,6 +33,7 @@ def run_once(
     *,
     device: Device = CPU,
     optimizations: Optimizations = "default",
+    choice: SessionChoice | None = None,
 ) -> dict[str, Any]:
     """The outputs of ``model`` by name, in its order.
 
@@ -41,7 +43,7 @@ def run_once(
     """
     signature = Signature.of(model)
     _check_feeds(feeds, signature)
-    with _runs(model, device) as runs:
+    with _runs(model, device, choice) as runs:
         return _named(signature, runs.run(optimizations, feeds))
 
 
@@ -52,6 +54,7 @@ def try_out(
     device: Device = CPU,
     optimizations: Optimizations = "default",
     typical: bool = False,
+    choice: SessionChoice | None = None,
 ) -> Trial:
     """Run ``model`` on inputs that are made up, in shapes that it accepts.
 
@@ -63,7 +66,7 @@ def try_out(
     """
     signature, maker = Signature.of(model), Inputs(model, inputs)
     trial: Trial | None = None
-    with _runs(model, device) as runs:
+    with _runs(model, device, choice) as runs:
 
         def attempt(feeds: Feeds) -> str | None:
             nonlocal trial
@@ -86,10 +89,10 @@ def try_out(
 
 
 @contextlib.contextmanager
-def _runs(model: ir.Model, device: Device) -> Iterator[Runs]:
+def _runs(model: ir.Model, device: Device, choice: SessionChoice | None) -> Iterator[Runs]:
     artifact = Artifact(model)
     try:
-        yield Runs(artifact.source, device)
+        yield Runs(artifact.source, device, choice=choice)
     finally:
         artifact.close()
 

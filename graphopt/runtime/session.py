@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.devices import CPU, Device, quiet, unlogged
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def create(
     threads: int | None = None,
     options: SessionOptions | None = None,
     provider_options: Mapping[str, str] | None = None,
+    choice: SessionChoice | None = None,
 ) -> InferenceSession:
     """Create a session that logs nothing.
 
@@ -56,6 +58,7 @@ def create(
         threads: threads inside one operator; by default onnxruntime's choice, one a core.
         options: session options to build upon, changed in place.
         provider_options: options of the CUDA provider; ``use_tf32`` is off by default.
+        choice: session options that suit the model; what else is given here wins.
 
     Raises:
         RuntimeFailure: onnxruntime refuses the model or the device.
@@ -67,6 +70,10 @@ def create(
     default = optimizations == "default"
     options.graph_optimization_level = level.ORT_ENABLE_ALL if default else level.ORT_DISABLE_ALL
     options.log_severity_level = _FATAL
+    extra: dict[str, Any] = {}
+    if choice is not None and not choice.plain:
+        choice.apply(options)
+        extra = {"disabled_optimizers": list(choice.disabled)} if choice.disabled else {}
     if threads is not None:
         options.intra_op_num_threads = threads
     source = model if isinstance(model, bytes) else os.fspath(model)
@@ -74,9 +81,11 @@ def create(
     try:
         if device.kind == "cpu":
             with unlogged(onnxruntime):
-                return onnxruntime.InferenceSession(source, options, providers=providers)
+                return onnxruntime.InferenceSession(source, options, providers=providers, **extra)
         with quiet(onnxruntime):
-            return onnxruntime.InferenceSession(source, options, providers=providers, enable_fallback=0)
+            return onnxruntime.InferenceSession(
+                source, options, providers=providers, enable_fallback=0, **extra
+            )
     except Exception as error:  # onnxruntime's errors have no common base
         raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
 

@@ -9,6 +9,7 @@ from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.session_choice import SessionChoice
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -37,9 +38,15 @@ class Runs:
     """The sessions of one model, each made when first needed and kept."""
 
     def __init__(
-        self, source: Source, device: Device = CPU, threads: int | None = None, seconds: float | None = None
+        self,
+        source: Source,
+        device: Device = CPU,
+        threads: int | None = None,
+        seconds: float | None = None,
+        choice: SessionChoice | None = None,
     ) -> None:
         self.seconds = seconds
+        self._choice = choice
         self._source = source
         self._device = device
         self._threads = threads
@@ -73,7 +80,12 @@ class Runs:
         # several sessions are alive at once: idle threads must not burn the cores of the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return session.create(
-            self._source, optimizations=level, device=self._device, threads=self._threads, options=options
+            self._source,
+            optimizations=level,
+            device=self._device,
+            threads=self._threads,
+            options=options,
+            choice=self._choice,
         )
 
 

@@ -70,6 +70,7 @@ _ORIGINAL = "original"
 @options.pipeline_options
 @options.input_options
 @options.device_options
+@options.session_options
 @options.group(
     "CUDA",
     click.option("--tf32/--no-tf32", default=None, help="Round float32 products.  [default: tf32]"),
@@ -84,6 +85,7 @@ def command(
     peer_python: str,
     hot: bool,
     plot: Path | None,
+    session_options: bool,
     **values: Any,
 ) -> None:
     """Time models against one another.
@@ -115,7 +117,7 @@ def command(
     results = []
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         contestants = _Contestants(run, Path(folder)).all(models, against, peer_python, values)
-        bench = Bench(contestants, device, threads, provider_options, limits)
+        bench = Bench(contestants, device, threads, provider_options, limits, session_options)
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))

@@ -12,18 +12,21 @@ import click
 from graphopt.cli import options
 from graphopt.cli.failure import tell
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Writes, reads_model, writes
+from graphopt.cli.parameters import Seconds, Writes, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt.api import Report
+    from graphopt.runtime.inputs.bindings import Shape
+    from graphopt.tune.tuned import Tune
 
 EXAMPLE = """
 graphopt optimize model.onnx -o model.opt.onnx
 graphopt optimize a.onnx b.onnx -o folder/ --exact
 graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
+graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 """
 
@@ -68,6 +71,26 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
         is_flag=True,
         help="Fail if the result differs; by default the rewrite at fault is dropped.",
     ),
+)
+@options.group(
+    "Tuning",
+    click.option(
+        "--tune",
+        is_flag=True,
+        help="Measure what rewrites and session options give; keep those that pay (docs/tune.md).",
+    ),
+    click.option(
+        "--budget",
+        type=Seconds(),
+        metavar="TIME",
+        help="Measure for about so long, such as 60s or 2m.  [default: 60s]",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1),
+        help="Threads in one operator while measuring.  [default: one a core, and others are tried]",
+    ),
+    click.option("--fresh", is_flag=True, help="Measure anew, though the store has it."),
 )
 @options.dim_options
 @options.input_options
@@ -129,6 +152,7 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
     from graphopt.passes.check_aliasing import pairs_of
 
+    tune = _tune(values)
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
@@ -136,11 +160,34 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     return {
         **values,
         "inputs": inputs,
+        "tune": tune,
         "pipeline": pipeline,
         "weigh_each": weigh,
         "share_buffers": pairs_of(values["share_buffers"]),
         "command": command,
     }
+
+
+def _tune(values: dict[str, Any]) -> Tune | None:
+    """How to tune, if that is asked for; takes what says so out of ``values``.
+
+    Of several shapes, the first stays there: the result is verified with it.
+    """
+    tune, budget, threads, fresh = (values.pop(key) for key in ("tune", "budget", "threads", "fresh"))
+    if not tune:
+        given = {"--budget": budget is not None, "--threads": threads is not None, "--fresh": fresh}
+        for option, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{option} goes with --tune", hint="add --tune, or leave it out")
+        return None
+    if values["stop_after"] is not None:
+        raise UsageError("--tune and --stop-after exclude each other", hint="only whole results are tuned")
+    from graphopt.runtime.inputs.shape_grids import parse_grid
+    from graphopt.tune.tuned import Tune
+
+    grid: list[dict[str, Shape]] = parse_grid(values["input_shapes"])
+    values["input_shapes"] = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())
+    return Tune(60.0 if budget is None else budget, threads, tuple(grid) if any(grid) else (), fresh)
 
 
 def _optimize(

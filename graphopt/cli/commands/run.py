@@ -28,6 +28,7 @@ graphopt run model.onnx --input x:x.npy -o outputs.npz
 @options.model_options
 @options.input_options
 @options.device_options
+@options.session_options
 @options.group(
     "Device",
     click.option(
@@ -37,7 +38,9 @@ graphopt run model.onnx --input x:x.npy -o outputs.npz
         help="onnxruntime's own.  [default: default]",
     ),
 )
-def command(run: Run, model: Path, output: Path | None, optimizations: Any, **values: Any) -> None:
+def command(
+    run: Run, model: Path, output: Path | None, optimizations: Any, session_options: bool, **values: Any
+) -> None:
     """Run a model once and show its outputs.
 
     Inputs that are not given are made up, the same ones for the same seed.
@@ -45,17 +48,23 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
     from graphopt import api
     from graphopt.cli.outputs import check_file
     from graphopt.runtime import npz
+    from graphopt.runtime.session_choice import recommended
 
     check_file(output)
     inputs = options.given_inputs(run, values)
     loaded = api.load(model)
     device = options.chosen_device(run)
     with run.console.progress("running"):
-        trial = api.try_out(loaded, inputs, device=device, optimizations=optimizations)
+        trial = api.try_out(
+            loaded, inputs, device=device, optimizations=optimizations, session_options=session_options
+        )
+    choice = recommended(loaded, device)
+    used = session_options and not choice.plain
     run.console.json(
         {
             "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
+            "session_options": choice.to_dict() if used else {},
             "seconds": trial.seconds,
         }
     )
@@ -67,6 +76,8 @@ def command(run: Run, model: Path, output: Path | None, optimizations: Any, **va
             numbers = [_number(facts.get(key)) for key in ("min", "mean", "max")]
             table.add(what, name, facts["type"], shape, *numbers)
     run.console.table(table)
+    if used:
+        run.console.note(f"  session options of the model: {choice}")
     run.console.note(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
         npz.write(output, trial.outputs)

@@ -17,6 +17,7 @@ from graphopt.runtime.devices import Device
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.oracle.cases import coarsest_float
 from graphopt.runtime.oracle.compare import Outcome, Tolerance, compare
+from graphopt.runtime.session_choice import SessionChoice, recommended
 from graphopt.runtime.timing.footprint import Footprint, footprint
 from graphopt.runtime.timing.harness import Speed, Timing, compare_speed
 from graphopt.runtime.timing.stopwatch import Limits, Setup, output_shapes
@@ -127,6 +128,7 @@ class Bench:
         contestants: the models.
         device, threads, provider_options: how they run.
         limits: how much is measured.
+        heeds_choices: session options that a model recommends are its own.
     """
 
     contestants: Sequence[Contestant]
@@ -134,6 +136,14 @@ class Bench:
     threads: int | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    heeds_choices: bool = True
+
+    @property
+    def choices(self) -> dict[str, SessionChoice]:
+        """The session options that models recommend, by name, if they are heeded."""
+        models = {one.name: one.model for one in self.contestants if self.heeds_choices}
+        found = {name: recommended(model, self.device) for name, model in models.items() if model is not None}
+        return {name: choice for name, choice in found.items() if not choice.plain}
 
     @property
     def version(self) -> str:
@@ -149,6 +159,7 @@ class Bench:
             "threads": self.threads,
             "onnxruntime": self.version,
             "provider_options": dict(self.provider_options),
+            "session_options": {name: choice.to_dict() for name, choice in self.choices.items()},
         }
 
     def run(self, inputs: InputOptions, advance: Advance = lambda done, text: None) -> Result:
@@ -163,7 +174,8 @@ class Bench:
         advance(None, "looking for inputs")
         trial = once.try_out(original.model, inputs, device=self.device, typical=True)
         shapes = output_shapes(list(trial.outputs.values()))
-        setup = Setup(trial.feeds, shapes, self.device, self.threads, dict(self.provider_options))
+        options = dict(self.provider_options)
+        setup = Setup(trial.feeds, shapes, self.device, self.threads, options, choices=self.choices)
         footprints, failures = self._footprints(setup, advance)
         running = {one.name: one.path for one in self.contestants if one.name in footprints}
         timing = compare_speed(running, setup, self.limits, lambda done: advance(done, ", ".join(running)))
@@ -178,7 +190,7 @@ class Bench:
             rows.append(
                 Row(one.name, one.nodes, timing.speeds.get(one.name), cost, outcome, failures.get(one.name))
             )
-        return Result(_told(trial.feeds), rows, timing, self._exact_products)
+        return Result(told_shapes(trial.feeds), rows, timing, self._exact_products)
 
     @property
     def _exact_products(self) -> bool:
@@ -195,7 +207,8 @@ class Bench:
             try:
                 if one.failure is not None:
                     raise RuntimeFailure(one.failure)
-                found[one.name] = footprint(one.path, setup, checked, min(_MOST, self.limits.processes))
+                processes = min(_MOST, self.limits.processes)
+                found[one.name] = footprint(one.path, setup, checked, processes, one.name)
             except (RuntimeFailure, ResourceLimit) as failure:
                 if number == 0:
                     raise
@@ -225,7 +238,7 @@ def cuda_options(
     return {}
 
 
-def _told(feeds: Mapping[str, Any]) -> str:
+def told_shapes(feeds: Mapping[str, Any]) -> str:
     """The shapes that are fed."""
     words = [f"{name} {list(value.shape)}" for name, value in feeds.items() if isinstance(value, np.ndarray)]
     shown = ", ".join(words[:4])

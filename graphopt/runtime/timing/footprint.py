@@ -80,7 +80,9 @@ class Footprint:
     outputs: list[Any]
 
 
-def footprint(source: Source, setup: Setup, checked: Setup | None = None, processes: int = 3) -> Footprint:
+def footprint(
+    source: Source, setup: Setup, checked: Setup | None = None, processes: int = 3, name: str = ""
+) -> Footprint:
     """Measure one model in fresh processes.
 
     Args:
@@ -88,6 +90,7 @@ def footprint(source: Source, setup: Setup, checked: Setup | None = None, proces
         setup: how to run it.
         checked: how to run it for its outputs, if otherwise.
         processes: how many processes are started.
+        name: what ``setup`` calls it.
 
     Raises:
         RuntimeFailure: it does not run.
@@ -97,19 +100,19 @@ def footprint(source: Source, setup: Setup, checked: Setup | None = None, proces
     peaks: list[float] = []
     for number in range(max(1, processes)):
         with Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"]) as child:
-            took, peak = child.call(measure, source, setup, timeout=_PATIENCE)
+            took, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
             if number == 0:
-                placement, outputs = child.call(look, source, setup, checked, timeout=_PATIENCE)
+                placement, outputs = child.call(look, source, setup, checked, name, timeout=_PATIENCE)
         seconds.append(took)
         peaks.append(peak)
     return Footprint(ratios.median(seconds), int(ratios.median(peaks)), placement, outputs)
 
 
-def measure(source: Source, setup: Setup) -> tuple[float, int]:
+def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
     """Seconds until a session is made, and bytes that it and three runs take."""
     with Meter() as meter:
         begin = time.perf_counter()
-        made = setup.session(source)
+        made = setup.session(source, name)
         seconds = time.perf_counter() - begin
         run = runner(made, setup)
         for _ in range(2):
@@ -117,13 +120,13 @@ def measure(source: Source, setup: Setup) -> tuple[float, int]:
     return seconds, meter.peak_bytes
 
 
-def look(source: Source, setup: Setup, checked: Setup) -> tuple[Placement, list[Any]]:
+def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[Placement, list[Any]]:
     """Where the nodes of a model run, and what it gives."""
-    made = checked.session(source)
+    made = checked.session(source, name)
     outputs = session.run(made, known_feeds(made, checked.feeds))
     del made
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        made = setup.eager().session(source, profile=str(Path(folder) / "profile"))
+        made = setup.eager().session(source, name, profile=str(Path(folder) / "profile"))
         assigned: Counter[str] = Counter()
         for part in made.get_provider_graph_assignment_info():
             assigned[_short(part.ep_name)] += len(part.get_nodes())

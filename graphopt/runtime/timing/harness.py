@@ -17,8 +17,8 @@ the device, and a run ends when its results are there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _PATIENCE = 600.0
 
 #: Told how far the measurement is, from 0 to 1.
 Advance = Callable[[float], None]
+#: Whether the ratios of the models, and those of the twin, are enough.
+Enough = Callable[[Sequence[Sequence[float]], Sequence[float]], bool]
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def compare_speed(
     setup: Setup,
     limits: Limits | None = None,
     advance: Advance | None = None,
+    enough: Enough = ratios.settled,
 ) -> Timing:
     """Time models that take the same inputs.
 
@@ -98,6 +101,7 @@ def compare_speed(
         setup: how to run them.
         limits: how often; by default 40 rounds in each of 7 processes.
         advance: told how far it is.
+        enough: asked after each process whether to start no more.
 
     Raises:
         RuntimeFailure: a model does not run.
@@ -105,6 +109,8 @@ def compare_speed(
     limits = limits or Limits()
     first, *others = sources
     field = {**sources, _TWIN: sources[first]}
+    if first in setup.choices:
+        setup = replace(setup, choices={**setup.choices, _TWIN: setup.choices[first]})
     found: dict[str, list[float]] = {name: [] for name in [*others, _TWIN]}
     runs: dict[str, list[float]] = {name: [] for name in sources}
     rounds = 0
@@ -119,7 +125,7 @@ def compare_speed(
         for name, series in runs.items():
             series.extend(seconds for turn in times[name] for seconds in turn)
         late = time.perf_counter() - begin > limits.seconds
-        if late or (others and ratios.settled([found[name] for name in others], found[_TWIN])):
+        if late or (others and enough([found[name] for name in others], found[_TWIN])):
             break
     band = ratios.band_of(found[_TWIN])
     speeds = {name: _speed(runs[name], found.get(name), band) for name in sources}

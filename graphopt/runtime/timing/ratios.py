@@ -116,6 +116,17 @@ def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
     )
 
 
+def decided(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
+    """Whether more processes would hardly change what is claimed, differences or none.
+
+    As :func:`settled`, but a model is settled, too, if each of its ratios lies within the band.
+    """
+    if len(twin) < LEAST_PROCESSES:
+        return False
+    band = band_of(twin)
+    return all(settled([found], twin) or all(ratio in band for ratio in found) for found in ratios)
+
+
 def precise(rounds: Sequence[Sequence[float]]) -> bool:
     """Whether the median of each series of round ratios is known well enough to stop."""
     return all(len(series) >= _LEAST_ROUNDS and _error(series) < _PRECISE for series in rounds)

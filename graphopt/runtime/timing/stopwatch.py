@@ -19,6 +19,7 @@ from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device, quiet
 from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing import ratios
 from graphopt.runtime.values import LOW_TYPES, to_ort_value
 
@@ -44,6 +45,7 @@ class Setup:
         threads: threads inside one operator; by default onnxruntime's choice.
         provider_options: options of the CUDA provider.
         optimizations: onnxruntime's own.
+        choices: session options by name of the model; those without one have onnxruntime's defaults.
     """
 
     feeds: Mapping[str, Any]
@@ -52,14 +54,20 @@ class Setup:
     threads: int | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
     optimizations: Optimizations = "default"
+    choices: Mapping[str, SessionChoice] = field(default_factory=dict)
 
     def eager(self, **options: str) -> Setup:
         """The same without CUDA graphs, which show no kernels and want bound buffers; other ``options``."""
         kept = {key: value for key, value in self.provider_options.items() if key != "enable_cuda_graph"}
         return replace(self, provider_options=kept | options)
 
-    def session(self, source: Source, profile: str | None = None) -> InferenceSession:
-        """A session as users make it; with ``profile``, it writes a profile to a file so prefixed."""
+    def session(
+        self, source: Source, name: str = "", profile: str | None = None, optimized: str | None = None
+    ) -> InferenceSession:
+        """A session of the model ``name`` as users make it; ``profile`` is how names of its profile begin.
+
+        What onnxruntime made of the graph is written to ``optimized``.
+        """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -69,6 +77,8 @@ class Setup:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
             options.enable_profiling = True
             options.profile_file_prefix = profile
+        if optimized is not None:
+            options.optimized_model_filepath = optimized
         if self.device.kind == "cuda":
             with quiet(onnxruntime):
                 onnxruntime.preload_dlls()
@@ -79,6 +89,7 @@ class Setup:
             threads=self.threads,
             options=options,
             provider_options=self.provider_options,
+            choice=self.choices.get(name),
         )
 
 
@@ -116,7 +127,7 @@ def race(
     first, *others = sources
     running: dict[str, Callable[[], object]] = {}
     for name in ratios.turns(list(sources), index):
-        running[name] = runner(setup.session(sources[name]), setup)
+        running[name] = runner(setup.session(sources[name], name), setup)
     begin = time.perf_counter()
     quickest = min(_time(running[name], 1)[0] for _ in range(max(1, limits.warmup)) for name in sources)
     runs = max(_LEAST_RUNS, min(_MOST_RUNS, math.ceil(_LEAST_TURN / quickest)))

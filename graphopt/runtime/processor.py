@@ -1,0 +1,17 @@
+"""What the machine computes with, in words."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+
+def processor() -> str:
+    """The name of the processor, such as ``Intel(R) Xeon(R) Processor``; its architecture if it has none."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()

@@ -1,0 +1,110 @@
+"""Readings by the timing harness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from graphopt.errors import GraphoptError
+from graphopt.runtime.timing.harness import compare_speed
+from graphopt.runtime.timing.ratios import Band, Comparison, decided
+from graphopt.runtime.timing.stopwatch import Limits, Setup
+from graphopt.tune.candidates import Variant
+from graphopt.tune.readings import Reading
+from graphopt.tune.workshop import Workshop
+
+#: Seconds of a run from which on only so many variants are measured at a time.
+_SLOW = ((1.0, 1), (0.2, 2))
+_MANY = 8
+#: Rounds, processes and warm-up of a screening, and of a measurement that may claim something.
+_SCREENING, _THOROUGH = (20, 3, 2), (40, 7, 3)
+#: Seconds that one thorough measurement may take, whatever the budget.
+_LEAST_SECONDS = 30.0
+
+_REFERENCE = "reference"
+
+#: Told what is measured, and the share of the budget that is spent.
+Say = Callable[[str, float], None]
+
+
+class HarnessRaces:
+    """Makes variants and measures them; see :class:`graphopt.tune.readings.Races`.
+
+    Args:
+        workshop: makes the variants.
+        setups: how to run them, once for each set of shapes.
+        seconds: what one run of the original takes.
+        budget: seconds that may be spent.
+        say: told what goes on.
+
+    Attributes:
+        measured: how many variants were measured.
+    """
+
+    def __init__(
+        self, workshop: Workshop, setups: Sequence[Setup], seconds: float, budget: float, say: Say
+    ) -> None:
+        self._workshop = workshop
+        self._setups = list(setups)
+        self._together = next((most for slow, most in _SLOW if seconds > slow), _MANY)
+        self._budget = budget
+        self._say = say
+        self._begin = time.monotonic()
+        self.measured = 0
+
+    def spent(self) -> float:
+        """The share of the budget that is gone."""
+        return (time.monotonic() - self._begin) / self._budget
+
+    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
+        """One reading for each of ``others``."""
+        readings: list[Reading | None] = [self._known(reference, other) for other in others]
+        waiting = [index for index, reading in enumerate(readings) if reading is None]
+        for start in range(0, len(waiting), self._together):
+            batch = waiting[start : start + self._together]
+            found = self._measure(reference, [others[index] for index in batch], thorough)
+            for index, reading in zip(batch, found, strict=True):
+                readings[index] = reading
+        return [reading for reading in readings if reading is not None]
+
+    def _known(self, reference: Variant, other: Variant) -> Reading | None:
+        """A reading that needs no clock."""
+        self._say("making variants", self.spent())
+        try:
+            return Reading(same=True) if self._workshop.same(reference, other) else None
+        except GraphoptError as error:
+            return Reading.failed(error.message)
+
+    def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Reading]:
+        rounds, processes, warmup = _THOROUGH if thorough else _SCREENING
+        seconds = max(self._budget / 2, _LEAST_SECONDS) if thorough else self._budget / 4
+        limits = Limits(rounds, processes, warmup, seconds)
+        variants = {_REFERENCE: reference, **{str(number): other for number, other in enumerate(others)}}
+        sources = {name: self._workshop.path(variant) for name, variant in variants.items()}
+        choices = {name: variant.choice for name, variant in variants.items() if not variant.choice.plain}
+        text = f"timing {len(others)} × {'thoroughly' if thorough else 'briefly'}"
+        self._say(text, self.spent())
+        found: list[list[tuple[Comparison, Band]]] = [[] for _ in others]
+        try:
+            for setup in self._setups:
+                for series, told in zip(
+                    found, self._race(sources, replace(setup, choices=choices), limits, text), strict=True
+                ):
+                    series.append(told)
+        except GraphoptError as error:
+            if len(others) == 1:
+                return [Reading.failed(error.message)]
+            return [self._measure(reference, [other], thorough)[0] for other in others]
+        self.measured += len(others)
+        return [Reading.of(series) for series in found]
+
+    def _race(
+        self, sources: dict[str, Path], setup: Setup, limits: Limits, text: str
+    ) -> list[tuple[Comparison, Band]]:
+        timing = compare_speed(
+            sources, setup, limits, lambda done: self._say(text, self.spent()), enough=decided
+        )
+        comparisons = [timing.speeds[name].comparison for name in sources if name != _REFERENCE]
+        return [(told, timing.band) for told in comparisons if told is not None]

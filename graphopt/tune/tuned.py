@@ -1,0 +1,170 @@
+"""optimize --tune: run the pipeline, measure what it did, and run it again without what does not pay."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import graphopt
+from graphopt import ir
+from graphopt.driver import Job
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.instrument.report import Report
+from graphopt.runtime import once
+from graphopt.runtime.devices import Device
+from graphopt.runtime.inputs.bindings import Shape
+from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.runtime.processor import processor
+from graphopt.runtime.session_choice import recommend
+from graphopt.runtime.timing.bench import cuda_options, told_shapes
+from graphopt.runtime.timing.stopwatch import Setup, output_shapes
+from graphopt.store import Store, key_of
+from graphopt.tune.candidates import choices_for, groups_of
+from graphopt.tune.races import HarnessRaces
+from graphopt.tune.search import search
+from graphopt.tune.tuning import Memory, Tuning, describe
+from graphopt.tune.workshop import Workshop, job_for
+
+#: Runs a job on a fresh copy of the model: verified, and repaired if need be.
+Produce = Callable[[Job], tuple[ir.Model, Report]]
+
+
+@dataclass(frozen=True)
+class Tune:
+    """How to tune.
+
+    Attributes:
+        budget: seconds to spend on measuring; the comparison with the original is made in any case.
+        threads: threads inside one operator; by default one a core, and other numbers are tried.
+        shapes: further sets of input shapes that count; by default those that the inputs have.
+        fresh: measure anew, though the store knows.
+    """
+
+    budget: float = 60.0
+    threads: int | None = None
+    shapes: tuple[dict[str, Shape], ...] = ()
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """Tunes one model.
+
+    Attributes:
+        tune: how.
+        inputs: how to feed it.
+        device: where it runs.
+        store: keeps what was measured.
+    """
+
+    tune: Tune
+    inputs: InputOptions
+    device: Device
+    store: Store
+
+    def run(self, original: ir.Model, job: Job, produce: Produce) -> tuple[ir.Model, Report]:
+        """The model that pays, and its report.
+
+        Args:
+            original: the model before; it stays as it is.
+            job: what optimizes it.
+            produce: runs a job.
+
+        Raises:
+            RuntimeFailure: the original does not run on the inputs that were given.
+        """
+        self._say(job, "looking for inputs", None)
+        try:
+            setups, shapes, seconds = self._setups(original)
+        except (RuntimeFailure, ResourceLimit) as failure:
+            if self.inputs.given or self.tune.shapes:
+                raise
+            model, report = produce(job)
+            report.remarks.append(f"not tuned: {failure.message}")
+            return model, report
+        memory = Memory(self.store, self._circumstances(original, job, shapes))
+        tuning = None if self.tune.fresh else memory.recall()
+        dropped, first = [], None
+        if tuning is None:
+            model, report = first = produce(job)
+            dropped = report.dropped
+            tuning = self._measure(original, job, first, setups, shapes, seconds)
+            remark = memory.keep(tuning)
+        variant = tuning.found.variant
+        if first is None or variant.original or variant.off:
+            self._say(job, "making what pays", None)
+            model, report = produce(job_for(job, variant, dropped))
+            report.dropped = [*dropped, *report.dropped]
+        if first is not None and remark is not None:
+            report.remarks.append(remark)
+        recommend(model, tuning.choice, self.device)
+        report.tuning = tuning
+        return model, report
+
+    def _setups(self, original: ir.Model) -> tuple[list[Setup], list[str], float]:
+        """How to run the model in each set of shapes, these in words, and the seconds of the longest run."""
+        setups, told, longest = [], [], 0.0
+        for shapes in self.tune.shapes or (self.inputs.shapes,):
+            inputs = replace(self.inputs, shapes=shapes)
+            trial = once.try_out(original, inputs, device=self.device, typical=True)
+            buffers = output_shapes(list(trial.outputs.values()))
+            options = cuda_options(self.device)
+            setups.append(Setup(trial.feeds, buffers, self.device, self.tune.threads, options))
+            told.append(told_shapes(trial.feeds))
+            longest = max(longest, trial.seconds)
+        return setups, told, longest
+
+    def _measure(
+        self,
+        original: ir.Model,
+        job: Job,
+        first: tuple[ir.Model, Report],
+        setups: Sequence[Setup],
+        shapes: list[str],
+        seconds: float,
+    ) -> Tuning:
+        model, report = first
+        groups = groups_of(report.passes, job.pipeline.passes())
+        choices = list(choices_for(model, self.device, self.tune.threads))
+        begin = time.perf_counter()
+        with (
+            tempfile.TemporaryDirectory(prefix="graphopt-") as folder,
+            Workshop(original, job, report.dropped, Path(folder), setups[0]) as workshop,
+        ):
+            races = HarnessRaces(
+                workshop,
+                setups,
+                seconds,
+                self.tune.budget,
+                lambda text, spent: self._say(job, text, min(spent, 1.0)),
+            )
+            found = search(groups, choices, races)
+            took = time.perf_counter() - begin
+            return Tuning(found, self._where(), shapes, took, races.measured)
+
+    def _where(self) -> str:
+        import onnxruntime
+
+        threads = "default threads" if self.tune.threads is None else f"{self.tune.threads} thread(s)"
+        return f"{self.device}, onnxruntime {onnxruntime.__version__}, {processor()}, {threads}"
+
+    def _circumstances(self, original: ir.Model, job: Job, shapes: Sequence[str]) -> list[str]:
+        """All that the outcome depends on."""
+        fingerprint = ir.fingerprint(original, names=True)
+        options = describe(job.options)
+        where = [self._where(), str(os.cpu_count()), str(self.device)]
+        return [fingerprint, str(job.pipeline), options, *where, _code(), *shapes]
+
+    def _say(self, job: Job, text: str, spent: float | None) -> None:
+        for watcher in job.watchers:
+            watcher.entered(f"tuning: {text}", spent)
+
+
+def _code() -> str:
+    """The key of graphopt's own sources: another version may make another model of the same."""
+    root = Path(graphopt.__file__).parent
+    return key_of(*(path.read_bytes() for path in sorted(root.rglob("*.py"))))

@@ -1,0 +1,163 @@
+"""What tuning came to: for people, for programs, and for the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from graphopt.errors import ResourceLimit
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.store import Store, key_of
+from graphopt.tables import Table, counted, human_seconds
+from graphopt.tune.candidates import Variant
+from graphopt.tune.readings import Finding, Reading
+from graphopt.tune.search import Found
+
+#: What the store calls these.
+_KIND = "tunings"
+#: Raised when the entries, or what is decided on them, change.
+_FORMAT = 1
+
+
+@dataclass
+class Tuning:
+    """The decisions, and what they rest on.
+
+    Attributes:
+        found: what stays, and what each group gave.
+        where: device, runtime, processor, threads.
+        shapes: those that were measured, in words.
+        seconds: what it took.
+        measured: how many variants were timed.
+        stored: it comes from the store.
+    """
+
+    found: Found
+    where: str
+    shapes: list[str]
+    seconds: float
+    measured: int
+    stored: bool = False
+
+    @property
+    def choice(self) -> SessionChoice:
+        """The session options that are recommended."""
+        return self.found.variant.choice
+
+    def lines(self) -> Iterator[str]:
+        """The outcome as text."""
+        yield f"tuned for {self.where}"
+        yield f"inputs {'; '.join(self.shapes)}"
+        effort = f"{counted(self.measured, 'variant')} timed in {human_seconds(self.seconds)}"
+        yield f"{effort}, now from the store (--fresh measures anew)" if self.stored else effort
+        yield from self.table().lines()
+        if self.found.fallback is not None:
+            yield self.found.fallback
+        yield self._against_original()
+        if not self.choice.plain:
+            yield f"recommended session options: {self.choice} (in the metadata; run and bench use them)"
+            yield from (f"  {line}" for line in self.choice.python())
+
+    def table(self) -> Table:
+        """What each group and each choice of session options gave."""
+        table = Table(["group", "rewrites", "ratio", "band", "", ""], "<>>><<")
+        for finding in (*self.found.groups, *self.found.choices):
+            reading = finding.reading
+            timed = reading is not None and not reading.same and reading.failure is None
+            ratio = f"{reading.ratio:.2f}" if timed and reading is not None else "–"
+            band = _range(reading) if timed and reading is not None else ""
+            count = "" if finding.rewrites is None else f"{finding.rewrites:,}"
+            verdict = "kept" if finding.kept else "not used" if finding.rewrites is None else "reverted"
+            table.add(finding.name, count, ratio, band, verdict, finding.reason)
+        return table
+
+    def _against_original(self) -> str:
+        final = self.found.final
+        if self.found.variant.original or final is None:
+            return "result: the original's own graph"
+        if final.same:
+            return "result: to onnxruntime the same as the original"
+        said = "faster" if final.faster and not final.slower else "no difference"
+        return f"result: {final.ratio:.2f} of the original's time (band {_range(final)}): {said}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = self.found
+        return {
+            "where": self.where,
+            "inputs": self.shapes,
+            "seconds": self.seconds,
+            "measured": self.measured,
+            "stored": self.stored,
+            "reverted": sorted(found.variant.off),
+            "original": found.variant.original,
+            "groups": [finding.to_dict() for finding in found.groups],
+            "session": [finding.to_dict() for finding in found.choices],
+            "final": None if found.final is None else found.final.to_dict(),
+            "fallback": found.fallback,
+            "session_options": self.choice.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Tuning:
+        """Read what :meth:`to_dict` made, as it comes from the store."""
+        choice = SessionChoice.from_dict(data["session_options"])
+        found = Found(
+            Variant(frozenset(data["reverted"]), data["original"], choice),
+            [Finding.from_dict(item) for item in data["groups"]],
+            [Finding.from_dict(item) for item in data["session"]],
+            None if data["final"] is None else Reading.from_dict(data["final"]),
+            data["fallback"],
+        )
+        return cls(found, data["where"], data["inputs"], data["seconds"], data["measured"], stored=True)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The entry of the store for one model under fixed circumstances.
+
+    Attributes:
+        store: where it is.
+        parts: all that the outcome depends on.
+    """
+
+    store: Store
+    parts: Sequence[str] = field(default_factory=tuple)
+
+    def recall(self) -> Tuning | None:
+        """What is stored, if it can be read."""
+        data = self.store.get(_KIND, self._key)
+        if data is None:
+            return None
+        try:
+            return Tuning.from_dict(json.loads(data))
+        except (ValueError, KeyError, TypeError):
+            self.store.remove(_KIND, self._key)
+            return None
+
+    def keep(self, tuning: Tuning) -> str | None:
+        """Store it; returns why that can't be done."""
+        try:
+            self.store.put(_KIND, json.dumps(tuning.to_dict()).encode(), self._key)
+        except ResourceLimit as error:
+            return f"what was measured is not kept: {error.message}"
+        return None
+
+    @property
+    def _key(self) -> str:
+        return key_of(_FORMAT, *self.parts)
+
+
+def _range(reading: Reading) -> str:
+    return f"{reading.band.low:.2f} … {reading.band.high:.2f}"
+
+
+def describe(data: Any) -> str:
+    """A dataclass as text that is the same for equal ones, for keys."""
+    return json.dumps(asdict(data), sort_keys=True, default=_sorted)
+
+
+def _sorted(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, set | frozenset) else str(value)

@@ -1,0 +1,130 @@
+"""Makes variants of a model, as files, and tells which are the same to onnxruntime."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from graphopt import ir
+from graphopt.debug.attempt import Limits, Place
+from graphopt.driver import Job, copy
+from graphopt.errors import GraphoptError
+from graphopt.instrument.report import Dropped
+from graphopt.passes.pipeline import Pipeline
+from graphopt.runtime.child import Child
+from graphopt.runtime.session import Source
+from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.tune.candidates import Variant
+
+#: Bytes of the largest models that are looked into after onnxruntime has optimized them.
+_LARGEST = 1 << 29
+#: Seconds that onnxruntime may take for that.
+_PATIENCE = 120.0
+
+
+def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
+    """The job that makes ``variant``, without what was ``dropped`` because it did harm.
+
+    Of the original it makes what was asked for in any case, such as another opset.
+    """
+    if variant.original:
+        steps = tuple(step for step in job.pipeline.passes() if step.required)
+        return replace(job, pipeline=Pipeline(steps))
+    limits = Limits(
+        without=frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node),
+        owners=frozenset(drop.owner for drop in dropped if not drop.node),
+        skip=variant.off | frozenset(drop.owner for drop in dropped if not drop.node),
+    )
+    gate = limits if limits.without or limits.owners else job.gate
+    return replace(job, options=limits.applied_to(job.options), gate=gate)
+
+
+class Workshop:
+    """Variants of one model.
+
+    Args:
+        original: the model; it stays as it is.
+        job: what optimizes it.
+        dropped: rewrites that no variant has.
+        folder: where the files go.
+        setup: how models are run.
+    """
+
+    def __init__(
+        self, original: ir.Model, job: Job, dropped: Iterable[Dropped], folder: Path, setup: Setup
+    ) -> None:
+        self._original = original
+        self._job = replace(job, oracle=None, verify=False, verify_each=False, check_each=False, watchers=())
+        self._dropped = list(dropped)
+        self._folder = folder
+        self._setup = replace(setup, feeds={}, choices={})
+        self._child: Child | None = None
+        self._made: dict[tuple[frozenset[str], bool], tuple[Path, str] | GraphoptError] = {}
+        self._lowered: dict[Path, str | None] = {}
+
+    def __enter__(self) -> Workshop:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    def path(self, variant: Variant) -> Path:
+        """The file of a variant.
+
+        Raises:
+            GraphoptError: it can't be made.
+        """
+        return self._make(variant)[0]
+
+    def same(self, one: Variant, other: Variant) -> bool:
+        """Whether two variants are run alike: they, or what onnxruntime makes of them, are built the same."""
+        if one.choice != other.choice:
+            return False
+        (first, built), (second, built_too) = self._make(one), self._make(other)
+        if built == built_too:
+            return True
+        lowered = self._lower(first)
+        return lowered is not None and lowered == self._lower(second)
+
+    def _make(self, variant: Variant) -> tuple[Path, str]:
+        key = (variant.off, variant.original)
+        if key not in self._made:
+            try:
+                self._made[key] = self._write(variant)
+            except GraphoptError as error:
+                self._made[key] = error
+        made = self._made[key]
+        if isinstance(made, GraphoptError):
+            raise made
+        return made
+
+    def _write(self, variant: Variant) -> tuple[Path, str]:
+        model = self._original
+        if not variant.original:
+            model = copy(model)
+            job_for(self._job, variant, self._dropped).run(model)
+        path = self._folder / f"{len(self._made)}.onnx"
+        ir.save(model, path)
+        return path, ir.fingerprint(model, names=True)
+
+    def _lower(self, path: Path) -> str | None:
+        """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""
+        if path not in self._lowered:
+            self._lowered[path] = None
+            target = path.with_suffix(".lowered.onnx")
+            with contextlib.suppress(GraphoptError):  # then it is measured
+                if sum(file.stat().st_size for file in self._folder.glob(f"{path.stem}.*")) < _LARGEST:
+                    if self._child is None:
+                        self._child = Child(preload=["onnxruntime", "graphopt.tune.workshop"])
+                    self._child.call(lower, path, self._setup, str(target), timeout=_PATIENCE)
+                    self._lowered[path] = ir.fingerprint(ir.load(target), names=True)
+            target.unlink(missing_ok=True)
+        return self._lowered[path]
+
+
+def lower(source: Source, setup: Setup, target: str) -> None:
+    """Write what onnxruntime makes of a model to ``target``; for a child."""
+    setup.session(source, optimized=target)

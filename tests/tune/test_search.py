@@ -1,0 +1,255 @@
+"""What is decided, on measurements that are made up: no clock, no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+import pytest
+
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.runtime.timing.ratios import Band, Comparison
+from graphopt.store import Store
+from graphopt.tune.candidates import Group, Variant
+from graphopt.tune.readings import Reading
+from graphopt.tune.search import Found, search
+from graphopt.tune.tuning import Memory, Tuning
+
+BAND = Band(0.99, 1.01)
+
+Time = Callable[[frozenset[str], SessionChoice], float]
+
+
+@dataclass
+class Made:
+    """Races over a model whose time is a function of what is on.
+
+    Attributes:
+        owners: all rules of all groups.
+        time: of the model with these rules on; the original takes ``original``.
+        cost: share of the budget that one race takes.
+        broken: variants in which the session fails.
+        noise: told the number of the race; a factor for the ratio.
+    """
+
+    owners: frozenset[str]
+    time: Time
+    original: float = 1.0
+    cost: float = 0.0
+    broken: Callable[[Variant], bool] = lambda variant: False
+    noise: Callable[[int], float] = lambda number: 1.0
+    asked: list[tuple[Variant, tuple[Variant, ...], bool]] = field(default_factory=list)
+    gone: float = 0.0
+
+    def spent(self) -> float:
+        return self.gone
+
+    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
+        self.asked.append((reference, tuple(others), thorough))
+        self.gone += self.cost
+        return [self._read(reference, other, thorough) for other in others]
+
+    def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
+        if self.broken(other):
+            return Reading.failed("no such kernel")
+        ratio = self._time(other) / self._time(reference) * self.noise(len(self.asked))
+        conclusion = "no difference" if ratio in BAND else "faster" if ratio < 1 else "slower"
+        if conclusion != "no difference" and not thorough:
+            conclusion = "too few processes"
+        return Reading.of([(Comparison(ratio, Band(ratio, ratio), conclusion), BAND)])  # type: ignore[arg-type]
+
+    def _time(self, variant: Variant) -> float:
+        if variant.original:
+            return self.original * self.time(frozenset(), variant.choice)
+        return self.time(self.owners - variant.off, variant.choice)
+
+
+def factors(**by_owner: float) -> Time:
+    """Each rule that is on multiplies the time."""
+    return lambda on, choice: prod(by_owner.get(owner.replace("-", "_"), 1.0) for owner in sorted(on))
+
+
+def group(name: str, *owners: str, speed: bool = False) -> Group:
+    return Group(name, owners or (name,), 3, speed)
+
+
+def made(groups: list[Group], time: Time, **more: object) -> Made:
+    return Made(frozenset(owner for item in groups for owner in item.owners), time, **more)  # type: ignore[arg-type]
+
+
+def decide(groups: list[Group], time: Time, **more: object) -> tuple[Found, Made]:
+    races = made(groups, time, **more)
+    return search(groups, [], races), races
+
+
+def kept(found: Found) -> dict[str, bool]:
+    return {finding.name: finding.kept for finding in found.groups}
+
+
+def test_winners_stay_losers_go_and_what_cleans_stays_if_it_is_not_slower() -> None:
+    groups = [group("win", speed=True), group("neutral", speed=True), group("clean"), group("lose")]
+    found, races = decide(groups, factors(win=0.9, lose=1.1))
+    assert kept(found) == {"win": True, "neutral": False, "clean": True, "lose": False}
+    assert found.variant.off == {"neutral", "lose"} and not found.variant.original
+    assert [finding.reason for finding in found.groups] == ["faster", *["no difference"] * 2, "slower"]
+    assert [round(finding.reading.ratio, 2) for finding in found.groups] == [0.9, 1.0, 1.0, 1.1]  # type: ignore[union-attr]
+    assert found.final is not None and found.final.faster
+    thorough = [others for _, others, was_thorough in races.asked if was_thorough]
+    assert [len(others) for others in thorough] == [2, 1]  # what seemed to differ; the result
+
+
+def test_groups_that_make_no_difference_are_never_said_to_win() -> None:
+    groups = [group(name, speed=True) for name in "abcdef"]
+    found, _ = decide(groups, factors())
+    assert not any(kept(found).values()) and found.final is not None and not found.final.faster
+    assert all("faster" not in finding.reason for finding in found.groups)
+
+
+def test_one_lucky_measurement_is_no_win() -> None:
+    # the screening sees 5 % where there is nothing, the second look does not
+    found, races = decide(
+        [group("a", speed=True)], factors(), noise=lambda number: 1.05 if number == 1 else 1
+    )
+    assert kept(found) == {"a": False} and races.asked[1][2]
+    # and two that contradict each other claim nothing
+    flaky = {1: 1.05, 2: 0.95}
+    found, _ = decide([group("b")], factors(), noise=lambda number: flaky.get(number, 1.0))
+    assert kept(found) == {"b": True} and found.groups[0].reason == "no difference"
+
+
+def test_groups_that_do_the_same_work_are_measured_together() -> None:
+    def time(on: frozenset[str], choice: SessionChoice) -> float:
+        return 0.8 if on & {"a", "b"} else 1.0
+
+    found, _ = decide([group("a", speed=True), group("b", speed=True)], time)
+    assert kept(found) == {"a": True, "b": True} and found.final is not None and found.final.faster
+    assert found.groups[0].reason == "no difference; faster together with others"
+
+
+def test_of_a_group_that_loses_only_the_guilty_rule_goes() -> None:
+    mixed = group("mixed", "good", "bad", "other")
+    found, _ = decide([mixed], factors(good=0.95, bad=1.2))
+    assert found.variant.off == {"bad"} and kept(found) == {"mixed": True}
+    assert found.groups[0].reason == "faster without bad" and found.groups[0].reverted == ("bad",)
+    found, _ = decide([mixed], factors(good=1.2, bad=1.2))
+    assert found.variant.off == {"good", "bad", "other"} and kept(found) == {"mixed": False}
+
+
+def test_what_there_is_no_time_for_stays_if_it_cleans_and_goes_if_it_is_for_speed() -> None:
+    fine = [group("a", speed=True), group("b")]
+    found, _ = decide(fine, factors(a=0.5), cost=0.7)
+    assert kept(found) == {"a": False, "b": True} and found.fallback is None
+    groups = [group("b"), group("a", speed=True), group("c"), group("d"), group("more")]
+    found, races = decide(groups, factors(a=0.5, more=1.5), cost=0.7)
+    # the first four were screened, nothing was looked at again; the result was compared all the same
+    assert kept(found) == {"a": False, "b": True, "c": True, "d": True, "more": False}
+    assert all(
+        finding.reason.startswith("not measured: no time was left")
+        for finding in found.groups
+        if finding.reading is None
+    )
+    assert races.asked[-1][0].original
+    assert found.fallback is not None and "or not measured" in found.fallback
+
+
+def test_a_result_that_is_slower_loses_its_rewrites_for_speed_then_all() -> None:
+    def together(on: frozenset[str], choice: SessionChoice) -> float:
+        return 1.3 if "clean" in on and "fast" in on else 0.9 if "fast" in on else 1.0
+
+    fast, clean = group("fast", speed=True), group("clean")
+    found, _ = decide([fast, clean], lambda on, choice: 0.9 if "fast" in on else 1.0, original=0.85)
+    assert found.variant.original and found.fallback is not None and "all rewrites" in found.fallback
+    assert kept(found) == {"fast": False, "clean": False}
+    found, _ = decide([fast, clean], lambda on, choice: 0.9 if "fast" in on else 1.0, original=1.2)
+    assert found.fallback is None and kept(found) == {"fast": True, "clean": True}
+    found, _ = decide([fast, clean], together)
+    assert not found.variant.original and found.final is not None and not found.final.slower
+
+
+def test_what_seems_slower_twice_is() -> None:
+    class Doubtful(Made):
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
+            return Reading(1.02, BAND) if reference.original else super()._read(reference, other, thorough)
+
+    races = Doubtful(frozenset("a"), factors())
+    found = search([group("a")], [], races)
+    assert found.variant.original and [reference.original for reference, _, _ in races.asked] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_variants_that_fail_are_not_taken() -> None:
+    # without a the model does not run: a stays, if the result runs
+    found, _ = decide([group("a")], factors(), broken=lambda variant: "a" in variant.off)
+    assert kept(found) == {"a": True} and "does not run without" in found.groups[0].reason
+    # the result does not run: back to the original
+    found, _ = decide(
+        [group("a")], factors(), broken=lambda variant: not variant.original and not variant.off
+    )
+    assert found.variant.original and found.fallback is not None and "does not run" in found.fallback
+
+
+def test_session_options_stay_only_if_they_win() -> None:
+    one, idle, arena = SessionChoice(threads=1), SessionChoice(spinning=False), SessionChoice(arena=False)
+
+    def time(on: frozenset[str], choice: SessionChoice) -> float:
+        return (
+            (0.9 if choice.threads == 1 else 1.0)
+            * (1.0 if choice.spinning else 0.95)
+            * (1.0 if choice.arena else 1.2)
+        )
+
+    races = made([], time)
+    found = search([], [one, idle, arena], races)
+    assert found.variant.choice == SessionChoice(threads=1, spinning=False)
+    assert [(finding.kept, finding.reason) for finding in found.choices] == [
+        (True, "faster"), (True, "faster"), (False, "slower"),
+    ]  # fmt: skip
+
+    def either(on: frozenset[str], choice: SessionChoice) -> float:
+        return 0.9 if choice.threads == 1 else 0.95 if not choice.spinning else 1.0
+
+    found = search([], [one, idle], made([], either))
+    assert found.variant.choice == one and [finding.kept for finding in found.choices] == [True, False]
+
+
+def test_a_shape_in_which_it_is_slower_decides() -> None:
+    def told(ratio: float) -> tuple[Comparison, Band]:
+        conclusion = "faster" if ratio < 1 else "slower"
+        return Comparison(ratio, Band(ratio, ratio), conclusion), BAND  # type: ignore[arg-type]
+
+    reading = Reading.of([told(0.5), told(1.1)])
+    assert reading.faster and reading.slower and reading.ratio == pytest.approx(0.55**0.5)
+
+    class Mixed(Made):
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
+            return Reading(0.9, BAND, faster=True, slower=True)
+
+    found = search([group("a", speed=True)], [SessionChoice(threads=1)], Mixed(frozenset("a"), factors()))
+    assert found.variant.original and found.variant.choice.plain
+
+
+def test_the_search_is_economical() -> None:
+    groups = [group(f"g{index}") for index in range(8)]
+    _, races = decide(groups, factors())
+    assert [len(others) for _, others, _ in races.asked] == [4, 4, 1]
+
+
+def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) -> None:
+    groups = [group("win", speed=True), group("lose", "x", "y")]
+    found, _ = decide(groups, factors(win=0.9, x=1.1), broken=lambda variant: variant.off == {"win"})
+    found.variant = Variant(found.variant.off, choice=SessionChoice(threads=1, disabled=("SomeFusion",)))
+    tuning = Tuning(found, "CPU", ["x [1]"], 1.5, 3)
+    memory = Memory(Store(tmp_path), ("model", "pipeline"))  # type: ignore[arg-type]
+    assert memory.recall() is None and memory.keep(tuning) is None
+    again = memory.recall()
+    assert again is not None and again.stored and again.found == found
+    assert Memory(memory.store, ("model", "other")).recall() is None
+    json.dumps(tuning.to_dict(), allow_nan=False)
+    lines = "\n".join(again.lines())
+    assert "from the store (--fresh measures anew)" in lines
+    assert "options.intra_op_num_threads = 1" in lines and "disabled_optimizers=['SomeFusion']" in lines

@@ -1,0 +1,200 @@
+"""optimize --tune on real models and a real clock: only what is far from the band is asserted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt import api, ir
+from graphopt.cli.main import main
+from graphopt.errors import UsageError
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.session_choice import KEY, SessionChoice, recommend, recommended
+from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.tune import tuned
+from graphopt.tune.candidates import Variant, choices_for, groups_of
+from graphopt.tune.readings import Reading
+from graphopt.tune.search import Found
+from graphopt.tune.tuned import Tune
+from graphopt.tune.workshop import Workshop
+from tests.tune.harmful import Idle, Slow
+
+SIZE = 96
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = Relu(Identity(x) · w), twice; it takes long enough to be timed."""
+    make = onnx.helper
+    weights = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32) / 10
+    nodes = [
+        make.make_node("Identity", ["x"], ["a"]),
+        make.make_node("MatMul", ["a", "w"], ["b"]),
+        make.make_node("Relu", ["b"], ["c"]),
+        make.make_node("MatMul", ["c", "w"], ["d"]),
+        make.make_node("Relu", ["d"], ["y"]),
+    ]
+    ends = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", SIZE]) for name in "xy"]
+    graph = make.make_graph(nodes, "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    path = tmp_path / "model.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def optimize(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Tune the model by the command line, with a store of its own; gives the JSON and the operators."""
+
+    def call(*arguments: object) -> tuple[dict[str, Any], list[str]]:
+        target = tmp_path / "out.onnx"
+        words = ["optimize", model, "-o", target, "--tune", "--device", "cpu", "--threads", 1]
+        shapes = ["--input-shape", f"x:64,{SIZE}"] if "--input-shape" not in arguments else []
+        words += [*shapes, "--set", f"cache-dir={tmp_path / 'store'}", "--json", *arguments]
+        capsys.readouterr()
+        assert main([str(word) for word in words], {}) == 0
+        found = json.loads(capsys.readouterr().out)
+        return found["tuning"], [node.op_type for node in onnx.load(target).graph.node]
+
+    return call
+
+
+def spoilt(optimize: Call) -> None:
+    """Tune with a pass that makes the model slower: it goes, and the result is the cleaned model."""
+    tuning, operators = optimize("--post-pass", "tests.tune.harmful:Slow", "--budget", "10s", "--fresh")
+    by_name = {group["name"]: group for group in tuning["groups"]}
+    assert by_name["slow"]["kept"] is False and by_name["slow"]["rewrites"] == 2
+    assert operators == ["MatMul", "Relu"] * 2
+    assert tuning["final"]["slower"] is False
+
+
+def test_a_slow_rewrite_is_reverted(optimize: Call) -> None:
+    spoilt(optimize)
+
+
+@pytest.mark.slow
+def test_a_slow_rewrite_is_reverted_every_time(optimize: Call) -> None:
+    for _ in range(10):
+        spoilt(optimize)
+
+
+@pytest.mark.slow
+def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
+    for _ in range(3):
+        tuning, _ = optimize("-O3", "--budget", "20s", "--fresh", "--input-shape", f"x:16x{SIZE},64x{SIZE}")
+        assert tuning["final"]["slower"] is False and len(tuning["inputs"]) == 2
+
+
+def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
+    optimize: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, operators = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "3s")
+    assert all("faster" not in group["reason"] for group in first["groups"])
+    assert all(group["reading"]["same"] for group in first["groups"])  # onnxruntime removes it, too
+    assert first["stored"] is False and operators.count("Relu") == 2
+
+    def fail(*arguments: object, **more: object) -> None:
+        pytest.fail("it is measured again")
+
+    monkeypatch.setattr(tuned, "search", fail)
+    second, again = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "1m")
+    assert again == operators and second == {**first, "stored": True}
+
+
+def test_session_options_are_recommended_applied_and_told(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choice = SessionChoice(threads=1, spinning=False, disabled=("SkipLayerNormFusion",))
+    final = Reading(0.8, faster=True)
+    monkeypatch.setattr(
+        tuned, "search", lambda groups, choices, races: Found(Variant(choice=choice), final=final)
+    )
+    target = tmp_path / "out.onnx"
+    store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}"]
+    assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0
+    out = capsys.readouterr().out
+    assert "recommended session options: 1 thread, no spinning, no SkipLayerNormFusion" in out
+    assert "options.intra_op_num_threads = 1" in out
+    written = api.load(target)
+    assert recommended(written, CPU) == choice and recommended(written, Device("cuda")).plain
+    stored = {entry.key: entry.value for entry in onnx.load(target).metadata_props}
+    assert json.loads(stored[KEY])["threads"] == 1
+    for arguments, expected in (([], choice.to_dict()), (["--no-session-options"], {})):
+        assert main(["run", str(target), "--device", "cpu", "--json", *arguments], {}) == 0
+        assert json.loads(capsys.readouterr().out)["session_options"] == json.loads(json.dumps(expected))
+    briefly = ["--processes", "1", "--rounds", "3", "--warmup", "1", "--device", "cpu"]
+    assert main(["bench", str(target), str(model), *briefly, "--input-shape", f"x:2x{SIZE}"], {}) == 0
+    assert "session options of out: 1 thread, no spinning" in capsys.readouterr().out
+
+
+def test_a_model_that_does_not_run_is_optimized_all_the_same(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.errors import RuntimeFailure
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise RuntimeFailure("no kernel")
+
+    monkeypatch.setattr("graphopt.runtime.once.try_out", fail)
+    result = api.optimize(model, tune=Tune(), verify=False, device="cpu")
+    assert "not tuned: no kernel" in result.report.remarks and len(result.model.graph) == 4
+    with pytest.raises(UsageError, match="only whole results"):
+        api.optimize(model, tune=Tune(), stop_after=1)
+
+
+def test_options_of_tuning_want_tuning(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--budget", "60s"], ["--threads", "1"], ["--fresh"]):
+        assert main(["optimize", str(model), "-o", "out.onnx", *arguments], {}) == 2
+        assert f"{arguments[0]} goes with --tune" in capsys.readouterr().err
+    assert main(["optimize", str(model), "-o", "out.onnx", "--tune", "--budget", "soon"], {}) == 2
+    assert "is no time; write 60s or 2m" in capsys.readouterr().err
+
+
+def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, tmp_path: Path) -> None:
+    from graphopt import config
+    from graphopt.driver import Job, make_options, make_pipeline
+
+    job = Job(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
+    candidate = api.load(model)
+    report = job.run(candidate)
+    groups = groups_of(report.passes, job.pipeline.passes())
+    assert {group.name: (group.owners, group.rewrites, group.speed) for group in groups} == {
+        "idle": (("idle",), 2, False),
+        "slow": (("slow",), 2, False),
+        "identities": (("drop-identity",), 1, False),
+    }
+    with Workshop(api.load(model), job, [], tmp_path, Setup({}, threads=1)) as workshop:
+        everything = Variant()
+        operators = {
+            off: [node.op_type for node in ir.load(workshop.path(everything.without(off.split()))).graph]
+            for off in ("", "slow", "slow idle", "slow idle drop-identity")
+        }
+        assert [found.count("Max") for found in operators.values()] == [4, 0, 0, 0]
+        assert [found.count("Identity") for found in operators.values()] == [2, 2, 0, 1]
+        assert workshop.same(everything.without(["idle"]), everything)
+        assert not workshop.same(everything.without(["slow"]), everything)
+        assert workshop.same(Variant(original=True), everything.without(["slow"]))
+        assert not workshop.same(Variant(choice=SessionChoice(threads=1)), everything)
+
+
+def test_a_recommendation_is_read_back_and_nonsense_is_not_heeded(model: Path) -> None:
+    loaded = api.load(model)
+    choice = SessionChoice(2, False, False, ("A", "B"))
+    recommend(loaded, choice, CPU)
+    assert recommended(ir.from_proto(ir.to_proto(loaded)), CPU) == choice
+    for text in ("", "[]", "{", '{"device": "cpu", "threads": "many", "disabled": 3, "arena": 0}'):
+        loaded.metadata_props[KEY] = text
+        assert recommended(loaded, CPU).plain
+    recommend(loaded, SessionChoice(), CPU)
+    assert KEY not in loaded.metadata_props
+    assert str(choice) == "2 threads, no spinning, no arena, no A, no B"
+    tried = list(choices_for(loaded, CPU, 1))
+    assert tried == [SessionChoice(arena=False)]  # one thread, and nothing that is a norm
