@@ -87,6 +87,8 @@ def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Valu
     source, told, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])
     if source is None or told is None or result is None:
         return m.no("shapes unknown", x)
+    if len(result) > max(len(source), len(told)):
+        return m.no("only the first shape tells the rank", a)
     for place, dim in zip(range(len(result), 0, -1), result, strict=True):
         own = (shape[-place] for shape in (source, told) if place <= len(shape))
         if dim != 1 and not any(m.cx.facts.dim_equal(dim, other) for other in own):
