@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import ir
@@ -25,6 +25,21 @@ _DRAWS = 20
 _MARGIN = 4.0
 
 
+@dataclass(frozen=True)
+class Nature:
+    """What an original does that bears on how its results are compared.
+
+    Attributes:
+        draws: it draws random numbers, and its candidates must go on doing so.
+        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
+        halves: it computes in half precision, for which onnxruntime casts, and rounds as it likes.
+    """
+
+    draws: bool = True
+    sure_signs: bool = True
+    halves: bool = False
+
+
 class Judge:
     """Compares one candidate's runs with the cases.
 
@@ -38,7 +53,7 @@ class Judge:
         references: what the specification makes of the original and of the candidate, asked when some
             differences are found.
         bits: demand identical outputs where optimizations are off.
-        draws: the original draws random numbers, and must go on doing so.
+        nature: what is known of the original.
     """
 
     def __init__(
@@ -52,9 +67,9 @@ class Judge:
         references: tuple[Reference, Reference] | None = None,
         *,
         bits: bool = False,
-        draws: bool = True,
+        nature: Nature | None = None,
     ) -> None:
-        self._draws = draws
+        self._nature = nature or Nature()
         self._references = references
         self._bits = bits
         self._outputs = outputs
@@ -83,7 +98,7 @@ class Judge:
 
         try:
             actual = self._candidate.run(level, case.feeds)
-            if level == "off" and self._draws and case.random and self._is_constant(case, actual):
+            if level == "off" and self._nature.draws and case.random and self._is_constant(case, actual):
                 return row(0.0, "", False, "what was random is constant now")
         except (RuntimeFailure, ResourceLimit) as failure:
             self._crashed = isinstance(failure, ProcessCrashed | ResourceLimit)
@@ -115,15 +130,16 @@ class Judge:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self._numerics, case.flavour, level)
         strict = self._numerics is Numerics.EXACT and level == "off"
+        signed = strict and self._nature.sure_signs
         least = 0.0 if strict else self._rounding[place]
         slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
-        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=strict, slack=slack)
+        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
         if outcome.reason is not None and self._specified(case, place, a, b, demand):
             return Outcome(), f"{self._outputs[place]!r}: onnxruntime's kernels stray from the specification"
         if self._bits and level == "off":
             same = outcome.reason is not None or identical(a, b)
             return outcome if same else replace(outcome, reason="not the same bits"), None
-        if outcome.reason is None or strict or self._original is None:
+        if outcome.reason is None or (strict and not self._nature.halves) or self._original is None:
             return outcome, None
         moved = with_jitter(case, self._original)
         known = moved if moved is not None else case.noise

@@ -25,15 +25,16 @@ Another order of evaluation turns an infinity into NaN (inf - inf), and one that
 later gives a number where the original has an infinity; but it makes no number infinite, nor a
 NaN finite. With NaN and infinities fed in, default sessions must run, but their patterns are
 not compared: onnxruntime's fused kernels treat such inputs in ways of their own.
-EXACT also tells 0.0 from -0.0 while optimizations are off; with ``bits``, every bit counts there.
+EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
+``bits``, every bit counts there.
 
-**What is allowed for.** Where the original's default session strays from its own session
-without optimizations, so may the candidate's. Where a difference is found that is no rounding
-by its size, the original is run once more on inputs that are rounded differently: if that
-moves the output as much (an argmax that flips, a quantization step), the output is
-ill-conditioned there and the difference allowed, except between EXACT sessions without
-optimizations. Outputs that are random in the original must stay random; of them, types and
-shapes are compared.
+**What is allowed for.** Where the original's default session strays from its own session without
+optimizations, so may the candidate's. Where a difference is found that is no rounding by its
+size, the original is run once more on inputs that are rounded differently: if that moves the
+output as much (an argmax that flips, a quantization step), the output is ill-conditioned there
+and the difference allowed, except between EXACT sessions without optimizations, unless in half
+precision, for which onnxruntime puts in casts, and takes them out. Outputs that are random in the
+original must stay random; of them, types and shapes are compared.
 """
 
 from __future__ import annotations
@@ -62,13 +63,15 @@ from graphopt.runtime.oracle.cases import (
     spread_garbage,
 )
 from graphopt.runtime.oracle.compare import Tolerance
-from graphopt.runtime.oracle.judge import Judge, absolute_rounding
+from graphopt.runtime.oracle.judge import Judge, Nature, absolute_rounding
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.signature import Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
+#: Operators that give either of 0.0 and -0.0 where they meet, by their place.
+_EITHER_ZERO = frozenset({"Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
 #: Seconds that one run may take.
 _PATIENCE = 60.0
 #: Seconds that one run may take where it may never end: at first, and if none ends in that time.
@@ -136,10 +139,15 @@ class Oracle:
         self._signature = Signature.of(model)
         self._coarsest = coarsest_float(model)
         self._rounding = [absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
-        random = [node for graph in ir.graphs_of(model) for node in graph if facts.is_random(node)]
+        nodes = [node for graph in ir.graphs_of(model) for node in graph]
+        random = [node.op_type for node in nodes if facts.is_random(node)]
         self._random = bool(random)
-        # statistics of a batch change from run to run, too, but come to rest
-        self._draws = any(node.op_type != "BatchNormalization" for node in random)
+        self._nature = Nature(
+            # statistics of a batch change from run to run, too, but come to rest
+            draws=any(op_type != "BatchNormalization" for op_type in random),
+            sure_signs=not any(node.op_type in _EITHER_ZERO for node in nodes),
+            halves=self._coarsest in ("float16", "bfloat16"),
+        )
         endless = self._endless = may_not_end(model) is not None
         self._patience = _IMPATIENCE if endless else _PATIENCE
         self._isolated = isolate or endless or may_crash(model) is not None
@@ -261,10 +269,18 @@ class Oracle:
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
-        draws = self._draws
+        nature = self._nature
         references = (Reference(self._artifact.model), Reference(artifact.model))
         judge = Judge(
-            outputs, runner, numerics, tolerance, rounding, self._original, references, bits=bits, draws=draws
+            outputs,
+            runner,
+            numerics,
+            tolerance,
+            rounding,
+            self._original,
+            references,
+            bits=bits,
+            nature=nature,
         )
         rows = judge.rows(_like(cases.found, like))
         skipped = [*cases.skipped]
@@ -273,7 +289,7 @@ class Oracle:
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
             judge = Judge(
-                outputs, remote, numerics, tolerance, rounding, None, references, bits=bits, draws=draws
+                outputs, remote, numerics, tolerance, rounding, None, references, bits=bits, nature=nature
             )
             rows += judge.rows(_like(empty.found, like))
         return rows, changes, skipped, None
@@ -290,7 +306,7 @@ class Oracle:
                     seconds=self._seconds / 2,
                     quick=_HASTE if self._endless else QUICK,
                 )
-                if not self._draws:
+                if not self._nature.draws:
                     spread_garbage(self._cases.found)
         return self._cases
 

@@ -289,6 +289,21 @@ def test_the_sign_of_a_zero_that_is_divided_by_is_rounding():
     assert not judge(*both(before, after.replace("Sub", "Add"))).ok
 
 
+def test_which_zero_a_maximum_takes_is_left_to_the_kernel():
+    before = "{ n = Neg(x) z = Max(n, n) }"
+    after = "{ o = Constant<value = float {0.0}>() n = Sub(o, x) z = Max(n, n) }"
+    assert judge(*both(before, after), Numerics.EXACT).ok
+    assert not judge(*both(before.replace("Max", "Add"), after.replace("Max", "Add")), Numerics.EXACT).ok
+
+
+def test_half_precision_is_rounded_where_onnxruntime_likes():
+    head = "g (float16[B, 1] x, float16[B, 1] y) => (float16[B, 1] z) "
+    before = "{ a = Add(x, y) t = Transpose<perm = [0, 1]>(a) u = Mul(t, y) z = Sub(u, x) }"
+    after = "{ a = Add(x, y) u = Mul(a, y) z = Sub(u, x) }"
+    assert judge(head + before, head + after, Numerics.EXACT).ok
+    assert not judge(head + before, head + after.replace("Sub", "Add"), Numerics.EXACT).ok
+
+
 # Other kinds of values ------------------------------------------------------------------------
 
 
