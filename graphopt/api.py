@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
-from graphopt.errors import InvalidModel, PassFailed, UsageError, VerificationFailed
+from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
@@ -33,6 +33,7 @@ from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
+    from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.once import Trial
@@ -47,6 +48,7 @@ __all__ = [
     "choose_device",
     "context_for",
     "copy",
+    "explain",
     "load",
     "make_options",
     "make_pipeline",
@@ -135,6 +137,7 @@ def optimize(
     share_buffers: Iterable[tuple[str, str]] = (),
     instruments: Sequence[Watcher] = (),
     strict: bool = False,
+    strict_fusion: Iterable[str] = (),
     save_repro: PathLike | None = None,
     command: Sequence[str] = (),
     tune: Tune | None = None,
@@ -177,6 +180,8 @@ def optimize(
             is checked before and after.
         instruments: told of passes, rewrites and refusals as they happen.
         strict: a result that is not the same is an error at once.
+        strict_fusion: scopes, names of nodes or what the names of several begin with; that each became
+            one fused operator is checked.
         save_repro: a folder for a reproducer of each rewrite that was dropped.
         command: the command line that led here, for the reproducers.
         tune: measure what rewrites give, and keep those that pay; session options that pay are
@@ -186,6 +191,7 @@ def optimize(
         UsageError: a pass, rule or option is unknown.
         VerificationFailed: the result does not compute the same, or is called differently, and
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
+        NotFused: a scope of ``strict_fusion`` did not become one fused operator.
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
         RuntimeFailure: the original does not run on the ``inputs`` given.
     """
@@ -213,6 +219,7 @@ def optimize(
     begin = time.perf_counter()
     candidate, original, size = _take(model)
     load_seconds = time.perf_counter() - begin
+    scopes = _scopes(candidate, strict_fusion, passes)
     if dims or dim_ranges:
         vouched = vouch(candidate, dims, dim_ranges, options)
         options, inputs = vouched, _within(inputs, vouched, settings)
@@ -253,6 +260,9 @@ def optimize(
                 job,
                 lambda job: _produce(job, copy(pristine), original, found, repairs=not strict),
             )
+    if scopes:
+        check = make_pipeline("check-strict-fusion")
+        check.run(candidate, context_for(candidate, replace(options, strict_fusion=scopes)))
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds
@@ -278,7 +288,7 @@ def _produce(
         if misuse is not None:  # a pass can't make sense of what is no model
             raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
         narrowing = job.check_each or job.verify_each or job.stop_after is not None
-        if not repairs or narrowing:
+        if not repairs or narrowing or isinstance(failure, NotFused):
             raise
         from graphopt.debug.repair import repair
 
@@ -294,6 +304,52 @@ def _tuner(
 
     chosen, _ = choose_device(device, settings)
     return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
+
+
+def _scopes(model: ir.Model, scopes: Iterable[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
+    """The names of the nodes in each of ``scopes``, which ``pipeline`` is to fuse."""
+    from graphopt.debug.explain import names_within
+
+    found = {scope: names_within(model, scope) for scope in scopes}
+    if found and not any(step.name == "fuse-builtin" for step in pipeline.passes()):
+        raise UsageError("nothing is fused, so no scope can be", hint="-O3 fuses operators")
+    return found
+
+
+def explain(
+    model: ir.Model | PathLike,
+    patterns: Sequence[str] = (),
+    *,
+    node: str | None = None,
+    portable: bool | None = None,
+    skip: Iterable[str] | None = None,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    target_opset: int | None = None,
+) -> Explanation:
+    """Tell which nodes ``-O3`` would put into fused operators, and why not more of them.
+
+    >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
+    'the mask is the same for all queries, or for all keys'
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        patterns: only rules of these names or families.
+        node: only what concerns this node of the model, or the nodes in this scope.
+        portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
+
+    Raises:
+        UsageError: no node or pattern bears the name.
+    """
+    from graphopt.debug.explain import about, explain_fusions, names_within
+
+    settings = _settings(portable=portable, skip=None if skip is None else tuple(skip))
+    before = () if target_opset is None else make_pipeline(_conversion(target_opset, settings)).steps
+    candidate, _, _ = _take(model)
+    names = None if node is None else names_within(candidate, node)
+    options = vouch(candidate, dims, dim_ranges, make_options(settings))
+    found = explain_fusions(candidate, options, patterns, before=before)
+    return found if names is None or node is None else about(found, names, node)
 
 
 def _conversion(target: int, settings: config.Settings) -> str:

@@ -57,6 +57,8 @@ class Options:
         refused: rules, each with the node that it must not even try, or an empty name for all.
         share_buffers: inputs and the outputs that the caller writes over them, by name.
         portable: only operators of the ONNX standard are written.
+        strict_fusion: scopes whose nodes must become one fused operator, each with the names of its nodes
+            in the original model as far as they do not begin with the scope.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -69,6 +71,7 @@ class Options:
     refused: frozenset[tuple[str, str]] = frozenset()
     share_buffers: tuple[tuple[str, str], ...] = ()
     portable: bool = False
+    strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ An error is one sentence that tells what is wrong, and a hint that tells what to
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -32,6 +32,8 @@ class GraphoptError(Exception):
     """
 
     status: ExitStatus = ExitStatus.INTERNAL
+    #: Lines that tell more than the message, where there is more to tell.
+    details: tuple[str, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -43,6 +45,18 @@ class VerificationFailed(GraphoptError):
     """Two models that should compute the same do not."""
 
     status = ExitStatus.VERIFICATION_FAILED
+
+
+class NotFused(VerificationFailed):
+    """Not all nodes of a scope became one fused operator.
+
+    Args:
+        details: a line for each node that is in none, with the reason.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, details: Sequence[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.details = tuple(details)
 
 
 class PassFailed(GraphoptError):

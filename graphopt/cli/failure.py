@@ -25,6 +25,7 @@ class Failure:
     status: int
     message: str
     hint: str | None
+    details: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, error: Exception, *, debug: bool, kept: bool = False) -> Failure:
@@ -41,7 +42,8 @@ class Failure:
         hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
         if isinstance(error, GraphoptError):
             is_ours = error.status == ExitStatus.INTERNAL
-            return cls(error.status, _bounded(error.message), error.hint or (hint if is_ours else None))
+            hint = error.hint or (hint if is_ours else None)
+            return cls(error.status, _bounded(error.message), hint, tuple(map(_bounded, error.details)))
         if isinstance(error, click.ClickException):
             context = getattr(error, "ctx", None)
             usage = f"{context.command_path} --help" if context is not None else None
@@ -54,7 +56,8 @@ class Failure:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"message": self.message, "hint": self.hint, "status": int(self.status)}
+        told = {"message": self.message, "hint": self.hint, "status": int(self.status)}
+        return {**told, "details": list(self.details)} if self.details else told
 
     def tell(self, about: str = "") -> None:
         """Print it to stderr; ``about`` names what it happened to, unless the message does."""
@@ -65,6 +68,8 @@ class Failure:
 
     def _tell(self, about: str) -> None:
         click.echo(f"graphopt: {about}{': ' if about else ''}{self.message}", err=True)
+        for line in self.details:
+            click.echo(f"  {line}", err=True)
         if self.hint:
             click.echo(f"hint: {self.hint}", err=True)
 

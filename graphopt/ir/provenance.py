@@ -6,6 +6,7 @@ cloning, outlining and inlining; saving strips them.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 
 from graphopt.ir.carrier import NAMESPACE
@@ -14,6 +15,8 @@ from graphopt.ir.onnxir import onnx_ir
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
 _SEPARATOR = "\n"
+#: Where torch.onnx notes the modules that a node comes from: a list of their paths, and the operator's name.
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 #: A node made out of very many keeps this many origins.
 _KEPT = 64
 
@@ -59,6 +62,27 @@ def origins_within(node: onnx_ir.Node, call: onnx_ir.Node) -> tuple[str, ...]:
     if _ORIGIN in node.metadata_props:
         return origins(node)
     return (f"{origins(call)[0]}/{label(node).lstrip('/')}",)
+
+
+def is_within(name: str, scope: str) -> bool:
+    """Whether the node called ``name`` is ``scope``, or stands in it.
+
+    >>> is_within("/layer.0/attn/MatMul", "/layer.0"), is_within("/layer.0/attn/MatMul", "/layer.0/at")
+    (True, False)
+    """
+    if name == scope:
+        return True
+    inner = scope.rstrip("/.")
+    return bool(inner) and name.startswith((f"{inner}/", f"{inner}."))
+
+
+def noted_scopes(node: onnx_ir.Node) -> tuple[str, ...]:
+    """The scopes that PyTorch's exporter noted on ``node``, outer first; none if it did not."""
+    try:
+        scopes = ast.literal_eval(node.metadata_props.get(_NAME_SCOPES, "[]"))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return tuple(scope for scope in scopes if isinstance(scope, str)) if isinstance(scopes, list) else ()
 
 
 def label(node: onnx_ir.Node) -> str:

@@ -91,7 +91,7 @@ def explain(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Explanation:
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
     """The operators that ``rules`` wrote, in the order of the model."""
     for group in groups_in(model, rules):
-        node = next((node for node in reversed(group) if not _helps(node)), group[-1])
+        node = main_node(group)
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         yield Fused(ir.made_by(node) or "", op, ir.label(node), ir.origins(node))
 
@@ -108,8 +108,10 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
     return list(groups.values())
 
 
-def _helps(node: ir.Node) -> bool:
-    return node.domain == "" and node.op_type in _HELPERS
+def main_node(group: Sequence[ir.Node]) -> ir.Node:
+    """Of the nodes of one rewrite the fused operator; the others bring operands into form."""
+    computing = [node for node in group if node.domain or node.op_type not in _HELPERS]
+    return (computing or group)[-1]
 
 
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:
@@ -138,6 +140,7 @@ class _Place:
     anchor: ir.Node
     partial: Partial
     refusal: Refusal | None = None
+    between: tuple[ir.Node, ...] = ()
 
     def nearness(self) -> tuple[int, bool, float]:
         """More for what is nearer."""
@@ -146,7 +149,7 @@ class _Place:
 
     def told(self, cx: Context) -> Missed:
         """The same in words."""
-        nodes = [self.anchor, *self.partial.nodes.values()]
+        nodes = [self.anchor, *self.between, *self.partial.nodes.values()]
         if self.refusal is None:
             gap = self.partial.gaps[0]
             reason, value, hint = gap.reason, gap.value, gap.hint
@@ -156,7 +159,7 @@ class _Place:
             value = _called(self.refusal.value, nodes)
             if hint is None and value is not None and "read" in reason:
                 hint = _unshared(value)
-        nodes += _alone_before(self.anchor)
+        nodes += [*_alone_before(self.anchor), *_views_before(self.partial.nodes.values())]
         origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
         return Missed(
             self.rule.name,
@@ -194,18 +197,27 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
-    reached, last = [anchor], None
+    for root, between in reversed(_after(anchor).items()):  # the farthest sees most
+        found = Nearest(cx).match(pattern, root)
+        refusal = None if found is None else _refused(rule, root, *found, cx)
+        if found is not None and refusal is not None and refusal.value in names:
+            yield _Place(rule, pattern, anchor, Partial(found[1], (), found[0]), refusal, between)
+            return
+
+
+def _after(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
+    """What reads ``anchor``, directly or through the nodes between, near ones first."""
+    found: dict[ir.Node, tuple[ir.Node, ...]] = {}
+    reached: dict[ir.Node, tuple[ir.Node, ...]] = {anchor: ()}
     for _ in range(_FAR):
-        reached = list(
-            dict.fromkeys(user for node in reached for out in node.outputs for user in _users(out))
-        )
-        for root in reached:
-            found = Nearest(cx).match(pattern, root)
-            refusal = None if found is None else _refused(rule, root, *found, cx)
-            if found is not None and refusal is not None and refusal.value in names:
-                last = _Place(rule, pattern, anchor, Partial(found[1], (), found[0]), refusal)
-    if last is not None:  # the farthest sees most
-        yield last
+        reached = {
+            user: (*between, node)
+            for node, between in reached.items()
+            for output in node.outputs
+            for user in _users(output)
+        }
+        found |= {node: between for node, between in reached.items() if node not in found}
+    return found
 
 
 def _users(value: ir.Value) -> list[ir.Node]:
@@ -269,6 +281,21 @@ def _alone_before(anchor: ir.Node) -> list[ir.Node]:
             and (producer := value.producer()) is not None
         ]
         found += near
+    return found
+
+
+def _views_before(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """The views that ``nodes`` read, and that nothing else does."""
+    found, pending = [], list(nodes)
+    while pending:
+        node = pending.pop()
+        for value in node.inputs:
+            producer = None if value is None else value.producer()
+            if value is None or producer is None or ir.only_reader(value) is not node:
+                continue
+            if producer.domain == "" and producer.op_type in facts.VIEW:
+                found.append(producer)
+                pending.append(producer)
     return found
 
 

@@ -1,0 +1,118 @@
+"""graphopt explain: what would be fused in a model, and why not more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.options import Run
+from graphopt.cli.parameters import reads_model, split_names
+from graphopt.tables import shortened
+
+if TYPE_CHECKING:
+    from graphopt.rewrite.explain import Explanation, Missed
+
+Item = TypeVar("Item")
+
+EXAMPLE = """
+graphopt explain model.onnx
+graphopt explain model.onnx --pattern attention
+graphopt explain model.onnx --node /encoder/layer.0/attention --json
+graphopt explain model.onnx --target-opset 20 --dim batch=1
+"""
+
+#: Names of nodes that are shown without -v.
+_NAMES = 3
+
+
+@options.command("explain", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Explain",
+    click.option(
+        "--pattern",
+        "patterns",
+        multiple=True,
+        callback=split_names,
+        metavar="A,B",
+        help="Only these patterns: rules such as layer-norm, or families such as attention.",
+    ),
+    click.option(
+        "--node", metavar="NAME", help="Only what concerns this node of MODEL, or nodes whose names begin so."
+    ),
+)
+@options.group(
+    "Passes",
+    click.option(
+        "--skip",
+        multiple=True,
+        callback=split_names,
+        metavar="A,B",
+        help="Leave out these passes, rules or families of rules.",
+    ),
+    click.option(
+        "--portable",
+        is_flag=True,
+        default=None,
+        help="Only operators of the ONNX standard, none of onnxruntime's own.",
+    ),
+)
+@options.version_options
+@options.model_options
+@options.dim_options
+def command(run: Run, model: Path, **values: Any) -> None:
+    """Tell what -O3 fuses, and why not more.
+
+    That is: which nodes it puts into fused operators. For what is not fused: the nearest pattern, the first condition that failed, the value that it
+    failed for, and what to do about it. Nothing is written.
+    """
+    from graphopt import api
+
+    with run.console.progress(model.name) as advance:
+        advance(None, "fusing")
+        found = api.explain(model, values.pop("patterns"), **values)
+    run.console.json(
+        {
+            "model": str(model),
+            "fused": [one.to_dict() for one in found.fused],
+            "missed": [one.to_dict() for one in found.missed],
+        }
+    )
+    _print(run, found, everything=bool(run.verbose or values["node"]))
+
+
+def _print(run: Run, found: Explanation, *, everything: bool) -> None:
+    show = run.console.print
+    for ones in _grouped(found.fused, lambda one: (one.rule, one.op)):
+        show(f"fused {len(ones)} × {ones[0].rule}: {ones[0].op}", bold=True)
+        for one in ones if everything else ones[:1]:
+            show(f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}")
+    for places in _grouped(found.missed, lambda place: (place.rule, place.reason)):
+        show(f"not fused {len(places)} × {places[0].rule}: {places[0].reason}", bold=True)
+        for place in places if everything else places[:1]:
+            _print_place(run, place)
+        if len(places) > 1 and not everything:
+            show(f"  and at {len(places) - 1} more (-v lists them)")
+    if not found.fused and not found.missed:
+        show("no pattern comes near")
+
+
+def _print_place(run: Run, place: Missed) -> None:
+    show = run.console.print
+    part = f": {place.matched} of the {place.nodes} nodes of the pattern are there"
+    show(f"  at     {place.anchor}{part if place.matched < place.nodes else ''}")
+    if place.value is not None:
+        show(f"  value  {place.value}{'' if place.about is None else f': {place.about}'}")
+    if place.hint is not None:
+        show(f"  do     {place.hint}")
+
+
+def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())

@@ -1,0 +1,90 @@
+"""explain: what would be fused in a model, and why not more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from graphopt import ir
+from graphopt.context import Options
+from graphopt.driver import context_for
+from graphopt.errors import unknown
+from graphopt.passes.fuse_builtin import FuseBuiltin
+from graphopt.passes.pipeline import Pipeline, Step
+from graphopt.pipelines import registry
+from graphopt.rewrite.explain import Explanation, explain
+from graphopt.rewrite.rule import Rule
+from graphopt.rules import admitted_rules, all_rules
+
+_PRESET = "O3"
+
+
+def explain_fusions(
+    model: ir.Model, options: Options, patterns: Sequence[str] = (), *, before: Sequence[Step] = ()
+) -> Explanation:
+    """Run ``-O3`` over ``model``, in place, as far as operators are fused, and tell about that.
+
+    Args:
+        options: what rewrites may do.
+        patterns: only rules of these names or families.
+        before: what runs first.
+
+    Raises:
+        UsageError: no rule that fuses is called like one of ``patterns``.
+    """
+    rules = chosen_rules(options, patterns)
+    steps = Pipeline.parse(_PRESET, registry()).steps
+    end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
+    cx = context_for(model, options)
+    try:
+        Pipeline((*before, *steps[: end + 1])).run(model, cx)
+        return explain(model, rules, cx)
+    finally:
+        cx.evaluator.close()
+
+
+def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
+    """The rules that fuse, and that ``options`` and ``patterns`` admit."""
+    names = [name for rule in all_rules() if rule.fuses for name in (rule.family, rule.name)]
+    for pattern in patterns:
+        if pattern not in names:
+            raise unknown("pattern", pattern, names, f"known are {', '.join(dict.fromkeys(names))}")
+    return [
+        rule
+        for rule in admitted_rules(options, fuses=True)
+        if not patterns or rule.name in patterns or rule.family in patterns
+    ]
+
+
+def names_within(model: ir.Model, scope: str) -> frozenset[str]:
+    """Names of the nodes of ``model`` that are ``scope`` or stand in it, by name or by the exporter's notes.
+
+    Raises:
+        UsageError: there are none.
+    """
+    found = dict.fromkeys(_within(model, scope))
+    if not found:
+        labels = [ir.label(node) for graph in ir.graphs_of(model) for node in graph]
+        raise unknown("node or scope", scope, labels, "graphopt dump shows all nodes")
+    return frozenset(found)
+
+
+def _within(model: ir.Model, scope: str) -> Iterator[str]:
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            name = ir.label(node)
+            if ir.is_within(name, scope) or scope in ir.noted_scopes(node):
+                yield name
+
+
+def about(explanation: Explanation, names: frozenset[str], scope: str) -> Explanation:
+    """What ``explanation`` has to say about the nodes called ``names``, or in ``scope``."""
+
+    def concerns(origins: Iterable[str]) -> bool:
+        return any(name in names or ir.is_within(name, scope) for name in origins)
+
+    return replace(
+        explanation,
+        fused=tuple(one for one in explanation.fused if concerns(one.origins)),
+        missed=tuple(one for one in explanation.missed if concerns(one.origins)),
+    )

@@ -1,0 +1,98 @@
+"""check-strict-fusion: all nodes of a scope became one fused operator.
+
+The counterpart of ``CheckStrictFusion`` in PyTorch's JIT executor, which looks into the blocks that
+users mark by ``torch.jit.strict_fusion``. Here they name a scope of the exporter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import NotFused
+from graphopt.passes.base import Pass
+from graphopt.rewrite.explain import Missed, groups_in, main_node, missed_in
+from graphopt.rewrite.nearest import told
+from graphopt.rewrite.rule import Rule
+from graphopt.rules import admitted_rules
+from graphopt.tables import counted
+
+
+@dataclass(frozen=True)
+class CheckStrictFusion(Pass):
+    """Check that scopes became one fused operator each, as in ``check-strict-fusion{scopes=/layer.0/attn}``.
+
+    A scope is the name of a node of the original model, or what the names of several begin with.
+    All nodes that come from it must be in one fused operator; constants may be anywhere. The scopes
+    are those of ``scopes`` (``a+b``) and of ``--strict-fusion``. The model is not changed.
+
+    Attributes:
+        scopes: the scopes.
+
+    Raises:
+        NotFused: some of its nodes are not fused, with the reasons, or it became several operators.
+    """
+
+    name: ClassVar[str] = "check-strict-fusion"
+    scopes: tuple[str, ...] = ()
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Check each scope."""
+        rules = admitted_rules(cx.options, fuses=True)
+        members = {**dict.fromkeys(self.scopes, frozenset[str]()), **cx.options.strict_fusion}
+        for name, names in members.items():
+            _check(_Scope(name, names), model, rules, cx)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Nodes of the original model: those whose names begin with ``name``, and further ones."""
+
+    name: str
+    members: frozenset[str]
+
+    def holds(self, node: ir.Node) -> bool:
+        """Whether ``node`` comes from it."""
+        return any(name in self.members or ir.is_within(name, self.name) for name in ir.origins(node))
+
+
+def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -> None:
+    groups = [group for group in groups_in(model, rules) if any(map(scope.holds, group))]
+    fused = dict.fromkeys(node for group in groups for node in group)
+    nodes = [node for graph in ir.graphs_of(model) for node in graph if node.op_type != "Constant"]
+    strays = [node for node in nodes if node not in fused and scope.holds(node)]
+    if strays:
+        raise _left_out(scope.name, strays, list(missed_in(model, rules, cx)))
+    if not groups:
+        raise NotFused(f"{scope.name!r} became no fused operator: no node of it is left")
+    if len(groups) > 1:
+        operators = ", ".join(told(main_node(group)) for group in groups)
+        raise NotFused(f"{scope.name!r} became several fused operators: {operators}")
+
+
+def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed]) -> NotFused:
+    """The error that names ``strays`` under the reasons why they are none of a fused operator."""
+    reasons: dict[str, list[str]] = {}
+    hints: list[str] = []
+    for node in strays:
+        place = _nearest(node, missed)
+        reason = "no pattern comes near" if place is None else f"{place.rule}: {place.reason}"
+        reasons.setdefault(reason, []).append(told(node))
+        hints += [] if place is None or place.hint is None else [place.hint]
+    return NotFused(
+        f"not all of {scope!r} became one fused operator: {counted(len(strays), 'node')} left out, "
+        f"such as {told(strays[0])}",
+        hint=hints[0] if hints else "graphopt explain tells more",
+        details=[
+            line for reason, names in reasons.items() for line in (reason, *(f"  {name}" for name in names))
+        ],
+    )
+
+
+def _nearest(node: ir.Node, missed: Sequence[Missed]) -> Missed | None:
+    """The pattern that was looked for around ``node``."""
+    names = ir.origins(node)
+    return next((place for place in missed if any(name in place.origins for name in names)), None)

@@ -1,0 +1,82 @@
+"""graphopt explain, and optimize --strict-fusion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from tests.cli.conftest import Invoke
+
+#: A GELU, and half of one.
+GELUS = """
+<ir_version: 8, opset_import: ["" : 17]>
+gelus (float[N, 4] x) => (float[N, 4] y, float[N, 4] z)
+    <float root = {1.4142135}, float one = {1.0}, float half = {0.5}>
+{
+    a = Div(x, root)
+    b = Erf(a)
+    c = Add(b, one)
+    d = Mul(x, c)
+    y = Mul(d, half)
+    e = Div(y, half)
+    f = Erf(e)
+    h = Add(f, one)
+    i = Mul(y, h)
+    z = Mul(i, half)
+}
+"""
+
+
+@pytest.fixture
+def gelus(tmp_path: Path) -> Path:
+    model = onnx.parser.parse_model(GELUS)
+    for index, node in enumerate(model.graph.node):
+        node.name = f"/{'first' if index < 5 else 'second'}/{node.op_type}_{node.output[0]}"
+    path = tmp_path / "gelus.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_what_is_fused_and_what_is_not(invoke: Invoke, gelus: Path) -> None:
+    outcome = invoke("explain", gelus)
+    assert outcome.status == 0 and outcome.err == ""
+    assert outcome.out.splitlines() == [
+        "fused 1 × gelu: com.microsoft.Gelu",
+        "  /first/Mul_y_Gelu for /first/Mul_y, /first/Mul_d, /first/Add_c, … 2 more",
+        "not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x",
+        "  at     Erf /second/Erf_f",
+        "  value  e: float[N, 4], made by Div /second/Div_e",
+    ]
+
+
+def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
+    outcome = invoke("explain", gelus, "--json", "--pattern", "gelu", "--node", "/second")
+    told = json.loads(outcome.out)
+    assert told["fused"] == []
+    (missed,) = told["missed"]
+    assert (missed["rule"], missed["value"], missed["hint"]) == ("gelu", "e", None)
+    assert "/second/Mul_z" in missed["origins"]
+
+
+def test_nothing_near_is_told(invoke: Invoke, gelus: Path) -> None:
+    assert invoke("explain", gelus, "--pattern", "attention").out == "no pattern comes near\n"
+
+
+@pytest.mark.parametrize("wrong", [("--pattern", "gelo"), ("--node", "/third"), ("--dim", "M=1")])
+def test_unknown_names_are_refused(invoke: Invoke, gelus: Path, wrong: tuple[str, str]) -> None:
+    assert invoke("explain", gelus, *wrong).status == 2
+
+
+def test_strict_fusion_writes_only_what_is_fused(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.onnx"
+    outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/second", "--no-verify")
+    assert outcome.status == 1 and not target.exists()
+    assert "gelu: Erf is taken of 2 x" in outcome.err and "    Erf /second/Erf_f" in outcome.err
+    outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/second", "--json")
+    assert json.loads(outcome.out)["error"]["details"][1] == "  Div /second/Div_e"
+    outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/first", "--no-verify")
+    assert outcome.status == 0 and target.exists()

@@ -1,0 +1,265 @@
+"""What explain names is what stands in the way: without it, the fusion happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from graphopt import api, ir
+from graphopt.errors import UsageError
+from tests.support import parse
+
+ATTENTION = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[B, S, 8] q, float[B, T, 8] k, float[B, T, 8] v, MASK mask) => (RESULTS)
+    <int64[4] heads = {0, 0, 2, 4}, int64[3] rows = {0, 0, 8}, float scale = {0.5}, float half = {0.5}>
+{
+    a = Reshape(q, heads)
+    b = Transpose<perm = [0, 2, 1, 3]>(a)
+    c = Reshape(k, heads)
+    d = Transpose<perm = [0, 2, 3, 1]>(c)
+    e = MatMul(b, d)
+    f = Mul(e, scale)
+    h = Add(f, mask)
+    PROBABILITIES
+    j = Reshape(v, heads)
+    l = Transpose<perm = [0, 2, 1, 3]>(j)
+    m = MatMul(i, l)
+    n = Transpose<perm = [0, 2, 1, 3]>(m)
+    y = Reshape(n, rows)
+}
+"""
+LAYER_NORM = """
+<ir_version: 8, opset_import: ["" : OPSET]>
+g (float[N, 3, 4] x) => (float[N, 3, 4] y) <float eps = {0.00001}, float two = {2.0}>
+{
+    m = ReduceMean<axes = [-1]>(x)
+    d = Sub(x, m)
+    p = Pow(d, two)
+    v = ReduceMean<axes = [-1]>(p)
+    s = Add(v, eps)
+    r = Sqrt(s)
+    y = Div(d, r)
+}
+"""
+GELU = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x) => (float[N, 4] y) <float root = {ROOT}, float one = {1.0}, float half = {HALF}>
+{
+    a = Div(x, root)
+    b = Erf(a)
+    c = Add(b, one)
+    d = Mul(x, c)
+    y = Mul(d, half)
+}
+"""
+ROTARY = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[B, S, 8] x, float[ROWS, S, 2] f) => (float[B, 2, S, 4] y)
+    <int64[4] heads = {0, 0, 2, 4}, int64[2] halves = {2, 2}, int64[1] one = {1}>
+{
+    a = Reshape(x, heads)
+    q = Transpose<perm = [0, 2, 1, 3]>(a)
+    g = Concat<axis = -1>(f, f)
+    c = Cos(g)
+    d = Unsqueeze(c, one)
+    s = Sin(g)
+    e = Unsqueeze(s, one)
+    first, second = Split<axis = -1>(q, halves)
+    n = Neg(second)
+    t = Concat<axis = -1>(n, first)
+    u = Mul(q, d)
+    v = Mul(t, e)
+    y = Add(u, v)
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that is not fused, what is said about it, and what makes it fuse.
+
+    Attributes:
+        words: what the text of the model has in the places of these words, before and after mending.
+        asked: arguments that mend it instead.
+    """
+
+    text: str
+    words: dict[str, tuple[str, str]]
+    rule: str
+    reason: str
+    value: str
+    hint: str | None
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def model(self, *, mended: bool) -> ir.Model:
+        """The model, before or after mending."""
+        text = self.text
+        for word, choices in self.words.items():
+            text = text.replace(word, choices[mended])
+        return parse(text)
+
+
+PLAIN = {
+    "MASK": ("float[B, 1, S, T]",) * 2,
+    "RESULTS": ("float[B, S, 8] y",) * 2,
+    "PROBABILITIES": ("i = Softmax<axis = -1>(h)",) * 2,
+}
+CASES = {
+    "attention whose mask is of keys alone": Case(
+        ATTENTION,
+        {**PLAIN, "MASK": ("float[B, 1, 1, T]", "float[B, 1, S, T]")},
+        "multi-head-attention",
+        "the mask is the same for all queries, or for all keys",
+        "mask",
+        "expand its last axes to [S, T]",
+    ),
+    "attention that returns what is inside": Case(
+        ATTENTION,
+        {**PLAIN, "RESULTS": ("float[B, S, 8] y, float[B, 2, S, T] i", "float[B, S, 8] y")},
+        "multi-head-attention",
+        "something outside of the pattern reads a value inside",
+        "i",
+        "the graph returns 'i': return it no more",
+    ),
+    "attention with another operator in between": Case(
+        ATTENTION,
+        {
+            **PLAIN,
+            "PROBABILITIES": ("z = Softmax<axis = -1>(h) i = Clip(z, , half)", "i = Softmax<axis = -1>(h)"),
+        },
+        "multi-head-attention",
+        "Clip(i) stands between Softmax(z) and MatMul(m)",
+        "i",
+        "leave out Clip(i), or move it out of the pattern",
+    ),
+    "layer norm of an old opset": Case(
+        LAYER_NORM,
+        {"OPSET": ("14", "17")},
+        "layer-norm",
+        "the opset is below 17",
+        "x",
+        "raise it: --target-opset 17",
+    ),
+    "layer norm whose opset is raised": Case(
+        LAYER_NORM,
+        {"OPSET": ("14", "14")},
+        "layer-norm",
+        "the opset is below 17",
+        "x",
+        "raise it: --target-opset 17",
+        {"target_opset": 17},
+    ),
+    "GELU of another polynomial": Case(
+        GELU,
+        {"ROOT": ("2.0", "1.4142135"), "HALF": ("0.5", "0.5")},
+        "gelu",
+        "Erf is taken of 0.5 x, in a GELU it is of 0.707107 x",
+        "a",
+        None,
+    ),
+    "GELU with another factor": Case(
+        GELU,
+        {"ROOT": ("1.4142135", "1.4142135"), "HALF": ("0.25", "0.5")},
+        "gelu",
+        "the product is taken 0.25 times, in a GELU 0.5 times",
+        "b",
+        None,
+    ),
+    "rotary embedding with positions for each row": Case(
+        ROTARY,
+        {"ROWS": ("B", "1")},
+        "rotary-embedding",
+        "the angles are not those of the positions of one row",
+        "f",
+        "give all of a batch the same positions; --dim fixes a batch that is always 1",
+    ),
+    "rotary embedding of one row": Case(
+        ROTARY,
+        {"ROWS": ("B", "B")},
+        "rotary-embedding",
+        "the angles are not those of the positions of one row",
+        "f",
+        "give all of a batch the same positions; --dim fixes a batch that is always 1",
+        {"dims": {"B": 1}},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_with_the_named_condition_the_fusion_happens(case: Case) -> None:
+    found = api.explain(case.model(mended=False))
+    (missed,) = found.missed
+    told = (missed.rule, missed.reason, missed.value, missed.hint)
+    assert told == (case.rule, case.reason, case.value, case.hint)
+    assert not found.fused
+    mended = api.explain(case.model(mended=True), **case.asked)
+    assert [one.rule for one in mended.fused] == [case.rule]
+    assert not mended.missed
+
+
+def test_what_is_known_of_the_value_is_told() -> None:
+    model = CASES["attention whose mask is of keys alone"].model(mended=False)
+    assert api.explain(model).missed[0].about == "float[B, 1, 1, T], an input"
+    model = CASES["GELU of another polynomial"].model(mended=False)
+    assert api.explain(model).missed[0].about == "float[N, 4], made by Div(a)"
+
+
+def test_a_fused_operator_stands_for_all_that_it_computes() -> None:
+    model = CASES["attention whose mask is of keys alone"].model(mended=True)
+    before = [ir.label(node) for node in model.graph]
+    (fused,) = api.explain(model).fused
+    assert fused.op == "com.microsoft.MultiHeadAttention"
+    assert sorted(fused.origins) == sorted(before)
+    assert [ir.label(node) for node in model.graph] == before, "the model is left as it is"
+
+
+def test_operators_that_tell_of_no_pattern_are_passed_over() -> None:
+    model = parse("""
+        g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z, float[N, 4] w, float[N, 4] v) {
+            y = Softmax(x) z = Sqrt(x) w = Tanh(x) v = Sigmoid(x)
+        }
+    """)
+    assert api.explain(model).missed == ()
+
+
+def test_only_the_patterns_asked_for_are_told() -> None:
+    model = CASES["GELU of another polynomial"].model(mended=False)
+    assert len(api.explain(model, ["gelu"]).missed) == len(api.explain(model, ["gelu", "rotary"]).missed) == 1
+    assert api.explain(model, ["attention", "layer-norm"]).missed == ()
+    with pytest.raises(UsageError, match="no pattern is called 'atention'; nearest: attention"):
+        api.explain(model, ["atention"])
+
+
+@pytest.mark.parametrize("node", ["MatMul(e)", "Softmax(i)", "Reshape(j)"])
+def test_only_the_node_asked_for_is_told(node: str) -> None:
+    model = CASES["attention whose mask is of keys alone"].model(mended=False)
+    assert [place.rule for place in api.explain(model, node=node).missed] == ["multi-head-attention"]
+
+
+def test_nodes_are_named_by_their_scope_and_by_notes_of_the_exporter() -> None:
+    model = CASES["attention whose mask is of keys alone"].model(mended=False)
+    for node in model.graph:
+        node.name = f"/layer.0/attn/{node.op_type}_{node.outputs[0].name}"
+        node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'encoder', 'encoder.0', 'softmax']"
+    for scope in ("/layer.0", "/layer.0/attn/", "encoder.0", "/layer.0/attn/Mul_f"):
+        assert len(api.explain(model, node=scope).missed) == 1
+    with pytest.raises(UsageError, match=r"no node or scope is called '/layer\.0/at'"):
+        api.explain(model, node="/layer.0/at")
+
+
+def test_bodies_are_looked_into() -> None:
+    model = parse("""
+        g (bool c, float[N, 4] x) => (float[N, 4] y) {
+            y = If(c) <
+                then_branch = t () => (float[N, 4] p) <float root = {2.0}, float one = {1.0}, float half = {0.5}> {
+                    a = Div(x, root) b = Erf(a) c1 = Add(b, one) d = Mul(x, c1) p = Mul(d, half)
+                },
+                else_branch = e () => (float[N, 4] q) { q = Relu(x) }
+            >
+        }
+    """)
+    (missed,) = api.explain(model).missed
+    assert missed.rule == "gelu" and missed.value == "a"

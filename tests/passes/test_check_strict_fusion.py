@@ -1,0 +1,93 @@
+"""check-strict-fusion: scopes that became one fused operator pass, others fail with the reasons."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import api, ir
+from graphopt.errors import ExitStatus, NotFused, UsageError
+from tests.support import ops, parse, run_pipeline
+
+GELUS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1.0}, float half = {0.5}>
+{
+    a = Div(x, root)
+    b = Erf(a)
+    c = Add(b, one)
+    d = Mul(x, c)
+    e = Mul(d, half)
+    f = Div(e, root)
+    h = Erf(f)
+    i = Add(h, one)
+    j = Mul(e, i)
+    y = Mul(j, HALF)
+}
+"""
+
+
+def model(half: str = "half") -> ir.Model:
+    """Two GELUs, in the scopes /one and /two."""
+    found = parse(GELUS.replace("HALF", half))
+    for index, node in enumerate(found.graph):
+        node.name = f"/{'one' if index < 5 else 'two'}/act/{node.op_type}_{node.outputs[0].name}"
+    return found
+
+
+@pytest.mark.parametrize("scope", ["/one", "/one/act", "/two/", "/two/act/Erf_h", "/one/act/Mul_e"])
+def test_a_scope_that_became_one_operator_passes(scope: str) -> None:
+    fused, _ = api.optimize(model(), pipeline="O3", strict_fusion=[scope])
+    assert ops(fused) == ["Gelu", "Gelu"]
+
+
+def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
+    with pytest.raises(
+        NotFused, match=r"not all of '/two' .*: 4 nodes left out, such as Div /two/act/Div_f"
+    ) as raised:
+        api.optimize(model("one"), pipeline="O3", strict_fusion=["/one", "/two"], verify=False)
+    assert raised.value.status == ExitStatus.VERIFICATION_FAILED
+    reason, *nodes = raised.value.details
+    assert reason == "gelu: the product is taken 1 times, in a GELU 0.5 times"
+    assert [node.split("/")[-1] for node in nodes] == ["Div_f", "Erf_h", "Add_i", "Mul_j"]
+
+
+def test_what_no_pattern_comes_near_is_named_too() -> None:
+    wider = parse("""
+        g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1.0}, float half = {0.5}> {
+            z = Exp(x) a = Div(z, root) b = Erf(a) c = Add(b, one) d = Mul(z, c) y = Mul(d, half)
+        }
+    """)
+    for node in wider.graph:
+        node.name = f"/act/{node.op_type}"
+    with pytest.raises(NotFused) as raised:
+        run_pipeline(wider, "fuse-builtin,check-strict-fusion{scopes=/act}")
+    assert raised.value.details == ("no pattern comes near", "  Exp /act/Exp")
+
+
+def test_a_scope_that_became_several_operators_fails() -> None:
+    both = model()
+    for node in both.graph:
+        node.name = f"/all{node.name}"
+    with pytest.raises(NotFused, match=r"'/all' became several fused operators: Gelu .*, Gelu "):
+        run_pipeline(both, "fuse-builtin,check-strict-fusion{scopes=/all}")
+
+
+def test_a_scope_of_which_nothing_is_left_fails() -> None:
+    with pytest.raises(NotFused, match="'/three' became no fused operator: no node of it is left"):
+        run_pipeline(model(), "fuse-builtin,check-strict-fusion{scopes=/one+/three}")
+
+
+def test_scopes_that_can_not_be_fused_are_refused_before_any_work() -> None:
+    with pytest.raises(UsageError, match="no node or scope is called '/three'"):
+        api.optimize(model(), pipeline="O3", strict_fusion=["/three"])
+    with pytest.raises(UsageError, match="nothing is fused"):
+        api.optimize(model(), pipeline="O2", strict_fusion=["/one"])
+
+
+def test_the_exporters_notes_name_scopes_too() -> None:
+    noted = model()
+    for index, node in enumerate(noted.graph):
+        node.name = f"node_{index}"
+        node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'first']" if index < 5 else "['', 'second']"
+    fused, _ = api.optimize(noted, pipeline="O3", strict_fusion=["first", "second"], verify=False)
+    assert ops(fused) == ["Gelu", "Gelu"]
