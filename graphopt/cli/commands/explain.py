@@ -67,8 +67,9 @@ _NAMES = 3
 def command(run: Run, model: Path, **values: Any) -> None:
     """Tell what -O3 fuses, and why not more.
 
-    That is: which nodes it puts into fused operators. For what is not fused: the nearest pattern, the first condition that failed, the value that it
-    failed for, and what to do about it. Nothing is written.
+    That is: which nodes it puts into fused operators. For what is not fused: the nearest pattern, the
+    first condition that failed, the value that it failed for, and what to do about it. Nothing is
+    written.
     """
     from graphopt import api
 
