@@ -233,7 +233,7 @@ def test_what_has_no_adapter_is_named() -> None:
     text = "g (float[B,8,1] x) => (float[B,8,2] y) { y = DFT <axis = 1> (x) }"
     model = parse(text, opset=17)
     before = ir.to_bytes(model)
-    with pytest.raises(UnsupportedModel, match=r"can't be written for opset 13: DFT .* from opset 17 to 16"):
+    with pytest.raises(UnsupportedModel, match=r"can't be written for opset 13: DFT came with opset 17"):
         run_pipeline(model, "convert-opset{target=13}")
     assert ir.to_bytes(model) == before
     with pytest.raises(UnsupportedModel) as failure:
