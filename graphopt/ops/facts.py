@@ -144,6 +144,14 @@ def is_commutative(domain: str, op_type: str) -> bool:
     return domain == "" and op_type in COMMUTATIVE
 
 
+def commutes_exactly(domain: str, op_type: str) -> bool:
+    """Whether swapping the first two inputs keeps every bit.
+
+    It may show in the maximum of 0.0 and -0.0, or of NaN and a number: kernels take one by its place.
+    """
+    return is_commutative(domain, op_type) and op_type not in ("Max", "Min")
+
+
 def is_elementwise(node: ir.Node) -> bool:
     """Whether each output element depends on the input elements at the same (broadcast) place only."""
     return node.domain == "" and (

@@ -38,7 +38,7 @@ class Canonicalize(Pass):
             cx.wrote(action, node, [])
 
     def _constant_right(self, node: ir.Node, cx: Context) -> None:
-        if len(node.inputs) != 2 or not facts.is_commutative(node.domain, node.op_type):
+        if len(node.inputs) != 2 or not facts.commutes_exactly(node.domain, node.op_type):
             return
         left, right = node.inputs
         if ir.constant_of(left) is None or ir.constant_of(right) is not None:

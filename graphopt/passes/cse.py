@@ -100,7 +100,7 @@ def _key(node: ir.Node, cx: Context) -> Hashable | None:
         return None
     inputs = node.inputs
     order: tuple[int, ...] = tuple(id(value) for value in inputs)
-    if len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type):
+    if len(inputs) == 2 and facts.commutes_exactly(node.domain, node.op_type):
         order = tuple(sorted(order))
     used = tuple(bool(output.name) for output in node.outputs)
     attributes = tuple(

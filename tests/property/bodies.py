@@ -23,6 +23,7 @@ def inner(g: Grower, kind: str) -> Iterator[Scope]:
         values=dict(g.scope.values) if seen else {},
         constants=dict(g.scope.constants) if seen else {},
         random=set(g.scope.random) if seen else set(),
+        doubtful=set(g.scope.doubtful) if seen else set(),
         kind=kind,
     )
     g.scopes.append(scope)
@@ -41,6 +42,7 @@ def _declare(g: Grower, contents: Contents) -> onnx.ValueInfoProto:
     """A new input of the body at work."""
     name = g.name("b")
     g.scope.values[name] = contents
+    g.scope.doubtful.add(name)
     return helper.make_value_info(name, type_of(contents[0]))
 
 

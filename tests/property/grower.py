@@ -58,6 +58,7 @@ class Scope:
     Attributes:
         nodes: in order.
         random: values that differ from run to run.
+        doubtful: values that may be NaN though nothing that was fed is.
         values: what is visible, in order of appearance; those of the graphs around come first.
         constants: those among the values that are constants or initializers.
         initializers: own ones; functions have none.
@@ -68,6 +69,7 @@ class Scope:
     values: dict[str, Contents] = field(default_factory=dict)
     constants: dict[str, TensorProto] = field(default_factory=dict)
     random: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
     initializers: list[TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     kind: str = "graph"  # graph | body | function
@@ -194,10 +196,15 @@ class Grower:
         random = any(name in self.scope.random for name in reads_of(node))
         if random and not (node.op_type in TELLING or node.op_type == "If"):
             return None
+        doubtful = any(name in self.scope.doubtful for name in reads_of(node))
+        if doubtful and node.op_type in ("ArgMax", "ArgMin", "TopK"):
+            return None  # what is the largest among NaN is left to the kernel
         found = self.run(node)
         if found is None:
             return None
         self.scope.nodes.append(node)
+        if doubtful or node.op_type in MAKES_NAN or node.domain:
+            self.scope.doubtful.update(node.output)
         if random or draws(node, self):
             self.scope.random.update(node.output)
         names = [name for name in node.output if name]
@@ -258,6 +265,8 @@ class Grower:
         tensor = numpy_helper.from_array(array, self.name("c"))
         self.scope.constants[tensor.name] = tensor
         self.scope.values[tensor.name] = [array] * 2
+        if array.dtype.kind == "f" and not np.all(np.abs(array) < 1e4):
+            self.scope.doubtful.add(tensor.name)
         if self.in_function or (self.ir_version > 3 and self.chance(25)):
             self.scope.nodes.append(helper.make_node("Constant", [], [tensor.name], value=tensor))
         elif self.scope.kind == "body" and (self.ir_version < 4 or self.chance(50)):
@@ -405,6 +414,25 @@ class Grower:
         if self.opset < since:
             return self.op(op_type, x, outputs=outputs, **{key: list(numbers)}, **more)
         return self.op(op_type, x, self.ints(*numbers), outputs=outputs, **more)
+
+
+#: These make NaN of numbers, or infinities that become NaN; and those in whose bodies some may.
+MAKES_NAN = (
+    *(
+        "Log",
+        "Sqrt",
+        "Div",
+        "Reciprocal",
+        "Pow",
+        "Mod",
+        "Exp",
+        "ReduceProd",
+        "ReduceLogSum",
+        "ReduceSumSquare",
+    ),
+    *("ReduceLogSumExp", "If", "Loop", "Scan", "BatchNormalization", "LayerNormalization"),
+    *("InstanceNormalization", "RMSNormalization", "SequenceAt", "ConcatFromSequence", "Cast", "CastLike"),
+)
 
 
 #: What differs from run to run differs still, and so clearly that two runs tell, after these.
