@@ -11,7 +11,7 @@ from graphopt.context import Context, Refusal
 from graphopt.ops import facts
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
-from graphopt.rewrite.nearest import Nearest, Partial, paths_to, size_of, told
+from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
@@ -121,13 +121,15 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
         for anchor in rule.anchors:
             seekers.setdefault(anchor, []).append(rule)
     names = frozenset(rule.name for rule in rules)
+    told_of: dict[Rule, dict[ir.Node, None]] = {}
     for graph in ir.graphs_of(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers or ir.made_by(node) in names:
                 continue
             found = [place for rule in seekers[node.op_type] for place in _places(rule, node, cx)]
             best = max(found, key=_Place.nearness, default=None)
-            if best is not None:
+            if best is not None and node not in told_of.setdefault(best.rule, {}):
+                told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
                 yield best.told(cx)
 
 
@@ -145,7 +147,7 @@ class _Place:
     def nearness(self) -> tuple[int, bool, float]:
         """More for what is nearer."""
         matched = len(self.partial.nodes)
-        return matched, self.refusal is not None, matched / size_of(self.pattern)
+        return matched, self.refusal is not None, matched / len(self.pattern.nodes)
 
     def told(self, cx: Context) -> Missed:
         """The same in words."""
@@ -165,7 +167,7 @@ class _Place:
             self.rule.name,
             told(self.anchor),
             len(self.partial.nodes),
-            size_of(self.pattern),
+            len(self.pattern.nodes),
             reason,
             value.name if value is not None else self.refusal.value if self.refusal else None,
             None if value is None else describe(value, cx),
@@ -186,7 +188,7 @@ def _places(rule: Rule, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
                 partial = Partial(found[1], (), found[0])
                 if (refusal := _refused(rule, root, *found, cx)) is not None:
                     yield _Place(rule, pattern, anchor, partial, refusal)
-            elif partial.gaps and len(partial.nodes) >= 2 and size_of(pattern) <= 2 * len(partial.nodes):
+            elif partial.gaps and len(partial.nodes) >= 2 and len(pattern.nodes) <= 2 * len(partial.nodes):
                 yield _Place(rule, pattern, anchor, partial)
         if not paths:
             yield from _around(rule, pattern, anchor, cx)

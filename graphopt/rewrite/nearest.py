@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.rewrite.match import Bindings, Matcher, _equals, _Operand
-from graphopt.rewrite.pattern import Literal, Operand, OpPattern, OutputPattern, Var
+from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 #: Of nodes that read one value, so many are looked at.
 _READERS = 32
@@ -49,18 +49,6 @@ class Partial:
         return replace(self, gaps=(*self.gaps, gap))
 
 
-def size_of(pattern: OpPattern) -> int:
-    """How many nodes ``pattern`` has."""
-    seen: dict[OpPattern, None] = {}
-    pending = [pattern]
-    while pending:
-        current = pending.pop()
-        if current not in seen:
-            seen[current] = None
-            pending += _below(current)
-    return len(seen)
-
-
 def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPattern, ...]]:
     """The ways from the root of ``pattern`` to its nodes that may be of ``op_types``, both ends included."""
     pending: list[tuple[OpPattern, ...]] = [(pattern,)]
@@ -68,12 +56,7 @@ def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPa
         path = pending.pop()
         if any(op_type in op_types for op_type in path[-1].op_types):
             yield path
-        pending += [(*path, below) for below in reversed(_below(path[-1]))]
-
-
-def _below(pattern: OpPattern) -> list[OpPattern]:
-    operands = [item.node if isinstance(item, OutputPattern) else item for item in pattern.operands]
-    return [item for item in operands if isinstance(item, OpPattern)]
+        pending += [(*path, below) for below in reversed(path[-1].below)]
 
 
 class Nearest(Matcher):
@@ -197,6 +180,8 @@ def _gap(wanted: str, value: _Operand, reader: ir.Node) -> Gap:
     producer = value.producer()
     if ir.constant_of(value) is not None:
         there = f"constant {value.name!r}"
+    elif producer is not None and producer.op_type == "Constant" and producer.domain == "":
+        there = f"{told(producer)}, whose number the calls of the function give,"
     else:
         there = f"{value.name!r}" if producer is None else told(producer)
     return Gap(f"{wanted} is expected before {told(reader)}, and {there} is there", value, producer)

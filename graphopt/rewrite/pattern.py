@@ -81,6 +81,23 @@ class OpPattern:
                     found.append((index, None))
         return tuple(found)
 
+    @property
+    def below(self) -> tuple[OpPattern, ...]:
+        """The nodes that are its operands."""
+        operands = (item.node if isinstance(item, OutputPattern) else item for item in self.operands)
+        return tuple(item for item in operands if isinstance(item, OpPattern))
+
+    @cached_property
+    def nodes(self) -> tuple[OpPattern, ...]:
+        """All nodes of the pattern that ends in this one, itself first, each once."""
+        found: dict[OpPattern, None] = {}
+        pending: list[OpPattern] = [self]
+        while pending:
+            current = pending.pop()
+            found.setdefault(current)
+            pending.extend(node for node in reversed(current.below) if node not in found)
+        return tuple(found)
+
 
 @dataclass(frozen=True, eq=False)
 class OutputPattern:

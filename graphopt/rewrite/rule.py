@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
+from graphopt.ops import facts
 from graphopt.rewrite.pattern import OpPattern, build
 
 #: What a rule's function returns: what stands for the root's output (or outputs), or why not.
@@ -56,25 +57,43 @@ class Rule:
         return (self.replace.__doc__ or "").strip().splitlines()[0]
 
 
+#: Operators that tell of no pattern, since they are in most of them.
+_COMMON = facts.VIEW | {
+    *("Add", "Cast", "Concat", "Constant", "Conv", "Div", "Gather", "Gemm", "MatMul", "Mul", "Pow", "Shape"),
+    *("Slice", "Split", "Sub", "Where"),
+}
+
+
+def _anchors(patterns: tuple[tuple[OpPattern, tuple[str, ...]], ...]) -> tuple[str, ...]:
+    """The operators of ``patterns`` that tell of them."""
+    found: dict[str, None] = {}
+    for root, _ in patterns:
+        for node in root.nodes:
+            found |= dict.fromkeys(op_type for op_type in node.op_types if op_type not in _COMMON)
+    return tuple(found)
+
+
 def rule(
     *patterns: Callable[..., Any],
     numerics: Numerics,
     exclusive: bool = False,
     tags: tuple[str, ...] = (),
     fuses: bool = False,
-    anchors: tuple[str, ...] = (),
+    anchors: tuple[str, ...] | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
     Args:
         patterns: see :mod:`graphopt.rewrite.pattern`; several when one rewrite has several forms.
             Variables that a form lacks are passed as ``None``.
+        anchors: by default the operators of the patterns that are not in everybody's.
     """
     built = tuple(build(pattern) for pattern in patterns)
 
     def make(function: Callable[..., Any]) -> Rule:
         family = function.__module__.rpartition(".")[2]
         name = function.__name__.replace("_", "-")
-        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, anchors)
+        telling = anchors if anchors is not None else _anchors(built) if fuses else ()
+        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, telling)
 
     return make

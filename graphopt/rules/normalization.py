@@ -105,6 +105,7 @@ _NORMS = ("LayerNormalization", "RMSNormalization")
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=(),
 )
 def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Value) -> Outcome:
     """A normalization times one number for each of its elements takes that as its scale."""
@@ -121,6 +122,7 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    anchors=(),
 )
 def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value) -> Outcome:
     """A LayerNormalization plus one number for each of its elements takes that as its bias."""

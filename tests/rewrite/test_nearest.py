@@ -6,7 +6,10 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.rewrite.nearest import Nearest, Partial, paths_to, size_of
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.explain import explain
+from graphopt.rewrite.nearest import Nearest, Partial, paths_to
 from graphopt.rewrite.pattern import OpPattern, build
 from tests.support import parse
 
@@ -26,8 +29,8 @@ def test_the_size_of_a_pattern_counts_shared_nodes_once() -> None:
         inner = op.Relu(x)  # type: ignore[attr-defined]
         return op.Add(inner, op.Neg(inner))  # type: ignore[attr-defined,no-any-return]
 
-    assert size_of(build(shared)[0]) == 3
-    assert size_of(PATTERN) == 5
+    assert len(build(shared)[0].nodes) == 3
+    assert len(PATTERN.nodes) == 5
 
 
 def test_all_of_a_pattern_leaves_no_gap() -> None:
@@ -75,3 +78,34 @@ def test_operands_that_commute_are_tried_both_ways_at_every_depth() -> None:
         "Abs(b) stands between Add(a) and Sqrt(z)",
         "the number 2 is expected before Mul(m), and 'x' is there",
     ]
+
+
+@rule(
+    lambda op, x: op.Mul(op.Exp(op.Relu(x)), op.Sin(x)),
+    numerics=Exact,
+    fuses=True,
+)
+def rare(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Never."""
+    return m.no("never", x, hint="wait")
+
+
+def test_a_rule_is_told_by_the_operators_that_are_not_in_every_pattern() -> None:
+    assert rare.anchors == ("Exp", "Relu", "Sin")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("r = Relu(x) e = Exp(r) s = Sin(x) z = Mul(e, s)", "never"),
+        (
+            "r = Relu(x) e = Exp(r) s = Sin(y) z = Mul(e, s)",
+            "'x' is expected before Sin(s), and 'y' is there",
+        ),
+    ],
+)
+def test_a_place_is_told_once_whatever_tells_of_it(body: str, reason: str) -> None:
+    model = parse(f"g (float[4] x, float[4] y) => (float[4] z) {{ {body} }}")
+    (missed,) = explain(model, [rare], context_for(model)).missed
+    assert missed.reason == reason and missed.matched == 4
+    assert missed.hint == ("wait" if reason == "never" else None)
