@@ -209,10 +209,12 @@ class ShapeFacts:
 
 
 def _vagueness(dim: Dim) -> int:
-    """0 for a number, 1 for an expression over the model's own names, 2 for anything else."""
+    """0 for a number, 1 for a name of the model's own, 2 for an expression over such, 3 for anything else."""
     if isinstance(dim, int):
         return 0
-    return 2 if dim.birth else 1
+    if dim.birth:
+        return 3
+    return 2 if dim.symbol is None else 1
 
 
 def _shown(dims: Iterable[object]) -> str:
