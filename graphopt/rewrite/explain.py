@@ -51,6 +51,7 @@ class Missed:
         anchor: the operator that tells of the pattern.
         matched, nodes: how many nodes of the rule's pattern are there, and how many it has.
         reason: the first condition that failed.
+        kind: the same without names of nodes and values.
         value: the name of the value that it failed for.
         about: what is known of that value.
         hint: what to do, where something is known to help.
@@ -62,6 +63,7 @@ class Missed:
     matched: int
     nodes: int
     reason: str
+    kind: str
     value: str | None
     about: str | None
     hint: str | None
@@ -154,10 +156,10 @@ class _Place:
         nodes = [self.anchor, *self.between, *self.partial.nodes.values()]
         if self.refusal is None:
             gap = self.partial.gaps[0]
-            reason, value, hint = gap.reason, gap.value, gap.hint
+            reason, kind, value, hint = gap.reason, gap.kind, gap.value, gap.hint
             nodes += [] if gap.node is None else [gap.node]
         else:
-            reason, hint = self.refusal.reason, self.refusal.hint
+            reason, kind, hint = self.refusal.reason, self.refusal.reason, self.refusal.hint
             value = _called(self.refusal.value, nodes)
             if hint is None and value is not None and "read" in reason:
                 hint = _unshared(value)
@@ -169,6 +171,7 @@ class _Place:
             len(self.partial.nodes),
             len(self.pattern.nodes),
             reason,
+            kind,
             value.name if value is not None else self.refusal.value if self.refusal else None,
             None if value is None else describe(value, cx),
             hint,

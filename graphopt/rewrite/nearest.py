@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
@@ -18,16 +18,26 @@ class Gap:
     """Where a graph departs from a pattern.
 
     Attributes:
-        reason: one phrase, such as ``Div is expected before Softmax /x/Softmax, and Clip /x/Clip is there``.
+        pieces: one phrase about it, in pieces: text, and the nodes and values that it names.
         value: the value that does not fit, if it is one.
         node: the node that is there instead, if one is.
         hint: what to do about it.
     """
 
-    reason: str
+    pieces: tuple[str | ir.Node | ir.Value, ...]
     value: ir.Value | None = None
     node: ir.Node | None = None
     hint: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """The phrase, such as ``Div is expected before Softmax /x/Softmax, and Clip /x/Clip is there``."""
+        return "".join(piece if isinstance(piece, str) else told(piece) for piece in self.pieces)
+
+    @property
+    def kind(self) -> str:
+        """The phrase without names: ``Div is expected before Softmax, and Clip is there``."""
+        return "".join(_untold(piece) for piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -62,9 +72,9 @@ def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPa
 class Nearest(Matcher):
     """Finds the best partial match of a pattern: most nodes, then fewest gaps.
 
-    Unlike :meth:`Matcher.match` it goes on where something does not fit, and looks past one node that
-    stands between two others. Each operand is judged by itself, so it takes the first binding of a
-    variable for the right one.
+    Unlike :meth:`Matcher.match` it goes on where something does not fit, and looks past one node, or a pair
+    that quantizes and dequantizes, between two others. Each operand is judged by itself, so it takes the
+    first binding of a variable for the right one.
     """
 
     def below(self, pattern: OpPattern, root: ir.Node) -> Partial:
@@ -93,16 +103,16 @@ class Nearest(Matcher):
         if known is not None:
             if known is node:
                 return sofar
-            return sofar.lacks(Gap(f"{told(known)} is expected, and {told(node)} is there", None, node))
+            return sofar.lacks(Gap((known, " is expected, and ", node, " is there"), None, node))
         if pattern.outputs is not None and pattern.outputs != len(node.outputs):
-            sofar = sofar.lacks(Gap(f"{told(node)} has {len(node.outputs)} outputs", None, node))
+            sofar = sofar.lacks(Gap((node, f" has {len(node.outputs)} outputs"), None, node))
         elif (bound := self._attributes(pattern, node, sofar.bindings)) is None:
             wanted = ", ".join(
                 f"{name} = {value}"
                 for name, value in pattern.attributes.items()
                 if not isinstance(value, Var)
             )
-            sofar = sofar.lacks(Gap(f"{told(node)} has other attributes than {wanted}", None, node))
+            sofar = sofar.lacks(Gap((node, f" has other attributes than {wanted}"), None, node))
         else:
             sofar = replace(sofar, nodes={**sofar.nodes, pattern: node}, bindings=bound)
         found = []
@@ -112,7 +122,7 @@ class Nearest(Matcher):
                 current = self._fits(operand, value, node, root, current)
             found.append(current)
         if not found:
-            return sofar.lacks(Gap(f"{told(node)} has more inputs", None, node))
+            return sofar.lacks(Gap((node, " has more inputs"), None, node))
         return max(found, key=lambda one: (len(one.nodes), -len(one.gaps)))
 
     def _fits(
@@ -124,8 +134,7 @@ class Nearest(Matcher):
                 return replace(sofar, bindings=bound)
             other = sofar.bindings.get(operand.name)
             wanted = "a constant" if operand.kind == "constant" else "something"
-            wanted = f"{other.name!r}" if isinstance(other, ir.Value) else wanted
-            return sofar.lacks(_gap(wanted, value, reader))
+            return sofar.lacks(_gap(other if isinstance(other, ir.Value) else wanted, value, reader))
         if isinstance(operand, Literal):
             if isinstance(value, ir.Value) and _equals(value, operand.number):
                 return sofar
@@ -136,15 +145,14 @@ class Nearest(Matcher):
             return sofar.lacks(_gap(" or ".join(pattern.op_types), value, reader))
         if is_of(pattern, producer):
             if producer.outputs[index] is not value:
-                return sofar.lacks(_gap(f"output {index} of {told(producer)}", value, reader))
+                return sofar.lacks(_gap(f"output {index} of {producer.op_type}", value, reader))
             return self._partial(pattern, producer, root, sofar)
-        for inner in producer.inputs:
-            beyond = None if inner is None else inner.producer()
-            if beyond is not None and is_of(pattern, beyond) and beyond.graph is root.graph:
-                reason = f"{told(producer)} stands between {told(beyond)} and {told(reader)}"
-                output = value if isinstance(value, ir.Value) else None
-                hint = f"leave out {told(producer)}, or move it out of the pattern"
-                return self._partial(pattern, beyond, root, sofar.lacks(Gap(reason, output, producer, hint)))
+        for between in _steps(producer):
+            for beyond in _producers(between[-1]):
+                if is_of(pattern, beyond) and beyond.graph is root.graph:
+                    return self._partial(
+                        pattern, beyond, root, sofar.lacks(_between(beyond, between, reader))
+                    )
         return sofar.lacks(_gap(" or ".join(pattern.op_types), value, reader))
 
 
@@ -154,10 +162,28 @@ def is_of(pattern: OpPattern, node: ir.Node) -> bool:
 
 
 def _above(pattern: OpPattern, node: ir.Node) -> list[ir.Node]:
-    """Nodes of ``pattern``'s operator that read ``node``, or if none does, what one node makes of it."""
+    """Nodes of ``pattern``'s operator that read ``node``, or if none does, that read what stands between."""
     near = _readers(node)
     found = [reader for reader in near if is_of(pattern, reader)]
-    return found or [far for reader in near for far in _readers(reader) if is_of(pattern, far)]
+    ends = [end for reader in near for end in _steps(reader, _readers)]
+    return found or [far for end in ends for far in _readers(end[-1]) if is_of(pattern, far)]
+
+
+def _steps(
+    node: ir.Node, further: Callable[[ir.Node], list[ir.Node]] | None = None
+) -> list[tuple[ir.Node, ...]]:
+    """What may stand between nodes of a pattern: ``node``, or one that quantizes and one that dequantizes."""
+    pairs = [
+        (node, other)
+        for other in (further or _producers)(node)
+        if {node.op_type, other.op_type} == {"QuantizeLinear", "DequantizeLinear"}
+    ]
+    return [(node,), *pairs]
+
+
+def _producers(node: ir.Node) -> list[ir.Node]:
+    found = [None if value is None else value.producer() for value in node.inputs]
+    return [producer for producer in found if producer is not None]
 
 
 def _readers(node: ir.Node) -> list[ir.Node]:
@@ -167,27 +193,46 @@ def _readers(node: ir.Node) -> list[ir.Node]:
     return list(found)[:_READERS]
 
 
+def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> Gap:
+    first, last = between[-1], between[0]
+    if first is last:
+        hint = f"leave out {told(first)}, or move it out of the pattern"
+        return Gap((first, " stands between ", beyond, " and ", reader), first.outputs[0], first, hint)
+    hint = (
+        f"leave out {told(first)} and {told(last)}: quantize what goes into the pattern, and what comes out"
+    )
+    pieces = (first, " and ", last, " stand between ", beyond, " and ", reader)
+    return Gap(pieces, last.outputs[0], last, hint)
+
+
 def _nothing_above(pattern: OpPattern, node: ir.Node) -> Gap:
     wanted, output = " or ".join(pattern.op_types), node.outputs[0]
     reader = next(iter(_readers(node)), None)
-    there = told(reader) if reader is not None else "an output" if output.is_graph_output() else "nothing"
-    return Gap(f"{wanted} is expected after {told(node)}, and {there} is there", output, reader)
+    there = reader if reader is not None else "an output" if output.is_graph_output() else "nothing"
+    return Gap((wanted, " is expected after ", node, ", and ", there, " is there"), output, reader)
 
 
-def _gap(wanted: str, value: _Operand, reader: ir.Node) -> Gap:
+def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Gap:
     if not isinstance(value, ir.Value):
-        return Gap(f"{wanted} is expected before {told(reader)}, and nothing is there", None, reader)
-    producer = value.producer()
-    if ir.constant_of(value) is not None:
-        there = f"constant {value.name!r}"
-    elif producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        there = f"{told(producer)}, whose number the calls of the function give,"
-    else:
-        there = f"{value.name!r}" if producer is None else told(producer)
-    return Gap(f"{wanted} is expected before {told(reader)}, and {there} is there", value, producer)
+        return Gap((wanted, " is expected before ", reader, ", and nothing is there"), None, reader)
+    producer, remark = value.producer(), ""
+    if producer is not None and producer.op_type == "Constant" and producer.domain == "":
+        remark = "" if ir.constant_of(value) is not None else ", whose number the calls of the function give,"
+    is_named = producer is None or ir.constant_of(value) is not None
+    there = value if is_named or producer is None else producer
+    pieces = (wanted, " is expected before ", reader, ", and ", there, f"{remark} is there")
+    return Gap(pieces, value, producer)
 
 
-def told(node: ir.Node) -> str:
-    """Operator and name of ``node``."""
-    name = ir.label(node)
-    return name if name.startswith(f"{node.op_type}(") else f"{node.op_type} {name}"
+def _untold(piece: str | ir.Node | ir.Value) -> str:
+    if isinstance(piece, ir.Value):
+        return "a constant" if ir.constant_of(piece) is not None else "another value"
+    return piece.op_type if isinstance(piece, ir.Node) else piece
+
+
+def told(item: ir.Node | ir.Value) -> str:
+    """Operator and name of a node, or what a value is called."""
+    if isinstance(item, ir.Value):
+        return f"constant {item.name!r}" if ir.constant_of(item) is not None else f"{item.name!r}"
+    name = ir.label(item)
+    return name if name.startswith(f"{item.op_type}(") else f"{item.op_type} {name}"

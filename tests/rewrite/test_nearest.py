@@ -53,6 +53,12 @@ def test_all_of_a_pattern_leaves_no_gap() -> None:
             "Abs(c) stands between Relu(r) and Add(a)",
         ),
         (
+            "n = Neg(x) q = QuantizeLinear(n, two) p = DequantizeLinear(q, two) r = Relu(p) "
+            "m = Mul(two, y) a = Add(m, r) z = Sqrt(a)",
+            5,
+            "QuantizeLinear(q) and DequantizeLinear(p) stand between Neg(n) and Relu(r)",
+        ),
+        (
             "n = Neg(x) r = Relu(n) m = Div(y, two) a = Add(m, r) z = Sqrt(a)",
             4,
             "Mul is expected before Add(a), and Div(m) is there",
@@ -69,6 +75,14 @@ def test_the_first_gap_is_named(body: str, matched: int, reason: str) -> None:
     _, partial = around(body)
     assert len(partial.nodes) == matched
     assert partial.gaps[0].reason == reason
+
+
+def test_the_kind_of_a_gap_is_told_without_names() -> None:
+    _, partial = around("n = Neg(x) r = Relu(n) m = Mul(x, y) c = Abs(m) a = Add(c, r) z = Sqrt(a)")
+    assert [gap.kind for gap in partial.gaps] == [
+        "Abs stands between Mul and Add",
+        "the number 2 is expected before Mul, and another value is there",
+    ]
 
 
 def test_operands_that_commute_are_tried_both_ways_at_every_depth() -> None:

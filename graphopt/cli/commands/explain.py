@@ -92,8 +92,9 @@ def _print(run: Run, found: Explanation, *, everything: bool) -> None:
         show(f"fused {len(ones)} × {ones[0].rule}: {ones[0].op}", bold=True)
         for one in ones if everything else ones[:1]:
             show(f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}")
-    for places in _grouped(found.missed, lambda place: (place.rule, place.reason)):
-        show(f"not fused {len(places)} × {places[0].rule}: {places[0].reason}", bold=True)
+    for places in _grouped(found.missed, lambda place: (place.rule, place.kind)):
+        why = places[0].reason if len(places) == 1 else places[0].kind
+        show(f"not fused {len(places)} × {places[0].rule}: {why}", bold=True)
         for place in places if everything else places[:1]:
             _print_place(run, place)
         if len(places) > 1 and not everything:
