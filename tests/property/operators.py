@@ -684,15 +684,17 @@ def _scale(g: Grower, zero: Any) -> list[str | None]:
 @operator("QuantizeLinear", since=10)
 def quantize(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, lambda x: x.dtype == np.float32)
-    return x and g.op(op_type, x, *_scale(g, g.choose(*SMALL_INTS)))
+    # from opset 21 on, a Transpose behind a DequantizeLinear of int8 makes models that onnxruntime refuses
+    return x and g.op(op_type, x, *_scale(g, g.choose(*SMALL_INTS) if g.opset < 21 else np.uint8))
 
 
 @operator("DequantizeLinear", since=10)
 def dequantize(g: Grower, op_type: str, given: Given) -> Any:
-    x = g.operand(given, 0, lambda x: x.dtype in SMALL_INTS)
+    types = SMALL_INTS if g.opset < 21 else (np.uint8,)
+    x = g.operand(given, 0, lambda x: x.dtype in types)
     if x is None:
         if g.chance(50):
-            x = g.constant(g.numbers(g.choose(*SMALL_INTS), g.choose([3], [2, 3], [1, 2, 3])))
+            x = g.constant(g.numbers(g.choose(*types), g.choose([3], [2, 3], [1, 2, 3])))
         else:
             x = quantize(g, "QuantizeLinear", {})
     return x and g.op(op_type, x, *_scale(g, g.dtype(x)))

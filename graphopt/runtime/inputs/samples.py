@@ -177,7 +177,9 @@ def _bounded(
             return np.full(shape, low)
     if not float(low).is_integer() or not float(high).is_integer():
         return np.asarray(generator.uniform(low, high, shape))
-    numbers = generator.integers(int(low), int(high) + 1, shape)
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    first, last = (min(max(int(bound), least), most) for bound in (low, high))
+    numbers = generator.integers(first, last, shape, endpoint=True)
     return _with_choices(np.asarray(numbers), domain, generator)
 
 

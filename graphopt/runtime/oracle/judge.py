@@ -196,6 +196,8 @@ def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> No
     """What is demanded of NaN and infinities: the table in :mod:`graphopt.runtime.oracle.oracle`."""
     if flavour == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
         return "ignore"
+    if level == "default":
+        return "robust"
     if numerics is Numerics.EXACT:
         return "same"
     if flavour == "special":

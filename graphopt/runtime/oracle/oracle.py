@@ -23,8 +23,9 @@ NaN and infinities        the same              not finite in the      nothing
 
 Another order of evaluation turns an infinity into NaN (inf - inf), and one that overflows
 later gives a number where the original has an infinity; but it makes no number infinite, nor a
-NaN finite. With NaN and infinities fed in, default sessions must run, but their patterns are
-not compared: onnxruntime's fused kernels treat such inputs in ways of their own.
+NaN finite. That is demanded while optimizations are off; fused kernels treat what is not finite
+in ways of their own, so in default sessions it is enough that no finite number is lost, and with
+NaN and infinities fed in, that they run.
 EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
 ``bits``, every bit counts there.
 

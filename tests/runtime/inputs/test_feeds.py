@@ -296,6 +296,12 @@ def test_domains_are_kept(flavour, caution):
     assert made.min() >= 2 and made.max() <= 5
 
 
+def test_bounds_beyond_64_bits_are_bounds_all_the_same():
+    domain = Domain(low=2**62, high=2.0**64, known=True)
+    made = sample("tensor(int64)", (5,), domain, "normal", 0, np.random.default_rng(0))
+    assert made.dtype == np.int64 and (made > 0).all()
+
+
 def test_negative_indices_count_from_the_end():
     domain = Domain(0, 3, from_end=True, known=True)
     made = sample("tensor(int64)", (40,), domain, "negative", 0, np.random.default_rng(0))
