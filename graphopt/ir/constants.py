@@ -27,9 +27,10 @@ def is_overridable(value: onnx_ir.Value) -> bool:
     graph = value.graph
     if graph is None:
         return value.is_graph_input()
-    if value.name in graph.meta.get(UPDATED_OUTSIDE, ()):
+    notes = graph.meta.data  # asked for each operand of each match: the store's own lookup is slow
+    if UPDATED_OUTSIDE in notes and value.name in notes[UPDATED_OUTSIDE]:
         return True
-    return value.is_graph_input() and graph.meta.get(IR_VERSION, 4) >= 4
+    return value.is_graph_input() and bool(notes.get(IR_VERSION, 4) >= 4)
 
 
 def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
