@@ -132,6 +132,9 @@ INTEGER_RANGES = {
 """The dtypes whose contents are tracked, and the numbers they hold."""
 
 
+_LARGEST_SIZE = 1 << 31
+
+
 def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
     """What is true of all tensors that ``facts`` are about; ``fresh`` makes up a symbol."""
     if not facts or any(fact.container is not None or fact.vacant for fact in facts):
@@ -180,13 +183,16 @@ def representable(dim: Dim, dtype: ir.DataType) -> bool:
     """Whether computing ``dim`` in ``dtype`` can't overflow.
 
     An expression over sizes of tensors fits 32 bits: a model for which it does not would not
-    run. Nothing is presumed of expressions over contents of unknown sign, nor of narrow dtypes.
+    run. Nothing is presumed of expressions over contents of unknown sign or with numbers that are
+    no sizes, nor of narrow dtypes.
     """
     least, most = INTEGER_RANGES[dtype]
     lo, hi = bounds(dim)
     if least <= lo and hi <= most:
         return True
     if isinstance(dim, int) or dtype.bitwidth < 32 or lo < least == 0:
+        return False
+    if any(abs(coefficient) > _LARGEST_SIZE for _, coefficient in dim.terms):
         return False
     return all(symbol.lo >= 0 for symbol in symbols(dim).values())
 

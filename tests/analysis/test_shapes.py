@@ -121,10 +121,11 @@ def test_contents_that_overflow_are_unknown() -> None:
 
 def test_the_least_integer_has_no_negative() -> None:
     model = parsed(
-        "g (float[b] x) => (int64[2] n, int64[2] a) <int64[2] c = {-9223372036854775808, 1}>"
-        " { n = Neg(c)  a = Abs(c) }"
+        "g (float[b] x) => (int64[2] n, int64[2] a, int64[2] s) <int64[2] c = {-9223372036854775808, 1}>"
+        " { n = Neg(c)  a = Abs(c)  u = Shape(x)  s = Sub(c, u) }"
     )
     facts = facts_of(model)
+    assert facts.known_ints(value(model, "s")) is None
     assert facts.known_ints(value(model, "n")) is None
     assert facts.known_ints(value(model, "a")) is None
 
