@@ -12,7 +12,7 @@ from graphopt.runtime.timing.harness import compare_speed
 from graphopt.runtime.timing.ratios import Band, Comparison, decided
 from graphopt.runtime.timing.stopwatch import Limits, Setup
 from graphopt.tune.candidates import Variant
-from graphopt.tune.readings import Reading
+from graphopt.tune.readings import Reading, Size
 from graphopt.tune.workshop import Workshop
 
 #: Seconds of a run from which on only so many variants are measured at a time.
@@ -60,7 +60,7 @@ class HarnessRaces:
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
         """One reading for each of ``others``."""
-        readings: list[Reading | None] = [self._known(reference, other) for other in others]
+        readings: list[Reading | None] = [self.known(reference, other) for other in others]
         waiting = [index for index, reading in enumerate(readings) if reading is None]
         for start in range(0, len(waiting), self._together):
             batch = waiting[start : start + self._together]
@@ -69,13 +69,20 @@ class HarnessRaces:
                 readings[index] = reading
         return [reading for reading in readings if reading is not None]
 
-    def _known(self, reference: Variant, other: Variant) -> Reading | None:
-        """A reading that needs no clock."""
+    def known(self, reference: Variant, other: Variant) -> Reading | None:
+        """A reading that needs no clock: they are the same, or ``other`` can't be made."""
         self._say("making variants", self.spent())
         try:
             return Reading(same=True) if self._workshop.same(reference, other) else None
         except GraphoptError as error:
             return Reading.failed(error.message)
+
+    def size(self, variant: Variant) -> Size:
+        """Nodes, bytes of weights, and constants of a variant."""
+        try:
+            return self._workshop.size(variant)
+        except GraphoptError:
+            return (0, 0, 0)
 
     def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Reading]:
         rounds, processes, warmup = _THOROUGH if thorough else _SCREENING

@@ -10,6 +10,11 @@ from typing import Any, Protocol
 from graphopt.runtime.timing.ratios import Band, Comparison
 from graphopt.tune.candidates import Variant
 
+#: Why there is no reading.
+LATE = "not measured: no time was left"
+#: Nodes, bytes of weights, and constants; compared in this order.
+Size = tuple[int, int, int]
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -79,6 +84,12 @@ class Races(Protocol):
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
         """One reading for each of ``others``; only ``thorough`` ones claim anything."""
+
+    def known(self, reference: Variant, other: Variant) -> Reading | None:
+        """A reading that takes no measuring: they are the same, or ``other`` can't be made."""
+
+    def size(self, variant: Variant) -> Size:
+        """How large the model is; all zeros if it can't be made."""
 
     def spent(self) -> float:
         """The share of the budget that is gone, from 0."""

@@ -9,7 +9,8 @@ processes, so that a claim needs two measurements that agree. Then:
   several shapes is slower.
 - A group for *speed* stays only if it is measured to be faster. Those that make no difference each
   are also measured together, since two may do the same work, or each too little to be seen.
-- Other rewrites, which make the graph smaller, stay if they are not slower.
+- Other rewrites stay if they are not slower and make the model smaller; those that do not make it
+  smaller have to be faster, too.
 - What is left is compared with the original. If it is slower, the rewrites for speed go, then what
   was not measured, then all.
 - Session options are tried on the graph that stays, and are kept only if they are faster.
@@ -19,20 +20,19 @@ What there was no time for counts as no difference. The comparison with the orig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.readings import Finding, Races, Reading
+from graphopt.tune.options import try_choices
+from graphopt.tune.readings import LATE, Finding, Races, Reading
+from graphopt.tune.screening import screen
 
-#: Variants that are measured at a time, besides the one of reference and its twin.
-_TOGETHER = 4
 #: Rules of a group that loses which are tried one by one.
 _RULES = 4
-#: Shares of the budget after which no more groups, and no more session options, are measured.
-_GROUPS, _ALL = 0.6, 1.0
-_LATE = "not measured: no time was left"
+#: Share of the budget after which no more groups are measured; the rest is for session options.
+_SHARE = 0.6
 
 
 @dataclass
@@ -63,7 +63,8 @@ def search(groups: Sequence[Group], choices: Iterable[SessionChoice], races: Rac
     """
     found = _groups(groups, races)
     _check(found, groups, races)
-    _choices(found, list(choices), races)
+    choice, found.choices = try_choices(found.variant, list(choices), races)
+    found.variant = replace(found.variant, choice=choice)
     return found
 
 
@@ -72,65 +73,57 @@ def search(groups: Sequence[Group], choices: Iterable[SessionChoice], races: Rac
 
 def _groups(groups: Sequence[Group], races: Races) -> Found:
     everything = Variant()
-    readings = _measure(everything, [everything.without(group.owners) for group in groups], races, _GROUPS)
+    without = [everything.without(group.owners) for group in groups]
+    readings = screen(everything, without, races, _SHARE)
     off: dict[str, tuple[str, ...]] = {}
     for group, reading in zip(groups, readings, strict=True):
         if reading is not None and reading.faster:
             off[group.name] = _guilty(group, races)
-    pool = [
+    neutral = [
         group
         for group, reading in zip(groups, readings, strict=True)
-        if group.speed and group.name not in off and not (reading is not None and reading.slower)
+        if group.name not in off and not (reading is not None and reading.slower)
     ]
-    together = _together(pool, [owner for owners in off.values() for owner in owners], races)
+    measured = {group.name for group, reading in zip(groups, readings, strict=True) if reading is not None}
+    idle = _idle([group for group in neutral if not group.speed and group.name in measured], off, races)
+    pool = [group for group in neutral if group.speed or group in idle]
+    together = _together(pool, off, races)
     if together is None or not together.slower or together.faster:
         off |= {group.name: group.owners for group in pool}
     findings = [
         _finding(group, reading, off.get(group.name, ()), together if group in pool else None)
         for group, reading in zip(groups, readings, strict=True)
     ]
-    return Found(Variant(frozenset(owner for owners in off.values() for owner in owners)), findings)
+    return Found(_variant(off), findings)
 
 
-def _measure(
-    reference: Variant, variants: Sequence[Variant], races: Races, share: float
-) -> list[Reading | None]:
-    """A reading of each variant, as long as ``share`` of the budget lasts; claims are measured twice."""
-    found: list[Reading | None] = []
-    for start in range(0, len(variants), _TOGETHER):
-        batch = list(variants[start : start + _TOGETHER])
-        if races.spent() >= share:
-            found += [None] * len(batch)
-            continue
-        screened = races(reference, batch, thorough=False)
-        doubtful = [index for index, reading in enumerate(screened) if reading.claims and not reading.failure]
-        readings: list[Reading | None] = list(screened)
-        if doubtful and races.spent() >= share:
-            for index in doubtful:
-                readings[index] = None
-        elif doubtful:
-            again = races(reference, [batch[index] for index in doubtful], thorough=True)
-            for index, second in zip(doubtful, again, strict=True):
-                readings[index] = _agreed(screened[index], second)
-        found += readings
+def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], races: Races) -> list[Group]:
+    """Of groups that make no difference, those that do not make the model smaller either."""
+    current = _variant(off)
+    size = races.size(current)
+    found = [group for group in groups if races.size(current.without(group.owners)) <= size]
+    if len(found) > 1:  # two may do the same work
+        all_of_them = (owner for group in found for owner in group.owners)
+        return found if races.size(current.without(all_of_them)) <= size else []
     return found
 
 
-def _agreed(first: Reading, second: Reading) -> Reading:
-    """What two measurements in a row allow to claim: what the second says, on the first one's side."""
-    return Reading(
-        second.ratio,
-        second.band,
-        second.faster and (first.faster or first.ratio < 1),
-        second.slower and (first.slower or first.ratio > 1),
-        same=second.same,
-        failure=second.failure,
-    )
+def _together(pool: Sequence[Group], off: Mapping[str, Sequence[str]], races: Races) -> Reading | None:
+    """The model without what makes no difference one by one, against the model with all of it."""
+    if len(pool) < 2:
+        return None
+    reference = _variant(off)
+    owners = [owner for group in pool for owner in group.owners]
+    return screen(reference, [reference.without(owners)], races, _SHARE)[0]
+
+
+def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
+    return Variant(frozenset(owner for owners in off.values() for owner in owners))
 
 
 def _guilty(group: Group, races: Races) -> tuple[str, ...]:
     """Of a group that makes the model slower, the one rule without which it is no slower; else all."""
-    if len(group.owners) == 1 or races.spent() >= _ALL:
+    if len(group.owners) == 1 or races.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
     everything = Variant()
@@ -145,22 +138,13 @@ def _guilty(group: Group, races: Races) -> tuple[str, ...]:
     return (min(innocent)[1],) if innocent else group.owners
 
 
-def _together(pool: Sequence[Group], off: Sequence[str], races: Races) -> Reading | None:
-    """The model without what makes no difference one by one, against the model with all of it."""
-    if len(pool) < 2 or races.spent() >= _GROUPS:
-        return None
-    reference = Variant(frozenset(off))
-    owners = [owner for group in pool for owner in group.owners]
-    return _measure(reference, [reference.without(owners)], races, _ALL)[0]
-
-
 def _finding(
     group: Group, without: Reading | None, off: tuple[str, ...], together: Reading | None
 ) -> Finding:
     reading = None if without is None else without.inverse()
     kept = not set(group.owners) <= set(off)
     if without is None:
-        reason = _LATE
+        reason = LATE
     elif without.failure:
         reason = f"the model does not run without: {without.failure}"
     elif without.same:
@@ -169,6 +153,8 @@ def _finding(
         reason = f"faster without {', '.join(off)}"
     else:
         reason = "slower" if without.faster else "faster" if without.slower else "no difference"
+    if not kept and not group.speed and without is not None and not without.faster:
+        reason += ", and nothing smaller"
     if together is not None and kept:
         reason += "; faster together with others"
     return Finding(group.name, group.rewrites, reading, kept, reason, off)
@@ -220,49 +206,3 @@ def _give_up(found: Found, groups: Sequence[Group]) -> None:
         if finding.kept and finding.name in owners:
             reason = f"{finding.reason}; given up"
             found.groups[index] = replace(finding, kept=False, reason=reason, reverted=owners[finding.name])
-
-
-# Session options ----------------------------------------------------------------------------------
-
-
-def _choices(found: Found, choices: Sequence[SessionChoice], races: Races) -> None:
-    """Try session options on the graph that stays; one that is faster stays, several only together."""
-    reference = found.variant
-    variants = [Variant(reference.off, reference.original, choice) for choice in choices]
-    readings = _measure(reference, variants, races, _ALL)
-    winners = [
-        (reading.ratio, choice)
-        for reading, choice in zip(readings, choices, strict=True)
-        if reading is not None and reading.faster and not reading.slower
-    ]
-    kept = _combined(reference, sorted(winners, key=lambda item: item[0]), races)
-    for reading, choice in zip(readings, choices, strict=True):
-        stays = not kept.plain and kept | choice == kept
-        if reading is None:
-            reason = _LATE
-        elif reading.failure:
-            reason = reading.failure
-        elif reading.slower or reading.faster:
-            reason = "slower" if reading.slower else "faster"
-        else:
-            reason = "no difference"
-        found.choices.append(Finding(str(choice), None, reading, stays, reason))
-    found.variant = Variant(reference.off, reference.original, kept)
-
-
-def _combined(
-    reference: Variant, winners: Sequence[tuple[float, SessionChoice]], races: Races
-) -> SessionChoice:
-    """The winners together, if that is faster than the best of them; else the best of them."""
-    if not winners:
-        return SessionChoice()
-    best = winners[0][1]
-    everything = best
-    for _, choice in winners[1:]:
-        if everything.threads is None or choice.threads is None:
-            everything |= choice
-    if everything == best or races.spent() >= _ALL:
-        return best
-    first, second = (Variant(reference.off, reference.original, choice) for choice in (best, everything))
-    (reading,) = _measure(first, [second], races, _ALL)
-    return everything if reading is not None and reading.faster and not reading.slower else best

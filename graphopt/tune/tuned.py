@@ -23,6 +23,7 @@ from graphopt.runtime.session_choice import recommend
 from graphopt.runtime.timing.bench import cuda_options, told_shapes
 from graphopt.runtime.timing.stopwatch import Setup, output_shapes
 from graphopt.store import Store, key_of
+from graphopt.tables import counted
 from graphopt.tune.candidates import choices_for, groups_of
 from graphopt.tune.races import HarnessRaces
 from graphopt.tune.search import search
@@ -103,6 +104,7 @@ class Tuner:
             report.remarks.append(remark)
         recommend(model, tuning.choice, self.device)
         report.tuning = tuning
+        report.seconds["tune"] = 0.0 if tuning.stored else tuning.seconds
         return model, report
 
     def _setups(self, original: ir.Model) -> tuple[list[Setup], list[str], float]:
@@ -149,7 +151,7 @@ class Tuner:
     def _where(self) -> str:
         import onnxruntime
 
-        threads = "default threads" if self.tune.threads is None else f"{self.tune.threads} thread(s)"
+        threads = "default threads" if self.tune.threads is None else counted(self.tune.threads, "thread")
         return f"{self.device}, onnxruntime {onnxruntime.__version__}, {processor()}, {threads}"
 
     def _circumstances(self, original: ir.Model, job: Job, shapes: Sequence[str]) -> list[str]:

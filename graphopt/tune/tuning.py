@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import ResourceLimit
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store, key_of
-from graphopt.tables import Table, counted, human_seconds
+from graphopt.tables import Table, counted, human_seconds, shortened
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Finding, Reading
 from graphopt.tune.search import Found
 
+#: Bands that reach further make one wonder.
+_ROUGH = 1.05
 #: What the store calls these.
 _KIND = "tunings"
 #: Raised when the entries, or what is decided on them, change.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Tuning:
         effort = f"{counted(self.measured, 'variant')} timed in {human_seconds(self.seconds)}"
         yield f"{effort}, now from the store (--fresh measures anew)" if self.stored else effort
         yield from self.table().lines()
+        yield from self._busy()
         if self.found.fallback is not None:
             yield self.found.fallback
         yield self._against_original()
@@ -63,7 +66,7 @@ class Tuning:
     def table(self) -> Table:
         """What each group and each choice of session options gave."""
         table = Table(["group", "rewrites", "ratio", "band", "", ""], "<>>><<")
-        for finding in (*self.found.groups, *self.found.choices):
+        for finding in self._rows():
             reading = finding.reading
             timed = reading is not None and not reading.same and reading.failure is None
             ratio = f"{reading.ratio:.2f}" if timed and reading is not None else "–"
@@ -72,6 +75,26 @@ class Tuning:
             verdict = "kept" if finding.kept else "not used" if finding.rewrites is None else "reverted"
             table.add(finding.name, count, ratio, band, verdict, finding.reason)
         return table
+
+    def _rows(self) -> Iterator[Finding]:
+        """The findings; those that there was no time for, and that share a fate, in one."""
+        late: dict[tuple[bool, bool, str], list[Finding]] = {}
+        for finding in (*self.found.groups, *self.found.choices):
+            if finding.reading is not None:
+                yield finding
+            else:
+                key = (finding.rewrites is None, finding.kept, finding.reason)
+                late.setdefault(key, []).append(finding)
+        for same in late.values():
+            names = shortened((finding.name for finding in same), 3)
+            rewrites = None if same[0].rewrites is None else sum(finding.rewrites or 0 for finding in same)
+            yield replace(same[0], name=names, rewrites=rewrites)
+
+    def _busy(self) -> Iterator[str]:
+        """A line where measurements were too rough to tell much."""
+        widest = max((f.reading.band.high for f in self.found.groups if f.reading is not None), default=1.0)
+        if widest > _ROUGH:
+            yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _against_original(self) -> str:
         final = self.found.final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
@@ -12,11 +12,13 @@ from graphopt.debug.attempt import Limits, Place
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Dropped
+from graphopt.instrument.summary import Summary
 from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime.child import Child
 from graphopt.runtime.session import Source
 from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.tune.candidates import Variant
+from graphopt.tune.readings import Size
 
 #: Bytes of the largest models that are looked into after onnxruntime has optimized them.
 _LARGEST = 1 << 29
@@ -41,6 +43,13 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     return replace(job, options=limits.applied_to(job.options), gate=gate)
 
 
+@dataclass(frozen=True)
+class _Made:
+    path: Path
+    fingerprint: str
+    size: Size
+
+
 class Workshop:
     """Variants of one model.
 
@@ -61,7 +70,7 @@ class Workshop:
         self._folder = folder
         self._setup = replace(setup, feeds={}, choices={})
         self._child: Child | None = None
-        self._made: dict[tuple[frozenset[str], bool], tuple[Path, str] | GraphoptError] = {}
+        self._made: dict[tuple[frozenset[str], bool], _Made | GraphoptError] = {}
         self._lowered: dict[Path, str | None] = {}
 
     def __enter__(self) -> Workshop:
@@ -71,25 +80,29 @@ class Workshop:
         if self._child is not None:
             self._child.close()
 
+    def size(self, variant: Variant) -> Size:
+        """Nodes, bytes of weights, and constants of a variant; raises what :meth:`path` raises."""
+        return self._make(variant).size
+
     def path(self, variant: Variant) -> Path:
         """The file of a variant.
 
         Raises:
             GraphoptError: it can't be made.
         """
-        return self._make(variant)[0]
+        return self._make(variant).path
 
     def same(self, one: Variant, other: Variant) -> bool:
         """Whether two variants are run alike: they, or what onnxruntime makes of them, are built the same."""
         if one.choice != other.choice:
             return False
-        (first, built), (second, built_too) = self._make(one), self._make(other)
-        if built == built_too:
+        first, second = self._make(one), self._make(other)
+        if first.fingerprint == second.fingerprint:
             return True
-        lowered = self._lower(first)
-        return lowered is not None and lowered == self._lower(second)
+        lowered = self._lower(first.path)
+        return lowered is not None and lowered == self._lower(second.path)
 
-    def _make(self, variant: Variant) -> tuple[Path, str]:
+    def _make(self, variant: Variant) -> _Made:
         key = (variant.off, variant.original)
         if key not in self._made:
             try:
@@ -101,14 +114,17 @@ class Workshop:
             raise made
         return made
 
-    def _write(self, variant: Variant) -> tuple[Path, str]:
+    def _write(self, variant: Variant) -> _Made:
         model = self._original
         if not variant.original:
             model = copy(model)
             job_for(self._job, variant, self._dropped).run(model)
         path = self._folder / f"{len(self._made)}.onnx"
         ir.save(model, path)
-        return path, ir.fingerprint(model, names=True)
+        summary = Summary.of(model)
+        constants = summary.constants + sum(len(graph.initializers) for graph in ir.graphs_of(model))
+        size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
+        return _Made(path, ir.fingerprint(model, names=True), size)
 
     def _lower(self, path: Path) -> str | None:
         """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""

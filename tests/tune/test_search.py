@@ -13,7 +13,7 @@ from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing.ratios import Band, Comparison
 from graphopt.store import Store
 from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.readings import Reading
+from graphopt.tune.readings import Reading, Size
 from graphopt.tune.search import Found, search
 from graphopt.tune.tuning import Memory, Tuning
 
@@ -31,6 +31,8 @@ class Made:
         time: of the model with these rules on; the original takes ``original``.
         cost: share of the budget that one race takes.
         broken: variants in which the session fails.
+        idle: rules that do not make the model smaller.
+        alike: variants that are known to be the same.
         noise: told the number of the race; a factor for the ratio.
     """
 
@@ -40,8 +42,17 @@ class Made:
     cost: float = 0.0
     broken: Callable[[Variant], bool] = lambda variant: False
     noise: Callable[[int], float] = lambda number: 1.0
+    idle: frozenset[str] = frozenset()
+    alike: tuple[tuple[Variant, Variant], ...] = ()
     asked: list[tuple[Variant, tuple[Variant, ...], bool]] = field(default_factory=list)
     gone: float = 0.0
+
+    def known(self, reference: Variant, other: Variant) -> Reading | None:
+        return Reading(same=True) if (reference, other) in self.alike else None
+
+    def size(self, variant: Variant) -> Size:
+        """One node less for each rule that is on, unless it makes nothing smaller."""
+        return (100 - len(self.owners - variant.off - self.idle), 0, 0)
 
     def spent(self) -> float:
         return self.gone
@@ -105,6 +116,30 @@ def test_groups_that_make_no_difference_are_never_said_to_win() -> None:
     found, _ = decide(groups, factors())
     assert not any(kept(found).values()) and found.final is not None and not found.final.faster
     assert all("faster" not in finding.reason for finding in found.groups)
+
+
+def test_what_makes_the_model_neither_faster_nor_smaller_goes() -> None:
+    groups = [group("idle"), group("clean"), group("fast")]
+    found, _ = decide(groups, factors(fast=0.9), idle=frozenset({"idle", "fast"}))
+    assert kept(found) == {"idle": False, "clean": True, "fast": True}
+    assert found.groups[0].reason == "no difference, and nothing smaller"
+    # also where onnxruntime makes the same of both
+    found, races = decide(
+        [group("idle")],
+        factors(),
+        idle=frozenset({"idle"}),
+        alike=((Variant(), Variant(frozenset({"idle"}))),),
+    )
+    assert kept(found) == {"idle": False} and len(races.asked) == 1  # only the result was measured
+
+
+def test_cleaning_that_two_groups_do_stays() -> None:
+    class Twice(Made):
+        def size(self, variant: Variant) -> Size:
+            return (0 if self.owners - variant.off else 1, 0, 0)
+
+    races = Twice(frozenset("ab"), factors())
+    assert kept(search([group("a"), group("b")], [], races)) == {"a": True, "b": True}
 
 
 def test_one_lucky_measurement_is_no_win() -> None:

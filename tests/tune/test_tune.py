@@ -93,13 +93,24 @@ def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
         assert tuning["final"]["slower"] is False and len(tuning["inputs"]) == 2
 
 
+@pytest.mark.slow
+def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workshop, "same", lambda self, one, other: False)  # else nothing would be measured
+    for _ in range(3):
+        tuning, _ = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "20s", "--fresh")
+        (idle,) = (group for group in tuning["groups"] if group["name"] == "idle")
+        assert idle["kept"] is False and idle["reason"] == "no difference, and nothing smaller"
+
+
 def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
     optimize: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, operators = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "3s")
     assert all("faster" not in group["reason"] for group in first["groups"])
     assert all(group["reading"]["same"] for group in first["groups"])  # onnxruntime removes it, too
-    assert first["stored"] is False and operators.count("Relu") == 2
+    by_name = {group["name"]: group for group in first["groups"]}
+    assert by_name["idle"]["kept"] is False and by_name["identities"]["kept"] is True
+    assert first["stored"] is False and operators == ["MatMul", "Relu"] * 2
 
     def fail(*arguments: object, **more: object) -> None:
         pytest.fail("it is measured again")

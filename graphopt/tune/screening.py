@@ -1,0 +1,65 @@
+"""Screening: many variants are looked at briefly, and what seems to differ is measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.tune.candidates import Variant
+from graphopt.tune.readings import Races, Reading
+
+#: Variants that are measured at a time, besides the one of reference and its twin.
+_TOGETHER = 4
+
+
+def screen(
+    reference: Variant, variants: Sequence[Variant], races: Races, share: float
+) -> list[Reading | None]:
+    """A reading of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
+
+    What needs no clock is told at once, so that the clock runs for variants that may differ.
+    """
+    found: dict[int, Reading] = {}
+    waiting: list[int] = []
+    for index, variant in enumerate(variants):
+        if races.spent() >= share:
+            break
+        known = races.known(reference, variant)
+        if known is not None:
+            found[index] = known
+            continue
+        waiting.append(index)
+        if len(waiting) == _TOGETHER:
+            found |= _time(reference, variants, waiting, races, share)
+            waiting = []
+    if waiting and races.spent() < share:
+        found |= _time(reference, variants, waiting, races, share)
+    return [found.get(index) for index in range(len(variants))]
+
+
+def _time(
+    reference: Variant, variants: Sequence[Variant], indices: Sequence[int], races: Races, share: float
+) -> dict[int, Reading]:
+    """Readings of some of ``variants`` by index; none where a second look is wanted and time is up."""
+    screened = races(reference, [variants[index] for index in indices], thorough=False)
+    found = dict(zip(indices, screened, strict=True))
+    doubtful = [index for index, reading in found.items() if reading.claims and not reading.failure]
+    if not doubtful:
+        return found
+    if races.spent() >= share:
+        return {index: reading for index, reading in found.items() if index not in doubtful}
+    again = races(reference, [variants[index] for index in doubtful], thorough=True)
+    return found | {
+        index: _agreed(found[index], second) for index, second in zip(doubtful, again, strict=True)
+    }
+
+
+def _agreed(first: Reading, second: Reading) -> Reading:
+    """What two measurements in a row allow to claim: what the second says, on the first one's side."""
+    return Reading(
+        second.ratio,
+        second.band,
+        second.faster and (first.faster or first.ratio < 1),
+        second.slower and (first.slower or first.ratio > 1),
+        same=second.same,
+        failure=second.failure,
+    )
