@@ -35,6 +35,7 @@ from graphopt.pipelines import registry
 from graphopt.runtime.signature import diff
 
 if TYPE_CHECKING:
+    from graphopt.rewrite.explain import Missed
     from graphopt.runtime.oracle.oracle import Oracle
 
 
@@ -94,6 +95,7 @@ class Job:
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
             remarks=cx.budget.remarks(),
+            missed=self._missed(model, cx),
         )
         _check_interface(interface, Interface.of(model))
         if self.verify:
@@ -113,6 +115,17 @@ class Job:
             return self.pipeline.run(model, cx, self._all_watchers(stats))
         finally:
             cx.evaluator.close()
+
+    def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
+        """What is left of patterns that the pipeline fuses."""
+        from graphopt.passes.fuse_builtin import FuseBuiltin
+        from graphopt.rewrite.explain import missed_in
+        from graphopt.rules import admitted_rules
+
+        fuses = any(isinstance(step, FuseBuiltin) for step in self.pipeline.passes())
+        if not fuses or FuseBuiltin.name in self.options.skip:
+            return []
+        return list(missed_in(model, admitted_rules(self.options, fuses=True), cx))
 
     def _verify(self, model: ir.Model, report: Report) -> None:
         assert self.oracle is not None, "somebody has to judge"

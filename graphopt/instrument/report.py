@@ -14,6 +14,7 @@ from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
 
 if TYPE_CHECKING:
+    from graphopt.rewrite.explain import Missed
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.tune.tuning import Tuning
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _LISTED = 12
 #: Reasons of rules that are told unless all are asked for.
 _REFUSALS = 10
+#: Reasons why something was not fused that are told.
+_MISSED = 3
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Report:
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         dropped: rewrites that were left out because the result was wrong with them.
+        missed: places that are almost what becomes a fused operator, and why they did not.
         tuning: what was measured and decided, if it was tuned.
     """
 
@@ -83,6 +87,7 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
+    missed: list[Missed] = field(default_factory=list)
     tuning: Tuning | None = None
 
     def __str__(self) -> str:
@@ -94,6 +99,7 @@ class Report:
         yield f"  kept: {kept(self.interface)}"
         for note in self.notes():
             yield f"  {note}"
+        yield from self._not_fused()
         if verbose:
             yield ""
             yield from self.passes_table().lines("  ")
@@ -106,6 +112,15 @@ class Report:
             yield ""
             yield f"  {verified(self.verdict)}"
             yield from (f"  {line}" for line in details(self.verdict) if verbose)
+
+    def _not_fused(self) -> Iterator[str]:
+        """The most frequent reasons why places did not become fused operators."""
+        counts = Counter((place.rule, place.kind) for place in self.missed)
+        for (rule, kind), count in counts.most_common(_MISSED):
+            yield f"  not fused {count} × {rule}: {kind}"
+        if counts:
+            more = f"; {counted(len(counts) - _MISSED, 'reason')} more" if len(counts) > _MISSED else ""
+            yield f"  (graphopt explain tells where, and what to do{more})"
 
     def _left_alone(self, verbose: int) -> Iterator[str]:
         """Why rules left places alone: where something stood in the way, and with ``verbose`` 2 all."""
@@ -189,6 +204,7 @@ class Report:
             "planned": self.planned,
             "skipped": self.skipped,
             "dropped": [asdict(drop) for drop in self.dropped],
+            "missed": [place.to_dict() for place in self.missed],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,
             "tuning": None if self.tuning is None else self.tuning.to_dict(),

@@ -65,7 +65,9 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
             condition, kept, other = node.inputs
             fill = ir.scalar_of(other)
             if fill is None or fill > _MINUS_INFINITY or condition is None or kept is None:
-                return m.no("what is masked does not vanish", other)
+                return m.no(
+                    "what is masked does not vanish", other, hint="mask with -inf, or a number near it"
+                )
             mask, value = condition, kept
         else:
             return m.no(f"{node.op_type} is not part of attention", value)

@@ -20,6 +20,7 @@ _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: sqrt(2 / pi) (x + 0.044715 x^3), the polynomial in the GELU by tanh (Hendrycks and Gimpel, 2016).
 _TANH = {1: math.sqrt(2 / math.pi), 3: 0.044715 * math.sqrt(2 / math.pi)}
 _ERF = {1: math.sqrt(0.5)}
+_MEND = "if a GELU is meant, mend its constants"
 #: By the function in the middle: what it is taken of, onnxruntime's operator, and the standard's attribute.
 _FUNCTIONS = {"Erf": (_ERF, "Gelu", "none"), "Tanh": (_TANH, "FastGelu", "tanh")}
 
@@ -135,9 +136,11 @@ def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
             polynomial = polynomial_of(argument, x)
             if not _is_close(polynomial, wanted, error):
                 is_not, should = _written_out(polynomial), _written_out(wanted)
-                other = m.no(f"{inner.op_type} is taken of {is_not}, in a GELU it is of {should}", argument)
+                reason = f"{inner.op_type} is taken of {is_not}, in a GELU it is of {should}"
+                other = m.no(reason, argument, hint=_MEND)
             elif not math.isclose(found.number, 0.5, rel_tol=error):
-                other = m.no(f"the product is taken {found.number:g} times, in a GELU 0.5 times", function)
+                reason = f"the product is taken {found.number:g} times, in a GELU 0.5 times"
+                other = m.no(reason, function, hint=_MEND)
             else:
                 return _written(op, m, x, vendor, approximate)
     return other

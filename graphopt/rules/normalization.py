@@ -81,12 +81,14 @@ def _normalization(op: Builder, m: Match, x: ir.Value, eps: ir.Value, op_type: s
     axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
     scale = forms.static(shape[first:]) if first is not None else None
+    if first is None:
+        return m.no("it is not taken over the last axes", x)
     if scale is None:
-        return m.no("it is not taken over the last axes, of known size", x)
+        return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
     if not m.cx.target.has_kernel(op_type, "", m.version, dtype):
         return m.no("the target has no kernel for it", x)
     ones = np.ones(scale, dtype.numpy())
-    return op.node(op_type, [x, ones], {"axis": first - len(shape), "epsilon": float(little)})  # type: ignore[operator]
+    return op.node(op_type, [x, ones], {"axis": first - len(shape), "epsilon": float(little)})
 
 
 def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:

@@ -50,6 +50,7 @@ def test_what_is_fused_and_what_is_not(invoke: Invoke, gelus: Path) -> None:
         "not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x",
         "  at     Erf /second/Erf_f",
         "  value  e: float[N, 4], made by Div /second/Div_e",
+        "  do     if a GELU is meant, mend its constants",
     ]
 
 
@@ -58,7 +59,11 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
     told = json.loads(outcome.out)
     assert told["fused"] == []
     (missed,) = told["missed"]
-    assert (missed["rule"], missed["value"], missed["hint"]) == ("gelu", "e", None)
+    assert (missed["rule"], missed["value"], missed["hint"]) == (
+        "gelu",
+        "e",
+        "if a GELU is meant, mend its constants",
+    )
     assert "/second/Mul_z" in missed["origins"]
 
 
@@ -80,3 +85,14 @@ def test_strict_fusion_writes_only_what_is_fused(invoke: Invoke, gelus: Path, tm
     assert json.loads(outcome.out)["error"]["details"][1] == "  Div /second/Div_e"
     outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/first", "--no-verify")
     assert outcome.status == 0 and target.exists()
+
+
+def test_optimize_points_to_it(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
+    arguments = ("optimize", gelus, "-o", tmp_path / "out.onnx", "--no-verify")
+    out = invoke(*arguments, "-O3").out
+    assert "  not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x\n" in out
+    assert "  (graphopt explain tells where, and what to do)\n" in out
+    assert "not fused" not in invoke(*arguments).out
+    assert [place["rule"] for place in json.loads(invoke(*arguments, "-O3", "--json").out)["missed"]] == [
+        "gelu"
+    ]

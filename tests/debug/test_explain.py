@@ -158,7 +158,7 @@ CASES = {
         "gelu",
         "Erf is taken of 0.5 x, in a GELU it is of 0.707107 x",
         "a",
-        None,
+        "if a GELU is meant, mend its constants",
     ),
     "GELU with another factor": Case(
         GELU,
@@ -166,7 +166,7 @@ CASES = {
         "gelu",
         "the product is taken 0.25 times, in a GELU 0.5 times",
         "b",
-        None,
+        "if a GELU is meant, mend its constants",
     ),
     "rotary embedding with positions for each row": Case(
         ROTARY,
