@@ -85,7 +85,7 @@ def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed]) -
     return NotFused(
         f"not all of {scope!r} became one fused operator: {counted(len(strays), 'node')} left out, "
         f"such as {told(strays[0])}",
-        hint=hints[0] if hints else "graphopt explain tells more",
+        hint=hints[0] if hints else "name a smaller scope: no rule takes them in",
         details=[
             line for reason, names in reasons.items() for line in (reason, *(f"  {name}" for name in names))
         ],
