@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import product
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -156,21 +155,16 @@ def _is(node: ir.Node, op_type: str) -> bool:
 
 
 @rule(
-    lambda op, s, v, p, r: op.Reshape(
-        op.Transpose(op.MatMul(op.Softmax(s, tag="softmax"), v, tag="product"), perm=p), r
-    ),
+    lambda op, s, v: op.MatMul(op.Softmax(s, tag="softmax"), v),
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
-    anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxruntime:AttentionFusion"),
 )
-def multi_head_attention(
-    op: Builder, m: Match, s: ir.Value, v: ir.Value, p: list[int], r: ir.Value
-) -> Outcome:
-    """Attention whose heads are split off rows and joined again is one MultiHeadAttention."""
+def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Outcome:
+    """Attention whose queries are split off rows is a MultiHeadAttention of these rows."""
     if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+        return m.no("it is no operator of the ONNX standard")
     scores = scores_of(m, s)
     if isinstance(scores, Refusal):
         return scores
@@ -179,42 +173,29 @@ def multi_head_attention(
     values = heads_of(m, v)
     if q is None or k is None or values is None:
         return m.no("queries, keys or values are not [batch, heads, length, size]", v)
-    if list(p) != [0, 2, 1, 3] or forms.axis_of(m, m.node("softmax"), 4, -1) != 3:
-        return m.no("it is not taken over keys, or the heads are joined otherwise", s)
+    if forms.axis_of(m, m.node("softmax"), 4, -1) != 3:
+        return m.no("it is not taken over keys", s)
     (batch, heads, length, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
-        return m.no(
-            "how many heads there are, or their sizes, are unknown",
-            v,
-            hint="write them as numbers into the shapes that split off the heads",
-        )
+        return m.no("how many heads there are, or their sizes, are unknown", v)
     if not forms.same_shape(m, k.shape, (batch, heads, keys, size)) or not forms.same_shape(
         m, values.shape[:2], (batch, heads)
     ):
         return m.no("keys and values have other batches, heads or lengths than queries", v)
-    rows, result = (batch, length, heads * value_size), m.shape(m.root.outputs[0])
-    is_matrix = forms.same_shape(m, result, (product((batch, length)), heads * value_size))
-    if not is_matrix and not forms.same_shape(m, result, rows):
-        return m.no("the heads are not joined to rows", m.root.outputs[0])
+    if q.rows is None:
+        return m.no("queries are not split off rows of all heads", scores.q)
     if not m.cx.target.has_kernel("MultiHeadAttention", _MICROSOFT, 1, m.dtype(scores.q)):
         return m.no("the target has no kernel for it", scores.q)
     bias = _bias(op, m, scores, (batch, heads, length, keys))
     if isinstance(bias, Refusal):
         return bias
-    inputs = [_as_rows(op, q, heads * size), *_keys_and_values(op, k, values)]
+    inputs = [q.rows, *_keys_and_values(op, k, values)]
     if bias is not None:
         inputs += [None, None, bias]
     attributes = {"num_heads": heads, "scale": scores.scale}
-    attention = op.node("MultiHeadAttention", inputs, attributes, domain=_MICROSOFT)
-    return op.Reshape(attention, r) if is_matrix else attention
-
-
-def _as_rows(op: Builder, heads: Heads, width: int) -> ir.Value:
-    if heads.rows is not None:
-        return heads.rows
-    rows = op.Reshape(op.Transpose(heads.split, perm=[0, 2, 1, 3]), np.array([0, 0, width]))
-    assert isinstance(rows, ir.Value)
-    return rows
+    rows = op.node("MultiHeadAttention", inputs, attributes, domain=_MICROSOFT)
+    # what joins the heads again cancels this
+    return op.Transpose(op.Reshape(rows, np.array([0, 0, heads, value_size])), perm=[0, 2, 1, 3])
 
 
 def _keys_and_values(op: Builder, k: Heads, v: Heads) -> list[ir.Value | None]:
