@@ -330,7 +330,7 @@ def explain(
     """Tell which nodes ``-O3`` would put into fused operators, and why not more of them.
 
     >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
-    'the mask is the same for all queries, or for all keys'
+    'the mask is the same for all keys'
 
     Args:
         model: a model, which is left as it is, or the path of one.

@@ -186,7 +186,7 @@ def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Out
         return m.no("queries are not split off rows of all heads", scores.q)
     if not m.cx.target.has_kernel("MultiHeadAttention", _MICROSOFT, 1, m.dtype(scores.q)):
         return m.no("the target has no kernel for it", scores.q)
-    bias = _bias(op, m, scores, (batch, heads, length, keys))
+    bias = _bias(op, m, scores, (batch, heads, length, keys), q.rows)
     if isinstance(bias, Refusal):
         return bias
     inputs = [q.rows, *_keys_and_values(op, k, values)]
@@ -214,7 +214,9 @@ def _as_split(op: Builder, heads: Heads) -> ir.Value:
     return split
 
 
-def _bias(op: Builder, m: Match, scores: Scores, wanted: tuple[Dim, ...]) -> ir.Value | Refusal | None:
+def _bias(
+    op: Builder, m: Match, scores: Scores, wanted: tuple[Dim, ...], rows: ir.Value
+) -> ir.Value | Refusal | None:
     """What is added to the scores, [B or 1, N or 1, S, T]."""
     if scores.mask is not None:
         dtype = m.dtype(scores.q)
@@ -231,12 +233,18 @@ def _bias(op: Builder, m: Match, scores: Scores, wanted: tuple[Dim, ...]) -> ir.
     fits = all(dim == 1 or m.cx.facts.dim_equal(dim, size) for dim, size in zip(full, wanted, strict=True))
     if not fits:
         return m.no("the mask does not broadcast to batches, heads, queries and keys", scores.bias)
-    if not forms.same_shape(m, full[2:], wanted[2:]):
-        shown = ", ".join(map(str, wanted[2:]))
-        return m.no(
-            "the mask is the same for all queries, or for all keys",
-            scores.bias or scores.mask,
-            hint=f"expand its last axes to [{shown}]",
-        )
+    if not m.cx.facts.dim_equal(full[3], wanted[3]):
+        hint = f"expand its last axis to {wanted[3]}"
+        return m.no("the mask is the same for all keys", scores.bias or scores.mask, hint=hint)
     missing = range(4 - len(shape))
-    return forms.unsqueeze(op, m, bias, missing) if missing else bias
+    whole = forms.unsqueeze(op, m, bias, missing) if missing else bias
+    return whole if m.cx.facts.dim_equal(full[2], wanted[2]) else _for_each_query(op, whole, rows)
+
+
+def _for_each_query(op: Builder, bias: ir.Value, rows: ir.Value) -> ir.Value:
+    """[B or 1, N or 1, 1, T], repeated for each of the queries, [B, S, N * D]."""
+    one = np.array([1])
+    queries = op.Gather(op.Shape(rows), one)
+    repeated = op.Expand(bias, op.Concat(np.array([1, 1]), queries, one, axis=0))
+    assert isinstance(repeated, ir.Value)
+    return repeated

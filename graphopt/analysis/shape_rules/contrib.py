@@ -134,11 +134,12 @@ def attention(given: NodeFacts) -> list[Fact]:
 
 @contrib_rule("MultiHeadAttention")
 def multi_head_attention(given: NodeFacts) -> list[Fact]:
-    """Batch, sequence and the width of V, where query and value come apart and unpacked."""
+    """Batch, sequence and the width of V, where query and value come apart and unpacked; V also by heads."""
     query, value = given.shape(0), given.shape(2)
-    if query is None or value is None or len(query) != 3 or len(value) != 3:
+    if query is None or value is None or len(query) != 3 or len(value) not in (3, 4):
         return [Fact(given.dtype(0))]
-    return [Fact(given.dtype(0), (query[0], query[1], value[2]))]
+    width = value[2] if len(value) == 3 else value[1] * value[3]
+    return [Fact(given.dtype(0), (query[0], query[1], width))]
 
 
 @contrib_rule("GroupQueryAttention")
