@@ -15,11 +15,11 @@ from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Reading, Size
 from graphopt.tune.workshop import Workshop
 
-#: Seconds of a run from which on only so many variants are measured at a time.
-_SLOW = ((1.0, 1), (0.2, 2))
+#: Of models whose runs take longer, or whose weights take more bytes, fewer are measured at a time.
+_SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
 #: Rounds, processes and warm-up of a screening, and of a measurement that may claim something.
-_SCREENING, _THOROUGH = (20, 3, 2), (40, 7, 3)
+_SCREENING, _THOROUGH = (12, 3, 2), (40, 7, 3)
 #: Seconds that one thorough measurement may take, whatever the budget.
 _LEAST_SECONDS = 30.0
 
@@ -48,7 +48,8 @@ class HarnessRaces:
     ) -> None:
         self._workshop = workshop
         self._setups = list(setups)
-        self._together = next((most for slow, most in _SLOW if seconds > slow), _MANY)
+        size = workshop.size(Variant(original=True))[1]
+        self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
         self._budget = budget
         self._say = say
         self._begin = time.monotonic()

@@ -8,7 +8,7 @@ from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Races, Reading
 
 #: Variants that are measured at a time, besides the one of reference and its twin.
-_TOGETHER = 4
+_TOGETHER = 8
 
 
 def screen(

@@ -11,9 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from graphopt import api, ir
+from graphopt import api, config, ir
 from graphopt.cli.main import main
-from graphopt.errors import UsageError
+from graphopt.driver import Job, make_options, make_pipeline
+from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.instrument.report import Dropped
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.session_choice import KEY, SessionChoice, recommend, recommended
 from graphopt.runtime.timing.stopwatch import Setup
@@ -76,7 +78,8 @@ def spoilt(optimize: Call) -> None:
     assert tuning["final"]["slower"] is False
 
 
-def test_a_slow_rewrite_is_reverted(optimize: Call) -> None:
+def test_a_slow_rewrite_is_reverted(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "choices_for", lambda *arguments: ())
     spoilt(optimize)
 
 
@@ -105,7 +108,8 @@ def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: p
 def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
     optimize: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, operators = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "3s")
+    monkeypatch.setattr(tuned, "choices_for", lambda *arguments: ())  # they would have to be measured
+    first, operators = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "30s")
     assert all("faster" not in group["reason"] for group in first["groups"])
     assert all(group["reading"]["same"] for group in first["groups"])  # onnxruntime removes it, too
     by_name = {group["name"]: group for group in first["groups"]}
@@ -149,8 +153,6 @@ def test_session_options_are_recommended_applied_and_told(
 def test_a_model_that_does_not_run_is_optimized_all_the_same(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.errors import RuntimeFailure
-
     def fail(*arguments: object, **more: object) -> None:
         raise RuntimeFailure("no kernel")
 
@@ -170,9 +172,6 @@ def test_options_of_tuning_want_tuning(model: Path, capsys: pytest.CaptureFixtur
 
 
 def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, tmp_path: Path) -> None:
-    from graphopt import config
-    from graphopt.driver import Job, make_options, make_pipeline
-
     job = Job(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
     candidate = api.load(model)
     report = job.run(candidate)
@@ -194,6 +193,33 @@ def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, 
         assert not workshop.same(everything.without(["slow"]), everything)
         assert workshop.same(Variant(original=True), everything.without(["slow"]))
         assert not workshop.same(Variant(choice=SessionChoice(threads=1)), everything)
+
+
+def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:
+    job = Job(make_pipeline("O1", (), [Slow(times=2)]), make_options(config.current()))
+    for drop, left in ((Dropped("slow", "Relu(c)", "slow", ""), 2), (Dropped("slow", "", "slow", ""), 0)):
+        folder = tmp_path / str(left)
+        folder.mkdir()
+        with Workshop(api.load(model), job, [drop], folder, Setup({})) as workshop:
+            made = ir.load(workshop.path(Variant()))
+            assert [node.op_type for node in made.graph].count("Max") == left
+
+
+def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given_up = Found(Variant(original=True), fallback="the result was slower: all rewrites were reverted")
+    monkeypatch.setattr(tuned, "search", lambda groups, choices, races: given_up)
+    target = tmp_path / "out.onnx"
+    store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}", "--target-opset", "18"]
+    assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0
+    out = capsys.readouterr().out
+    assert "all rewrites were reverted" in out and "result: the original's own graph" in out
+    written = onnx.load(target)
+    assert [node.op_type for node in written.graph.node] == [
+        node.op_type for node in onnx.load(model).graph.node
+    ]
+    assert written.opset_import[0].version == 18
 
 
 def test_a_recommendation_is_read_back_and_nonsense_is_not_heeded(model: Path) -> None:
