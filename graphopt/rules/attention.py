@@ -23,25 +23,43 @@ _MINUS_INFINITY = -1e30
 
 
 @dataclass(frozen=True)
+class Mask:
+    """A choice between scores and a number so low that its weight vanishes beside any other.
+
+    Attributes:
+        condition: of a Where that broadcasts to [B, N, S, T].
+        kept: the scores.
+        low: the number, which stays the same whatever score is added to it.
+        keeps: what ``condition`` is where scores are kept.
+    """
+
+    condition: ir.Value
+    kept: ir.Value
+    low: float
+    keeps: bool
+
+
+@dataclass(frozen=True)
 class Scores:
     """What a softmax is taken of: ``q @ k.T * scale + bias``.
 
     Attributes:
         q, k: [B, N, S, D] and [B, N, D, T].
         bias: what is added, that broadcasts to [B, N, S, T].
-        mask: where false, nothing is attended to; it broadcasts likewise.
+        mask: what is attended to at all, instead.
     """
 
     q: ir.Value
     k: ir.Value
     scale: float = 1.0
     bias: ir.Value | None = None
-    mask: ir.Value | None = None
+    mask: Mask | None = None
 
 
 def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
     """Read ``value`` as attention scores, or say what stands in the way."""
-    bias = mask = None
+    bias: ir.Value | None = None
+    mask: Mask | None = None
     scale = 1.0
     while True:
         node = value.producer()
@@ -61,15 +79,24 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
             bias = sides[1] if inner is sides[0] else sides[0]
             value = inner
         elif node.op_type == "Where" and bias is None and mask is None and scale == 1.0:
-            condition, kept, other = node.inputs
-            fill = ir.scalar_of(other)
-            if fill is None or fill > _MINUS_INFINITY or condition is None or kept is None:
+            mask = _mask_of(m, node)
+            if mask is None:
                 return m.no(
-                    "what is masked does not vanish", other, hint="mask with -inf, or a number near it"
+                    "what is masked does not vanish", value, hint="mask with -inf, or a number near it"
                 )
-            mask, value = condition, kept
+            value = mask.kept
         else:
             return m.no(f"{node.op_type} is not part of attention", value)
+
+
+def _mask_of(m: Match, node: ir.Node) -> Mask | None:
+    """What the Where ``node`` masks."""
+    condition, *choices = node.inputs
+    for keeps, (kept, other) in ((True, choices), (False, choices[::-1])):
+        low = ir.scalar_of(other)
+        if low is not None and low <= _MINUS_INFINITY and condition is not None and kept is not None:
+            return Mask(condition, kept, float(low), keeps)
+    return None
 
 
 def _is_product(m: Match, value: ir.Value) -> bool:
@@ -221,21 +248,23 @@ def _bias(
     if scores.mask is not None:
         dtype = m.dtype(scores.q)
         assert dtype is not None
-        zero, low = np.array(0, dtype.numpy()), np.array(-np.inf, dtype.numpy())
-        bias, shape = op.Where(scores.mask, zero, low), m.shape(scores.mask)
+        zero, low = np.array(0, dtype.numpy()), np.array(scores.mask.low, dtype.numpy())
+        choices = (zero, low) if scores.mask.keeps else (low, zero)
+        bias, shape = op.Where(scores.mask.condition, *choices), m.shape(scores.mask.condition)
     elif scores.bias is not None:
         bias, shape = scores.bias, m.shape(scores.bias)
     else:
         return None
+    told = scores.bias if scores.mask is None else scores.mask.condition
     if shape is None or len(shape) > 4:
-        return m.no("the shape of the mask is unknown", scores.bias or scores.mask)
+        return m.no("the shape of the mask is unknown", told)
     full = (1,) * (4 - len(shape)) + shape
     fits = all(dim == 1 or m.cx.facts.dim_equal(dim, size) for dim, size in zip(full, wanted, strict=True))
     if not fits:
-        return m.no("the mask does not broadcast to batches, heads, queries and keys", scores.bias)
+        return m.no("the mask does not broadcast to batches, heads, queries and keys", told)
     if not m.cx.facts.dim_equal(full[3], wanted[3]):
         hint = f"expand its last axis to {wanted[3]}"
-        return m.no("the mask is the same for all keys", scores.bias or scores.mask, hint=hint)
+        return m.no("the mask is the same for all keys", told, hint=hint)
     missing = range(4 - len(shape))
     whole = forms.unsqueeze(op, m, bias, missing) if missing else bias
     return whole if m.cx.facts.dim_equal(full[2], wanted[2]) else _for_each_query(op, whole, rows)
