@@ -65,7 +65,7 @@ def iterations_of_loop(node: ir.Node, cx: Context) -> Iterations | str:
         return {
             value: cx.edit.constant(
                 graph,
-                np.reshape(np.int64(trip) if value is number else np.True_, shape or ()),
+                (np.array(trip, np.int64) if value is number else np.array(True)).reshape(shape or ()),
                 value.name or "trip",
             )
             for value, shape in read.items()
