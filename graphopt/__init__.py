@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt.api import load, optimize, run, save, verify
+    from graphopt.tune.tuned import Tune
 
-__all__ = ["load", "optimize", "run", "save", "verify"]
+__all__ = ["Tune", "load", "optimize", "run", "save", "verify"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Tune":
+        from graphopt.tune.tuned import Tune
+
+        return Tune
     from graphopt import api
 
     return getattr(api, name)

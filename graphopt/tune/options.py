@@ -29,6 +29,8 @@ def try_choices(
             reason = LATE
         elif reading.failure:
             reason = reading.failure
+        elif reading.same:
+            reason = "onnxruntime runs the same with and without"
         elif reading.slower or reading.faster:
             reason = "slower" if reading.slower else "faster"
         else:

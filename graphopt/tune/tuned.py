@@ -102,6 +102,7 @@ class Tuner:
             report.dropped = [*dropped, *report.dropped]
         if first is not None and remark is not None:
             report.remarks.append(remark)
+        report.skipped = [name for name in report.skipped if name not in variant.off]  # the table tells
         recommend(model, tuning.choice, self.device)
         report.tuning = tuning
         report.seconds["tune"] = 0.0 if tuning.stored else tuning.seconds

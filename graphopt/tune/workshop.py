@@ -16,6 +16,7 @@ from graphopt.instrument.summary import Summary
 from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime.child import Child
 from graphopt.runtime.session import Source
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Size
@@ -34,12 +35,10 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     if variant.original:
         steps = tuple(step for step in job.pipeline.passes() if step.required)
         return replace(job, pipeline=Pipeline(steps))
-    limits = Limits(
-        without=frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node),
-        owners=frozenset(drop.owner for drop in dropped if not drop.node),
-        skip=variant.off | frozenset(drop.owner for drop in dropped if not drop.node),
-    )
-    gate = limits if limits.without or limits.owners else job.gate
+    off = variant.off | frozenset(drop.owner for drop in dropped if not drop.node)
+    places = frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node)
+    limits = Limits(without=places, owners=off, skip=off)
+    gate = limits if off or places else job.gate
     return replace(job, options=limits.applied_to(job.options), gate=gate)
 
 
@@ -71,7 +70,7 @@ class Workshop:
         self._setup = replace(setup, feeds={}, choices={})
         self._child: Child | None = None
         self._made: dict[tuple[frozenset[str], bool], _Made | GraphoptError] = {}
-        self._lowered: dict[Path, str | None] = {}
+        self._lowered: dict[tuple[Path, tuple[str, ...]], str | None] = {}
 
     def __enter__(self) -> Workshop:
         return self
@@ -94,13 +93,13 @@ class Workshop:
 
     def same(self, one: Variant, other: Variant) -> bool:
         """Whether two variants are run alike: they, or what onnxruntime makes of them, are built the same."""
-        if one.choice != other.choice:
+        if replace(one.choice, disabled=()) != replace(other.choice, disabled=()):
             return False
         first, second = self._make(one), self._make(other)
-        if first.fingerprint == second.fingerprint:
+        if first.fingerprint == second.fingerprint and one.choice == other.choice:
             return True
-        lowered = self._lower(first.path)
-        return lowered is not None and lowered == self._lower(second.path)
+        lowered = self._lower(first.path, one.choice.disabled)
+        return lowered is not None and lowered == self._lower(second.path, other.choice.disabled)
 
     def _make(self, variant: Variant) -> _Made:
         key = (variant.off, variant.original)
@@ -126,21 +125,23 @@ class Workshop:
         size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
         return _Made(path, ir.fingerprint(model, names=True), size)
 
-    def _lower(self, path: Path) -> str | None:
+    def _lower(self, path: Path, disabled: tuple[str, ...]) -> str | None:
         """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""
-        if path not in self._lowered:
-            self._lowered[path] = None
+        key = (path, disabled)
+        if key not in self._lowered:
+            self._lowered[key] = None
             target = path.with_suffix(".lowered.onnx")
             with contextlib.suppress(GraphoptError):  # then it is measured
                 if sum(file.stat().st_size for file in self._folder.glob(f"{path.stem}.*")) < _LARGEST:
                     if self._child is None:
                         self._child = Child(preload=["onnxruntime", "graphopt.tune.workshop"])
-                    self._child.call(lower, path, self._setup, str(target), timeout=_PATIENCE)
-                    self._lowered[path] = ir.fingerprint(ir.load(target), names=True)
+                    self._child.call(lower, path, self._setup, disabled, str(target), timeout=_PATIENCE)
+                    self._lowered[key] = ir.fingerprint(ir.load(target), names=True)
             target.unlink(missing_ok=True)
-        return self._lowered[path]
+        return self._lowered[key]
 
 
-def lower(source: Source, setup: Setup, target: str) -> None:
-    """Write what onnxruntime makes of a model to ``target``; for a child."""
-    setup.session(source, optimized=target)
+def lower(source: Source, setup: Setup, disabled: tuple[str, ...], target: str) -> None:
+    """Write what onnxruntime without some of its optimizers makes of a model to ``target``; for a child."""
+    choice = SessionChoice(disabled=disabled)
+    replace(setup, choices={"": choice}).session(source, optimized=target)

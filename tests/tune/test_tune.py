@@ -193,6 +193,8 @@ def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, 
         assert not workshop.same(everything.without(["slow"]), everything)
         assert workshop.same(Variant(original=True), everything.without(["slow"]))
         assert not workshop.same(Variant(choice=SessionChoice(threads=1)), everything)
+        # nothing to fuse here for the optimizer that is left out
+        assert workshop.same(Variant(choice=SessionChoice(disabled=("SkipLayerNormFusion",))), everything)
 
 
 def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:

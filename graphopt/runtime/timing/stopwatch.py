@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: Seconds that a turn takes at least, if models are quick, and its runs; the quickest counts.
 _LEAST_TURN = 0.01
 _LEAST_RUNS, _MOST_RUNS = 3, 50
+#: Seconds of a run from which on one run is a turn.
+_LONG = 0.2
 #: Rounds that are made whatever time they take.
 _LEAST_ROUNDS = 3
 
@@ -130,7 +132,8 @@ def race(
         running[name] = runner(setup.session(sources[name], name), setup)
     begin = time.perf_counter()
     quickest = min(_time(running[name], 1)[0] for _ in range(max(1, limits.warmup)) for name in sources)
-    runs = max(_LEAST_RUNS, min(_MOST_RUNS, math.ceil(_LEAST_TURN / quickest)))
+    least = 1 if quickest > _LONG else _LEAST_RUNS
+    runs = max(least, min(_MOST_RUNS, math.ceil(_LEAST_TURN / quickest)))
     stop = begin + limits.seconds / max(1, limits.processes)
     times: dict[str, list[list[float]]] = {name: [] for name in sources}
     gc.collect()
