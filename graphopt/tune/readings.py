@@ -12,6 +12,8 @@ from graphopt.tune.candidates import Variant
 
 #: Why there is no reading.
 LATE = "not measured: no time was left"
+#: Bands that reach further hide what one would want to see.
+_ROUGH = 1.05
 #: Nodes, bytes of weights, and constants; compared in this order.
 Size = tuple[int, int, int]
 
@@ -54,6 +56,11 @@ class Reading:
     def claims(self) -> bool:
         """Whether it says, or suggests, that there is a difference."""
         return self.faster or self.slower or self.unsure
+
+    @property
+    def rough(self) -> bool:
+        """Whether the band is so wide that much could hide in it."""
+        return not self.same and self.band.high > _ROUGH
 
     @property
     def suspicious(self) -> bool:

@@ -12,11 +12,16 @@ _TOGETHER = 8
 
 
 def screen(
-    reference: Variant, variants: Sequence[Variant], races: Races, share: float
+    reference: Variant,
+    variants: Sequence[Variant],
+    races: Races,
+    share: float,
+    careful: frozenset[Variant] = frozenset(),
 ) -> list[Reading | None]:
     """A reading of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
 
-    What needs no clock is told at once, so that the clock runs for variants that may differ.
+    What needs no clock is told at once, so that the clock runs for variants that may differ. Of those
+    in ``careful``, also what was too rough to tell is measured again.
     """
     found: dict[int, Reading] = {}
     waiting: list[int] = []
@@ -29,20 +34,29 @@ def screen(
             continue
         waiting.append(index)
         if len(waiting) == _TOGETHER:
-            found |= _time(reference, variants, waiting, races, share)
+            found |= _time(reference, variants, waiting, races, share, careful)
             waiting = []
     if waiting and races.spent() < share:
-        found |= _time(reference, variants, waiting, races, share)
+        found |= _time(reference, variants, waiting, races, share, careful)
     return [found.get(index) for index in range(len(variants))]
 
 
 def _time(
-    reference: Variant, variants: Sequence[Variant], indices: Sequence[int], races: Races, share: float
+    reference: Variant,
+    variants: Sequence[Variant],
+    indices: Sequence[int],
+    races: Races,
+    share: float,
+    careful: frozenset[Variant],
 ) -> dict[int, Reading]:
     """Readings of some of ``variants`` by index; none where a second look is wanted and time is up."""
     screened = races(reference, [variants[index] for index in indices], thorough=False)
     found = dict(zip(indices, screened, strict=True))
-    doubtful = [index for index, reading in found.items() if reading.claims and not reading.failure]
+    doubtful = [
+        index
+        for index, reading in found.items()
+        if not reading.failure and (reading.claims or (reading.rough and variants[index] in careful))
+    ]
     if not doubtful:
         return found
     if races.spent() >= share:

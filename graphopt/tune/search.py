@@ -32,7 +32,7 @@ from graphopt.tune.screening import screen
 #: Rules of a group that loses which are tried one by one.
 _RULES = 4
 #: Share of the budget after which no more groups are measured; the rest is for session options.
-_SHARE = 0.6
+_SHARE = 0.5
 
 
 @dataclass
@@ -74,7 +74,8 @@ def search(groups: Sequence[Group], choices: Iterable[SessionChoice], races: Rac
 def _groups(groups: Sequence[Group], races: Races) -> Found:
     everything = Variant()
     without = [everything.without(group.owners) for group in groups]
-    readings = screen(everything, without, races, _SHARE)
+    careful = frozenset(variant for variant, group in zip(without, groups, strict=True) if group.speed)
+    readings = screen(everything, without, races, _SHARE, careful)
     off: dict[str, tuple[str, ...]] = {}
     for group, reading in zip(groups, readings, strict=True):
         if reading is not None and reading.faster:

@@ -15,8 +15,6 @@ from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Finding, Reading
 from graphopt.tune.search import Found
 
-#: Bands that reach further make one wonder.
-_ROUGH = 1.05
 #: What the store calls these.
 _KIND = "tunings"
 #: Raised when the entries, or what is decided on them, change.
@@ -92,8 +90,9 @@ class Tuning:
 
     def _busy(self) -> Iterator[str]:
         """A line where measurements were too rough to tell much."""
-        widest = max((f.reading.band.high for f in self.found.groups if f.reading is not None), default=1.0)
-        if widest > _ROUGH:
+        readings = [finding.reading for finding in self.found.groups if finding.reading is not None]
+        widest = max((reading.band.high for reading in readings if reading.rough), default=None)
+        if widest is not None:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _against_original(self) -> str:

@@ -142,6 +142,21 @@ def test_cleaning_that_two_groups_do_stays() -> None:
     assert kept(search([group("a"), group("b")], [], races)) == {"a": True, "b": True}
 
 
+def test_what_is_for_speed_is_looked_at_again_where_the_first_look_was_rough() -> None:
+    class Busy(Made):
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
+            reading = super()._read(reference, other, thorough)
+            return reading if thorough else Reading(reading.ratio, Band(0.8, 1.25))
+
+    groups = [group("fast", speed=True), group("clean")]
+    races = Busy(frozenset({"fast", "clean"}), factors(fast=0.9))
+    found = search(groups, [], races)
+    assert kept(found) == {"fast": True, "clean": True}
+    assert [len(others) for _, others, _ in races.asked] == [2, 1, 1]
+    told = "\n".join(Tuning(found, "CPU", ["x [1]"], 1.5, 3).lines())
+    assert "the machine is busy: differences up to 25%" in told
+
+
 def test_one_lucky_measurement_is_no_win() -> None:
     # the screening sees 5 % where there is nothing, the second look does not
     found, races = decide(
