@@ -39,6 +39,7 @@ class Facts(Protocol):
     def infer_all(self) -> None: ...
     def forget(self, function: ir.Function) -> None: ...
     def replaced(self, old: ir.Value, new: ir.Value) -> None: ...
+    def anew(self, edit: ir.Editor) -> Facts: ...
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,16 @@ class Context:
         """Whether rule ``owner`` must not even try ``node``: it is known to fail there."""
         refused = self.options.refused
         return bool(refused) and not refused.isdisjoint([(owner, ""), (owner, ir.label(node))])
+
+    def look_afresh(self, kind: str) -> None:
+        """Find out anew what is known of the model, which something else than the editor changed.
+
+        Args:
+            kind: what the change counts as.
+        """
+        self.edit.resync(kind)
+        self.facts = self.facts.anew(self.edit)
+        self._tied = None
 
     def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Tell observers that ``action`` was carried out."""

@@ -179,15 +179,7 @@ def context_for(
     options = options or Options()
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)
-    facts = ShapeFacts(
-        model,
-        constant=ir.constant_of,
-        version=edit.scopes.version,
-        assumptions=Assumptions(ranges=ranges),
-        budget=budget,
-    )
-    edit.listeners.append(facts)
-    edit.declared_truly = facts.agrees
+    facts = ShapeFacts.of(edit, Assumptions(ranges=ranges), budget)
     evaluator = Evaluator.of(model, edit.scopes, budget=budget)
     return Context(model, edit, facts, Target(), evaluator, options, budget, gate, list(observers))
 

@@ -58,6 +58,25 @@ class ShapeFacts:
         self._world = World(model, constant, version, assumptions or Assumptions(), budget or Budget())
         self._scope = Inference(self._world)
 
+    @classmethod
+    def of(cls, edit: ir.Editor, assumptions: Assumptions, budget: Budget) -> ShapeFacts:
+        """Facts about the model of ``edit``, told of its edits and asked by it what is declared truly."""
+        facts = cls(
+            edit.model,
+            constant=ir.constant_of,
+            version=edit.scopes.version,
+            assumptions=assumptions,
+            budget=budget,
+        )
+        edit.listeners.append(facts)
+        edit.declared_truly = facts.agrees
+        return facts
+
+    def anew(self, edit: ir.Editor) -> ShapeFacts:
+        """What takes the place of these facts when the model is another: same assumptions, same budget."""
+        edit.listeners.remove(self)
+        return ShapeFacts.of(edit, self._world.assumptions, self._world.budget)
+
     # queries
 
     def shape(self, value: ir.Value) -> ShapeTuple | None:

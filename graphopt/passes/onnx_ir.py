@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from graphopt import ir
-from graphopt.analysis.shapes import ShapeFacts
 from graphopt.context import Context
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.ir.foreign import PassBase, take_over
@@ -48,10 +47,7 @@ class OnnxIrPass(Pass):
         if result.model is not model:
             take_over(model, result.model)
         if result.modified or result.model is not model:
-            cx.edit.resync(self.name)
-            cx.edit.listeners.remove(cx.facts)
-            cx.facts = ShapeFacts(model, constant=ir.constant_of, version=cx.edit.scopes.version)
-            cx.edit.listeners.append(cx.facts)
+            cx.look_afresh(self.name)
             cx.wrote(action, first, [])
 
 

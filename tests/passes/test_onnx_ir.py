@@ -1,0 +1,45 @@
+"""Passes written for onnx-ir: afterwards everything is found out anew, and what the user said still holds."""
+
+from __future__ import annotations
+
+import graphopt
+from graphopt import ir
+from graphopt.analysis.dims import symbol
+from graphopt.context import Options
+from graphopt.driver import context_for
+from graphopt.passes.onnx_ir import OnnxIrPass
+from tests.support import ops, parse
+
+COPY = "tests.cli.broken_passes:Copy"
+CUT = """g (float[n,4] x) => (float[m,4] y) <int64[1] one = {1}, int64[1] zero = {0}, int64[1] end = {512}> {
+    y = Slice(x, zero, end, zero)
+}"""
+
+
+def test_what_the_user_vouches_for_still_holds() -> None:
+    ranges = {"n": (1, 512)}
+    for pre_passes in ([], [COPY]):
+        model, _ = graphopt.optimize(parse(CUT), dim_ranges=ranges, pre_passes=pre_passes, verify=False)
+        assert ops(model) == ["Identity"]
+
+
+def test_the_time_is_still_limited_and_the_editor_asks_the_new_facts() -> None:
+    model = parse("g (float[n] x) => (float[n] y) { a = Neg(x)  y = Relu(a) }")
+    cx = context_for(model, Options(time_limit=0.0, dim_ranges={"n": (2, 3)}))
+    before = cx.facts
+    OnnxIrPass(COPY).run(model, cx)
+    assert cx.facts is not before and cx.edit.listeners == [cx.facts]
+    assert cx.edit.declared_truly == cx.facts.agrees  # type: ignore[attr-defined]
+    assert cx.shape(model.graph.inputs[0]) == (symbol("n", 2, 3),)
+    assert cx.shape(model.graph.outputs[0]) is None and cx.budget.unknown
+
+
+def test_ties_are_looked_for_again() -> None:
+    model = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w)  y = Add(a, w) }")
+    cx = context_for(model)
+    weight = model.graph.initializers["w"]
+    assert not cx.is_tied(weight)
+    other = ir.Value(name="v", const_value=weight.const_value)
+    model.graph.register_initializer(other)
+    cx.look_afresh("test")
+    assert cx.is_tied(weight)
