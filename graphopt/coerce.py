@@ -7,6 +7,10 @@ import types
 import typing
 from enum import Enum
 from pathlib import Path
+from typing import NewType
+
+#: A kind of value: a time, written as :func:`parse_seconds` reads it.
+Seconds = NewType("Seconds", float)
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -26,22 +30,26 @@ def parse_size(text: str) -> int:
     return int(float(match[1] + match[2]) * unit) if match[2] else int(match[1]) * unit
 
 
-def parse_seconds(text: str) -> float:
-    """Seconds from ``90``, ``60s``, ``2m``, ``1.5min`` or ``1h``.
+def parse_seconds(text: str) -> Seconds:
+    """Seconds from ``90``, ``60s``, ``2m``, ``1.5min`` or ``1h``, from 0 to ``inf``.
 
     Raises:
         ValueError: it is none of these.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if match is None or match[2] not in _SECONDS:
+    match = re.fullmatch(r"\s*(\S*?)\s*(s|m|min|h)?\s*", text.lower())
+    try:
+        value = float(match[1]) * _SECONDS[match[2] or ""] if match else -1.0
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
         raise ValueError("write a time such as 60s or 2m")
-    return float(match[1]) * _SECONDS[match[2]]
+    return Seconds(value)
 
 
 def from_text(text: str, kind: object, *, separator: str = ",") -> object:
     """The value of type ``kind`` that ``text`` stands for.
 
-    ``kind`` is bool, int (sizes such as ``64KiB`` too), float, str, Path, an Enum (by its
+    ``kind`` is bool, int (sizes such as ``64KiB`` too), float, :data:`Seconds`, str, Path, an Enum (by its
     members' names, in any case), one of these or ``None`` (``none``), or a tuple of one of
     these (parts joined by ``separator``).
 
@@ -58,6 +66,8 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
         if text.lower() not in _BOOLS:
             raise ValueError("write true or false")
         return _BOOLS[text.lower()]
+    if kind is Seconds:
+        return parse_seconds(text)
     if kind is int:
         return parse_size(text)
     if isinstance(kind, type) and issubclass(kind, Enum):

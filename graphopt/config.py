@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphopt.coerce import from_text
+from graphopt.coerce import Seconds, from_text
 from graphopt.errors import UsageError, unknown
 
 _PREFIX = "GRAPHOPT_"
@@ -33,14 +33,16 @@ class Settings:
     fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
     portable: Annotated[bool, "only operators of the ONNX standard are written"] = False
     fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
-    time_limit: Annotated[float, "seconds that folding and shape facts may take together"] = 60.0
+    time_limit: Annotated[Seconds, "time that folding and shape facts may take together, such as 60s"] = (
+        Seconds(60.0)
+    )
     memory_limit: Annotated[
         int, "bytes that folding may take, and what is risky to run when results are compared, such as 4GiB"
     ] = 2 << 30
     verify: Annotated[bool, "compare the result with the original before it is written"] = True
     verify_seconds: Annotated[
-        float, "after about half this time, only the most telling inputs are compared"
-    ] = 10.0
+        Seconds, "after about half this time, only the most telling inputs are compared"
+    ] = Seconds(10.0)
     device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
     allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
     seed: Annotated[int, "seed of made-up inputs"] = 0
@@ -211,7 +213,7 @@ def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
     elif isinstance(item, list) and typing.get_origin(kind) is tuple:
         inner = typing.get_args(kind)[0]
         value = tuple(from_text(str(part), inner) for part in item)
-    elif type(item) is kind or type(item) in typing.get_args(kind) or (kind is float and type(item) is int):
+    elif type(item) in ((int, float) if kind is Seconds else typing.get_args(kind) or (kind,)):
         value = item
     else:
         raise UsageError(f"{file}: {item!r} is not a value for {key!r}")

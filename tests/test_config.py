@@ -46,6 +46,11 @@ def test_values_are_typed(tmp_path: Path) -> None:
     assert settings.verify is False and settings.external_data is True and settings.exact is True
     assert settings.allow_external == (tmp_path / "weights",)
     assert settings.device == "cuda:1"
+    assert load(tmp_path, assignments=["time-limit=1m"]).time_limit == 60.0
+    assert load(tmp_path, {"GRAPHOPT_VERIFY_SECONDS": "2.5"}).verify_seconds == 2.5
+    (tmp_path / "graphopt.toml").write_text('time-limit = "90s"\nverify-seconds = 5\n')
+    assert (load(tmp_path).time_limit, load(tmp_path).verify_seconds) == (90.0, 5.0)
+    (tmp_path / "graphopt.toml").unlink()
     assert load(tmp_path, {"GRAPHOPT_SKIP": "a, b"}).skip == ("a", "b")
     assert load(tmp_path, {"GRAPHOPT_EXTERNAL_DATA": "none"}).external_data is None
 
@@ -63,7 +68,7 @@ def test_values_are_typed(tmp_path: Path) -> None:
         ("", {}, ["seed"], "not of the form key=value"),
         ("", {}, ["seed=abc"], "--set: 'abc' is not a value for 'seed'; write a whole number"),
         ("", {}, ["seed=-1"], "seed can't be -1"),
-        ("", {}, ["verify-seconds=long"], "write a number"),
+        ("", {}, ["verify-seconds=long"], "write a time such as 60s"),
         ("verify-seconds = -2", {}, [], "verify-seconds can't be -2"),
         ("", {}, ["sed=1"], "nearest: seed"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.coerce import from_text, parse_size
+from graphopt.coerce import Seconds, from_text, parse_size
 from graphopt.tables import (
     Table,
     counted,
@@ -63,6 +63,13 @@ def test_values_from_text() -> None:
     assert [parse_size(text) for text in ("65536", "64KiB", "1MB", "1.5 kB")] == [65536, 65536, 10**6, 1500]
     assert from_text("a+b", tuple[str, ...], separator="+") == ("a", "b")
     assert from_text("none", int | None) is None
-    for text, kind in (("64 parsec", int), ("x", int), ("maybe", bool)):
+    times = [from_text(text, Seconds) for text in ("90", "60s", "2 m", "1.5min", "1h", "0", ".5", "inf")]
+    assert times == [90, 60, 120, 90, 3600, 0, 0.5, float("inf")]
+    for text, kind in (
+        ("64 parsec", int),
+        ("x", int),
+        ("maybe", bool),
+        *((text, Seconds) for text in ("-1", "nan", "soon", "5 weeks", "s", "")),
+    ):
         with pytest.raises(ValueError):
             from_text(text, kind)

@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Runs
+from graphopt.cli.parameters import Runs, Seconds
 
 if TYPE_CHECKING:
     from graphopt.debug.attempt import Attempt
@@ -34,9 +34,10 @@ check_options = options.group(
     ),
     click.option(
         "--seconds",
-        type=click.FloatRange(0, min_open=True),
+        type=Seconds(positive=True),
         default=10.0,
-        help="For comparing the results of one model.  [default: 10]",
+        metavar="TIME",
+        help="For comparing the results of one model.  [default: 10s]",
     ),
 )
 

@@ -18,7 +18,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.console import Console
-from graphopt.cli.parameters import ReadsArrays, Size, split_names, writes
+from graphopt.cli.parameters import ReadsArrays, Seconds, Size, split_names, writes
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -278,9 +278,9 @@ pipeline_options = group(
     ),
     click.option(
         "--time-limit",
-        type=click.FloatRange(0),
-        metavar="SECONDS",
-        help="What folding and inference may take together; the rest stays as it is.  [default: 60]",
+        type=Seconds(),
+        metavar="TIME",
+        help="What folding and inference may take together; the rest stays as it is.  [default: 60s]",
     ),
     click.option(
         "--memory-limit",

@@ -51,18 +51,28 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A time, such as 90, 60s or 2m."""
+    """A time, such as 90, 60s or 2m.
+
+    Args:
+        positive: no time at all is refused.
+    """
 
     name = "time"
+
+    def __init__(self, positive: bool = False) -> None:
+        self._positive = positive
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         """Seconds as a float."""
         from graphopt.coerce import parse_seconds
 
         try:
-            return value if isinstance(value, float) else parse_seconds(value)
+            seconds = value if isinstance(value, float) else parse_seconds(value)
         except ValueError:
             self.fail(f"{value!r} is no time; write 60s or 2m", param, context)
+        if self._positive and not seconds:
+            self.fail("no time is left to measure or compare in; write 60s or 2m", param, context)
+        return seconds
 
 
 reads_model = ReadsModel(path_type=Path)

@@ -15,7 +15,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Runs, reads_model, split_names, writes
+from graphopt.cli.parameters import Runs, Seconds, reads_model, split_names, writes
 from graphopt.errors import GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ _ORIGINAL = "original"
     ),
     click.option(
         "--seconds",
-        type=click.FloatRange(0, min_open=True),
+        type=Seconds(positive=True),
         default=120.0,
-        help="Start no more processes after this time, for each table.  [default: 120]",
+        metavar="TIME",
+        help="Start no more processes after this time, for each table.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
