@@ -20,7 +20,7 @@ _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
 #: Rounds, processes and warm-up of a screening, and of a measurement that may claim something.
 _SCREENING, _THOROUGH = (12, 3, 2), (40, 7, 3)
-#: Seconds that one thorough measurement may take, whatever the budget.
+#: Seconds that one thorough measurement may take over all shapes, whatever is left of the budget.
 _LEAST_SECONDS = 30.0
 
 _REFERENCE = "reference"
@@ -87,8 +87,9 @@ class HarnessRaces:
 
     def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Reading]:
         rounds, processes, warmup = _THOROUGH if thorough else _SCREENING
-        seconds = max(self._budget / 2, _LEAST_SECONDS) if thorough else self._budget / 4
-        limits = Limits(rounds, processes, warmup, seconds)
+        left = self._budget * max(0.0, 1 - self.spent())
+        seconds = max(left / 2, _LEAST_SECONDS) if thorough else self._budget / 4
+        limits = Limits(rounds, processes, warmup, seconds / len(self._setups))
         variants = {_REFERENCE: reference, **{str(number): other for number, other in enumerate(others)}}
         sources = {name: self._workshop.path(variant) for name, variant in variants.items()}
         choices = {name: variant.choice for name, variant in variants.items() if not variant.choice.plain}
