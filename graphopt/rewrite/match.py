@@ -196,7 +196,9 @@ class Matcher:
             return
         pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)
         producer = value.producer()
-        if producer is None or producer.outputs[index] is not value or not _same_graph(producer, nodes):
+        if producer is None or index >= len(producer.outputs) or producer.outputs[index] is not value:
+            return
+        if not _same_graph(producer, nodes):
             return
         yield from self._node(pattern, producer, bindings, nodes)
 
