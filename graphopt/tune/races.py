@@ -50,7 +50,7 @@ class HarnessRaces:
         self._setups = list(setups)
         size = workshop.size(Variant(original=True))[1]
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
-        self._budget = budget
+        self._budget = max(budget, 1e-3)  # nothing is measured then but the result
         self._say = say
         self._begin = time.monotonic()
         self.measured = 0

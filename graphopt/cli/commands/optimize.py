@@ -88,7 +88,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
     ),
     click.option(
         "--budget",
-        type=Seconds(),
+        type=Seconds(positive=True),
         metavar="TIME",
         help="Measure for about so long, such as 60s or 2m.  [default: 60s]",
     ),
