@@ -28,11 +28,33 @@ def test_all_that_other_optimizers_do_is_done_or_explained() -> None:
     assert _generator().gaps() == []  # type: ignore[attr-defined]
 
 
+def _anchor(heading: str) -> str:
+    """The anchor that a heading gets: its words in lower case, joined by ``-``."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip().lower())
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    file, _, anchor = target.partition("#")
+    there = page.parent / file if file else page
+    if not there.exists() or not anchor:
+        return there.exists()
+    headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+    return anchor in map(_anchor, headings)
+
+
 def test_links_between_pages_exist() -> None:
     broken = [
         f"{page.name}: {target}"
-        for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
-        if not (page.parent / target).exists()
+        for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
+        for target in re.findall(r"\]\(([^):\s]+)\)", page.read_text())
+        if not _leads_somewhere(page, target)
     ]
     assert broken == []
+
+
+def test_links_to_headings() -> None:
+    assert _leads_somewhere(DOCS / "cli.md", "architecture.md#adding-things")
+    assert _leads_somewhere(DOCS / "architecture.md", "#adding-things")
+    assert not _leads_somewhere(DOCS / "cli.md", "architecture.md#removing-things")
+    assert _anchor("`-O1`: [a](b.md), and *more*") == "-o1-a-and-more"

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import graphopt
 
 ROOT = Path(graphopt.__file__).parent
@@ -36,34 +38,62 @@ FLOORS = [
     "cli",
 ]
 
+#: The floors of graphopt.runtime. What runs models, what is fed to them, and what is told from runs.
+RUNTIME_FLOORS = [
+    "values",
+    "npz",
+    "hazards",
+    "processor",
+    "meter",
+    "signature",
+    "child",
+    "devices",
+    "session_choice",
+    "session",
+    "trial",
+    "artifact",
+    "inputs",
+    "once",
+    "target",
+    "health",
+    "folding",
+    "oracle",
+    "timing",
+]
 
-def _imports(path: Path) -> list[str]:
-    """The floors that the file at ``path`` imports from; imports for type checkers only do not count."""
+
+def _imports(path: Path, package: str) -> list[str]:
+    """The parts of ``package`` that the file at ``path`` imports; imports for type checkers only do not count."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
-    found = []
+    modules = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "graphopt":
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("graphopt."):
-            found.append(node.module.split(".")[1])
+        if isinstance(node, ast.ImportFrom):
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("graphopt.")]
-    return found
+            modules += [alias.name for alias in node.names]
+    inside = f"{package}."
+    return [name.removeprefix(inside).split(".")[0] for name in modules if name.startswith(inside)]
 
 
-def test_imports_stay_on_their_floor_or_go_before_it() -> None:
+@pytest.mark.parametrize(
+    ("package", "floors"),
+    [("graphopt", FLOORS), ("graphopt.runtime", RUNTIME_FLOORS)],
+    ids=["all", "runtime"],
+)
+def test_imports_stay_on_their_floor_or_go_before_it(package: str, floors: list[str]) -> None:
+    root = ROOT.parent.joinpath(*package.split("."))
     offences = []
-    for path in sorted(ROOT.rglob("*.py")):
-        floor = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    for path in sorted(root.rglob("*.py")):
+        floor = path.relative_to(root).parts[0].removesuffix(".py")
         if floor == "__init__" or floor == "__main__":
             continue
-        assert floor in FLOORS, f"{path} stands on no floor"
-        for name in _imports(path):
-            if FLOORS.index(name) > FLOORS.index(floor):
-                offences.append(f"{path.relative_to(ROOT)} imports {name}")
+        assert floor in floors, f"{path} stands on no floor"
+        for name in _imports(path, package):
+            if floors.index(name) > floors.index(floor):
+                offences.append(f"{path.relative_to(root)} imports {name}")
     assert not offences
 
 

@@ -100,7 +100,7 @@ class _Reducer:
         if node is None or node.graph is not self._model.graph:
             return
         cutter = _Cutter(self._model)
-        circle, size = {node}, 0
+        circle, size = dict.fromkeys([node]), 0
         while len(circle) < len(self._model.graph) and len(circle) > size:
             if self._keep("around the fault", cutter.cut(circle)):
                 return
@@ -196,13 +196,13 @@ class _Cutter:
         return self._dims.setdefault(text, f"dim_{len(self._dims)}")
 
 
-def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> set[ir.Node]:
+def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> dict[ir.Node, None]:
     """The nodes of ``graph`` that feed ``circle`` or read from it."""
-    found: set[ir.Node] = set()
+    found: dict[ir.Node, None] = {}
     for node in circle:
         producers = [value.producer() for value in ir.reads(node)]
         readers = [user for output in node.outputs for user, _ in output.uses()]
-        found.update(item for item in (*producers, *readers) if item is not None and item.graph is graph)
+        found |= {item: None for item in (*producers, *readers) if item is not None and item.graph is graph}
     return found
 
 

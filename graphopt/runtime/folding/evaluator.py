@@ -160,8 +160,8 @@ class _Evaluation:
                 break
             for node in risky:
                 self._compute([node], {}, lost, risky=True)
-            needed = {value for node in later for value in ir.reads(node)}
-            self._compute(stage, dict.fromkeys(needed), lost)
+            needed = dict.fromkeys(value for node in later for value in ir.reads(node))
+            self._compute(stage, needed, lost)
             remaining = later
         return {value: self._known[value] for value in self._outputs if value in self._known}
 
@@ -203,8 +203,8 @@ class _Evaluation:
                 return
             half = len(nodes) // 2
             first, second = nodes[:half], nodes[half:]
-            crossing = {value for node in second for value in ir.reads(node)}
-            self._compute(first, needed | dict.fromkeys(crossing), lost)
+            crossing = dict.fromkeys(value for node in second for value in ir.reads(node))
+            self._compute(first, needed | crossing, lost)
             self._compute(second, needed, lost)
         for value in wanted:
             if value not in self._known:
