@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -200,13 +199,9 @@ def make_pipeline(
 
 
 def _steps(item: str | Pass) -> Sequence[Step]:
-    """The pass, or what a name, pipeline text or ``module:Class`` stands for."""
+    """The pass, or what pipeline text stands for."""
     if isinstance(item, Pass):
         return [item]
-    if re.fullmatch(r"[\w.]+:\w+", item):
-        from graphopt.passes.onnx_ir import load_pass
-
-        return [load_pass(item)]
     return Pipeline.parse(item, registry()).steps
 
 

@@ -20,7 +20,7 @@ from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline import Pipeline, spelt
 from graphopt.runtime.child import Child, ProcessCrashed
 
 
@@ -269,12 +269,8 @@ def steps_text(pipeline: Pipeline) -> list[str]:
     """Each step as text that :func:`graphopt.driver.make_pipeline` understands, foreign passes too."""
     from graphopt.pipelines import registry
 
-    known = registry().passes
-    texts = []
-    for step in pipeline.steps:
-        foreign = isinstance(step, Pass) and known.get(step.name) is not type(step)
-        texts.append(f"{type(step).__module__}:{type(step).__qualname__}" if foreign else str(step))
-    return texts
+    known = registry()
+    return [spelt(step, known) for step in pipeline.steps]
 
 
 def find_node(model: ir.Model, label: str) -> ir.Node | None:

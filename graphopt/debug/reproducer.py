@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -109,6 +109,8 @@ class Case:
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
         options["refused"] = frozenset(map(tuple, options.get("refused", ())))
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
+        scopes = options.get("strict_fusion", {})
+        options["strict_fusion"] = {name: frozenset(nodes) for name, nodes in scopes.items()}
         only = limits["only"]
         limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
         limits["without"] = frozenset(Place(*place) for place in limits["without"])
@@ -259,8 +261,11 @@ def without_files(check: CheckOptions) -> CheckOptions:
     return replace(check, inputs=inputs)
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: sorted(value) if isinstance(value, frozenset) else value for key, value in values.items()}
+def _plain(value: Any) -> Any:
+    """``value`` with its sets, which JSON lacks, as sorted lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _places(places: frozenset[Place] | None) -> list[list[str]] | None:

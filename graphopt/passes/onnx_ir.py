@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar
 
 from graphopt import ir
@@ -13,6 +13,7 @@ from graphopt.context import Context
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.ir.foreign import PassBase, take_over
 from graphopt.passes.base import Pass
+from graphopt.passes.registry import make
 
 
 @dataclass(frozen=True)
@@ -51,36 +52,44 @@ class OnnxIrPass(Pass):
             cx.wrote(action, first, [])
 
 
-def load_pass(path: str) -> Pass:
-    """The pass at ``package.module:Class``, one of ours or of onnx-ir's.
+def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
+    """The pass at ``package.module:Class``, one of ours with options given as text, or of onnx-ir's.
 
     Raises:
-        UsageError: there is no such module or class, or it is no pass.
+        UsageError: there is no such module or class, it is no pass, or an option does not fit.
     """
-    kind = _find(path)
-    if isinstance(kind, type) and issubclass(kind, Pass):
-        return kind()
+    options = tuple(options)
+    kind = _find(path, [key for key, _ in options])
+    if isinstance(kind, type) and issubclass(kind, Pass) and is_dataclass(kind):
+        return make(kind, path, options)
     if isinstance(kind, type) and issubclass(kind, PassBase):
+        if options:
+            raise UsageError(f"pass {path} of onnx-ir takes no options")
         return OnnxIrPass(path)
     raise UsageError(
         f"{path} is no pass",
-        hint="it should be a class derived from graphopt.passes.base.Pass or onnx_ir.passes.PassBase",
+        hint="it should be a dataclass from graphopt.passes.base.Pass, or a class from onnx_ir.passes.PassBase",
     )
 
 
-def _find(path: str) -> Callable[[], Any]:
+def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
+    """What stands at ``path``; it can be made with no arguments other than ``given``."""
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(f"pass {path}: {error}", hint="name it as package.module:Class") from error
-    found = getattr(module, name, None)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
     if found is None:
         raise UsageError(f"pass {path}: module {module_name} has no {name or 'class named'}")
     required = [
         parameter.name
         for parameter in inspect.signature(found).parameters.values()
-        if parameter.default is parameter.empty and parameter.kind in (0, 1, 3)
+        if parameter.default is parameter.empty
+        and parameter.kind in (0, 1, 3)
+        and parameter.name not in given
     ]
     if required:
         raise UsageError(f"pass {path} can't be made without arguments: {', '.join(required)}")

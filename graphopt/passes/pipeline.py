@@ -2,8 +2,9 @@
 
 ``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names joined by commas,
 options in braces joined by commas, and ``fixpoint(...)``, which repeats its passes until none
-changes anything. The name of a pipeline stands for its passes. ``str()`` prints text that
-parses back to an equal pipeline.
+changes anything. The name of a pipeline stands for its passes, and ``package.module:Class`` for a
+pass of somebody else's. ``str()`` prints text that parses back to an equal pipeline, but calls those
+by their names; :func:`spelt` does not.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from graphopt.errors import (
     unknown,
 )
 from graphopt.passes.base import Pass
+from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
 
@@ -234,8 +236,20 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
             yield from _steps(parse_items(registry.pipelines[item.name]), registry, (*inside, item.name))
         elif item.name in registry.planned:
             yield Planned(item.name)
+        elif ":" in item.name:
+            yield load_pass(item.name, item.options)
         else:
             raise _unknown(item.name, registry)
+
+
+def spelt(step: Step, registry: Registry) -> str:
+    """Text that parses back to ``step``, passes included that ``registry`` does not know."""
+    if isinstance(step, Fixpoint):
+        return f"fixpoint({','.join(spelt(inner, registry) for inner in step.steps)})"
+    if isinstance(step, Pass) and registry.passes.get(step.name) is not type(step):
+        place = f"{type(step).__module__}:{type(step).__qualname__}"
+        return place + str(step).removeprefix(step.name)
+    return str(step)
 
 
 def _unknown(name: str, registry: Registry) -> UsageError:

@@ -34,18 +34,24 @@ class Registry:
         Raises:
             UsageError: an option is unknown or its value is malformed.
         """
-        kind = self.passes[name]
-        hints = typing.get_type_hints(kind)
-        known = {item.name: hints[item.name] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
-        values = {}
-        for key, text in options:
-            if key not in known:
-                names = ", ".join(item.replace("_", "-") for item in known) or "none"
-                raise UsageError(
-                    f"pass {name!r} has no option {key.replace('_', '-')!r}; its options: {names}"
-                )
-            values[key] = _value(text, known[key], f"{name}{{{key}}}")
-        return kind(**values)
+        return make(self.passes[name], name, options)
+
+
+def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
+    """A pass of class ``kind``, which messages call ``name``, with options given as text.
+
+    Raises:
+        UsageError: an option is unknown or its value is malformed.
+    """
+    hints = typing.get_type_hints(kind)
+    known = {item.name: hints[item.name] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for key, text in options:
+        if key not in known:
+            names = ", ".join(item.replace("_", "-") for item in known) or "none"
+            raise UsageError(f"pass {name!r} has no option {key.replace('_', '-')!r}; its options: {names}")
+        values[key] = _value(text, known[key], f"{name}{{{key}}}")
+    return kind(**values)
 
 
 def find_passes(package: str) -> dict[str, type[Pass]]:

@@ -123,6 +123,19 @@ class WrongConstant(FaultyCopy):
         return replace(node, cx, "Mul", [node.inputs[0], constant(node, cx, np.float32(1.3))])
 
 
+@dataclass(frozen=True)
+class WrongFactor(FaultyCopy):
+    """A factor that is as wrong as is asked for, by default not at all."""
+
+    name = "wrong-factor"
+    guilty = "first_11"
+    factor: float = 1.0
+
+    def harm(self, node: ir.Node, model: ir.Model, cx: Context) -> list[ir.Node]:
+        scale = constant(node, cx, np.float32(self.factor * (1 + 11 / 64)))
+        return replace(node, cx, "Mul", [node.inputs[0], scale])
+
+
 class SwappedInputs(FaultyCopy):
     """a - b becomes b - a."""
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphopt import ir
-from graphopt.debug.attempt import Attempt, Limits, Place, find_node
+from graphopt.context import Options
+from graphopt.debug.attempt import Attempt, Limits, Place, find_node, steps_text
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reduce import reduce, still_fails
-from graphopt.debug.reproducer import isolated, load, replay, save_culprit
+from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.numerics import Numerics
+from graphopt.passes.pipeline import Fixpoint, Pipeline
 from graphopt.runtime.child import Child
 from tests.debug import faults
 from tests.support import ops, parse
@@ -91,6 +94,41 @@ def test_a_planted_fault(
     assert small.nodes[0] > 200 and small.nodes[1] < 10 and len(small.model.graph) == small.nodes[1]
     again, _ = bisect(attempt(small.model, name), check, child)
     assert again is not None and again.place == culprit.place
+
+
+def test_a_reproducer_keeps_the_options_of_a_pass_of_somebody_elses(
+    model: ir.Model, child: Child, tmp_path: Path
+) -> None:
+    tried = Attempt(model, Pipeline((Fixpoint((faults.WrongFactor(factor=3.0),), rounds=1),)))
+    culprit, _ = bisect(tried, CheckOptions(), child)
+    assert culprit is not None and save_culprit(tmp_path, culprit, tried, CheckOptions())
+    assert load(tmp_path).pipeline == ("tests.debug.faults:WrongFactor{factor=3.0}",)
+    assert replay(tmp_path) is not None
+    assert steps_text(tried.pipeline) == ["fixpoint(tests.debug.faults:WrongFactor{factor=3.0})"]
+
+
+def test_a_case_keeps_all_options(tmp_path: Path) -> None:
+    options = Options(
+        Numerics.EXACT,
+        fold_limit=1,
+        time_limit=2.0,
+        memory_limit=3,
+        dim_ranges={"n": (1, None)},
+        skip=frozenset({"a", "b"}),
+        only=frozenset({"c"}),
+        refused=frozenset({("d", "e")}),
+        share_buffers=(("past", "present"),),
+        portable=True,
+        strict_fusion={"block": frozenset({"f", "g"})},
+    )
+    plain = Options()
+    unset = [
+        item.name for item in fields(Options) if getattr(options, item.name) == getattr(plain, item.name)
+    ]
+    assert not unset
+    case = Case("what", "why", ("dce",), options, Limits(first=1), CheckOptions(numerics=Numerics.EXACT))
+    save(tmp_path, parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), case)
+    assert load(tmp_path) == case
 
 
 def test_two_faults_that_mask_each_other(model: ir.Model, child: Child, tmp_path: Path) -> None:

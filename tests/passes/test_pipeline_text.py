@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline import Pipeline, spelt
 from graphopt.pipelines import PIPELINES, registry
+from tests.debug.faults import WrongFactor
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,34 @@ def test_every_pass_has_a_summary_and_a_dashed_name() -> None:
         assert kind.name == name
         assert "_" not in name
         assert len(kind.summary()) > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tests.debug.faults:WrongFactor{factor=7.0}",
+        "dce,fixpoint(tests.debug.faults:WrongFactor{factor=7.0},cse)",
+    ],
+)
+def test_passes_of_others_are_spelt_by_their_place(text: str) -> None:
+    pipeline = Pipeline.parse(text, registry())
+    assert ",".join(spelt(step, registry()) for step in pipeline.steps) == text
+    assert WrongFactor(factor=7.0) in pipeline.passes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tests.debug.faults:WrongFactor{x=7}", "has no option 'x'; its options: factor"),
+        ("tests.debug.faults:WrongFactor{factor=much}", "'much' is not a value"),
+        ("tests.debug.faults:Nothing", "has no Nothing"),
+        ("tests.debug.faults:put", "can't be made without arguments: node, cx, made"),
+        ("tests.debug.faults:big_model", "is no pass"),
+        ("tests.cli.broken_passes:Copy{deep}", "takes no options"),
+        ("tests.debug.nowhere:Pass", "No module named"),
+    ],
+)
+def test_what_is_wrong_with_passes_of_others(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Pipeline.parse(text, registry())
+    assert message in str(caught.value)
