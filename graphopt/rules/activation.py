@@ -67,8 +67,10 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
     """The largest element is the one with the largest softmax, unless rounding makes two of them equal."""
     rank = m.rank(x)
-    if p != q and (rank is None or (p % rank != q % rank if m.version >= 13 else p % rank > q % rank)):
+    if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)
+    if m.version < 13 and (rank is None or p % rank != rank - 1):
+        return m.no("the softmax is taken of all further axes at once", x)
     if _squashes(x):
         return m.no("close together: the softmax tells fewer of them apart", x)
     return op.like(m.root, [x])
