@@ -158,7 +158,7 @@ class Context:
 
     def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
         """The dims of ``value`` if every one is a known int."""
-        return _all_ints(self.facts.shape(value))
+        return ir.all_ints(self.facts.shape(value))
 
     def rank(self, value: ir.Value) -> int | None:
         """The number of dims of ``value``."""
@@ -174,7 +174,7 @@ class Context:
 
     def static_ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """The contents of a small integer tensor if every one is a known int."""
-        return None if value is None else _all_ints(self.facts.known_ints(value))
+        return None if value is None else ir.all_ints(self.facts.known_ints(value))
 
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
         """The contents of constant ``value``, whatever its size; ``None`` if it is not constant."""
@@ -254,9 +254,3 @@ class Context:
         """Offer a remark to observers; the text is made only if somebody listens."""
         for observer in self.observers:
             observer.said(owner, message)
-
-
-def _all_ints(dims: tuple[Dim, ...] | None) -> tuple[int, ...] | None:
-    if dims is None or not all(isinstance(dim, int) for dim in dims):
-        return None
-    return dims

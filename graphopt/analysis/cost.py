@@ -88,7 +88,7 @@ def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
         traffic += size
     if node.domain == "" and node.op_type in facts.VIEW | {"Constant", "Shape", "Size"}:
         return NodeCost(0, traffic)
-    formula = _FORMULAS.get(node.op_type) if node.domain in ("", "com.microsoft") else None
+    formula = _FORMULAS.get(node.op_type) if node.domain in ("", ir.MICROSOFT) else None
     flops = formula(node, cx) if formula is not None else _per_element(node, cx)
     return None if flops is None else NodeCost(flops, traffic)
 

@@ -41,13 +41,16 @@ from graphopt.analysis.polynomial import (
 )
 
 __all__ = [
-    "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least", "bounds",
-    "ceildiv", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate", "floordiv", "fresh_symbol",
-    "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute", "symbol", "symbols",
-    "within", "zero_with",
+    "TYPICAL", "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least",
+    "bounds", "ceildiv", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate", "floordiv",
+    "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute",
+    "symbol", "symbols", "typical", "within", "zero_with",
 ]  # fmt: skip
 
 _MAX_ARGS = 6
+
+#: What a dynamic dim is taken to be where work and memory are estimated.
+TYPICAL = 16
 
 # division
 
@@ -301,6 +304,11 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
     except ZeroDivisionError:
         return None
     return result if isinstance(result, int) else None
+
+
+def typical(dim: Dim) -> int | None:
+    """The number that ``dim`` is where every symbol is :data:`TYPICAL`; None if a divisor is 0 there."""
+    return evaluate(dim, dict.fromkeys(symbols(dim), TYPICAL))
 
 
 def zero_with(dim: Dim, cause: Dim) -> bool:

@@ -151,14 +151,6 @@ def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
     return Fact(dtype, shape, contents, assumed=any(fact.assumed for fact in facts))
 
 
-def all_ints(dims: Sequence[Dim] | None) -> tuple[int, ...] | None:
-    """``dims`` if every one is a number."""
-    if dims is None:
-        return None
-    numbers = tuple(dim for dim in dims if isinstance(dim, int))
-    return numbers if len(numbers) == len(dims) else None
-
-
 def element_count(shape: ShapeTuple | None) -> int | None:
     """The number of elements, if every dim is an int."""
     if shape is None:

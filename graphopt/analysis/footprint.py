@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.dims import evaluate, symbols
+from graphopt.analysis.dims import typical
 from graphopt.analysis.shapes import ShapeFacts
 from graphopt.budget import Budget
 
-#: What a dynamic dim is taken to be.
-_TYPICAL = 16
 #: Seconds after which the rest of a model is taken to be small.
 _PATIENCE = 5.0
 
@@ -25,6 +23,6 @@ def result_bytes(model: ir.Model) -> int:
             for output in node.outputs:
                 size = facts.nbytes(output)
                 if size is not None and not isinstance(size, int):
-                    size = evaluate(size, dict.fromkeys(symbols(size), _TYPICAL))
+                    size = typical(size)
                 total += max(0, size or 0)
     return total

@@ -15,7 +15,6 @@ from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
 from graphopt.analysis.world import World
-from graphopt.ops import facts as ops
 
 # What a rule may raise on a node that breaks the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
@@ -295,7 +294,7 @@ class Inference:
         world = self.world
         functions = world.model.functions
         # of a function named like an operator of its own, onnxruntime may run the operator
-        if functions and node.domain not in ops.RUNTIME_DOMAINS:
+        if functions and node.domain not in ir.RUNTIME_DOMAINS:
             function = functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
                 return self._call(given, function)

@@ -22,7 +22,6 @@ from graphopt.analysis.facts import (
     Contents,
     Fact,
     ShapeTuple,
-    all_ints,
     element_count,
     tracks_contents,
 )
@@ -100,7 +99,7 @@ class NodeFacts:
 
     def static_contents(self, index: int) -> tuple[int, ...] | None:
         """The elements of an integer input if every one is a known number."""
-        return all_ints(self.contents(index))
+        return ir.all_ints(self.contents(index))
 
     def constant(self, index: int) -> ir.TensorProtocol | None:
         """The tensor, if input ``index`` is constant."""

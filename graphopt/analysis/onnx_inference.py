@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
-from graphopt.analysis.facts import UNKNOWN, Fact, all_ints
+from graphopt.analysis.facts import UNKNOWN, Fact
 
 if TYPE_CHECKING:
     import onnx
@@ -24,7 +23,7 @@ def infer(given: NodeFacts) -> list[Fact] | None:
     Returns None where onnx has no schema, the node holds graphs, or inference fails.
     """
     node = given.node
-    schema = _schema(node.domain, node.op_type, given.version)
+    schema = ir.operator_schema(node.domain, node.op_type, given.version)
     if schema is None or not schema.has_type_and_shape_inference_function:
         return None
     proto = _node_proto(given)
@@ -120,20 +119,10 @@ def _ask(
     return [_from_proto(given, found.get(name), names) for name in proto.output]
 
 
-@lru_cache(maxsize=1024)
-def _schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
-    import onnx
-
-    try:
-        return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
 def _data(given: NodeFacts, index: int) -> onnx.TensorProto | None:
     import onnx
 
-    contents, dtype, dims = given.static_contents(index), given.dtype(index), all_ints(given.shape(index))
+    contents, dtype, dims = given.static_contents(index), given.dtype(index), ir.all_ints(given.shape(index))
     if contents is not None and dtype is not None and dims is not None:
         return onnx.helper.make_tensor("", int(dtype), dims, contents)
     tensor = given.constant(index)

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from graphopt import ir
 from graphopt.analysis.cost import Cost
-from graphopt.analysis.dims import evaluate, symbols
+from graphopt.analysis.dims import typical
 from graphopt.context import Context
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
@@ -44,8 +44,6 @@ KINDS = ("numerics", "valid", "crash", "size", "work")
 GROWTH = 1.1
 #: Bytes, nodes or operations that never count.
 _LEEWAY = {"weight bytes": 4096, "nodes": 4, "operations": 1000, "bytes moved": 1000}
-#: The size that a dynamic dim stands for where work is counted.
-_TYPICAL = 16
 
 
 class Check(Protocol):
@@ -242,7 +240,7 @@ def work_of(model: ir.Model) -> dict[str, float]:
 
 
 def _number(dim: Any, cx: Context) -> float:
-    number = evaluate(dim, dict.fromkeys(symbols(dim), _TYPICAL))
+    number = typical(dim)
     return math.inf if number is None else float(number)
 
 

@@ -11,7 +11,6 @@ import platform
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime import npz
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import choose
+from graphopt.runtime.health import version_of
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions
 
 _FORMAT = 1
@@ -37,12 +37,7 @@ _MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "READ
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return found | {package: version for package in _PACKAGES if (version := version_of(package))}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from graphopt.ir.copying import (
     model_of,
     reads,
 )
-from graphopt.ir.dims import ANONYMOUS_DIMS, declare_dim, declared_values
+from graphopt.ir.dims import ANONYMOUS_DIMS, all_ints, declare_dim, declared_values
+from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
 from graphopt.ir.edit import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
@@ -35,7 +36,7 @@ from graphopt.ir.region import (
     outline_obstacle,
     split,
 )
-from graphopt.ir.schemas import find_misuse
+from graphopt.ir.schemas import find_misuse, operator_schema
 from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, values_of, walk_nodes, with_bodies
 from graphopt.ir.text import (
     Names,
@@ -45,7 +46,7 @@ from graphopt.ir.text import (
 )
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
 from graphopt.ir.verify import find_fault, verify
-from graphopt.ir.weights import hash_of, slots, storage_of, tag_of, tied_storages
+from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
 
 Attr = onnx_ir.Attr
 AttributeType = onnx_ir.AttributeType

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import with_bodies
 
 ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
 """The names that exporters give to dims of which they know nothing. They are not shared."""
+
+
+def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:
+    """``dims``, or other numbers and expressions, if every one is a number."""
+    if dims is None:
+        return None
+    numbers = tuple(dim for dim in dims if isinstance(dim, int))
+    return numbers if len(numbers) == len(dims) else None
 
 
 def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:

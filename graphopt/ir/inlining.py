@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-import onnx
-
 from graphopt.errors import UnsupportedModel
 from graphopt.ir.copying import Copier
+from graphopt.ir.domains import RUNTIME_DOMAINS
 from graphopt.ir.edit import Editor
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.provenance import label, origins_within
+from graphopt.ir.schemas import operator_schema
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
 
 #: Names of inlined values begin with the name of the call, up to this length.
 _PREFIX = 80
-
-
-#: Domains in which onnxruntime looks for operators before it looks for functions of the model.
-_RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 
 
 def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
@@ -28,7 +22,7 @@ def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
         return "it calls no function of the model"
     if call.graph is None:
         return "it stands in no graph"
-    if call.domain in _RUNTIME_DOMAINS:
+    if call.domain in RUNTIME_DOMAINS:
         return f"onnxruntime may have an operator {call.op_type} of its own, and run that"
     if len(call.inputs) > len(function.inputs) or len(call.outputs) > len(function.outputs):
         return f"it has more inputs or outputs than function {function.name}"
@@ -70,15 +64,10 @@ def _clash_of_opsets(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Functio
     return None
 
 
-@lru_cache(maxsize=4096)
 def _same_definition(domain: str, op_type: str, one: int, other: int) -> bool:
     """Whether the operator did not change between two versions of its domain."""
-    try:
-        first = onnx.defs.get_schema(op_type, one, domain)
-        second = onnx.defs.get_schema(op_type, other, domain)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(first.since_version == second.since_version)
+    first, second = operator_schema(domain, op_type, one), operator_schema(domain, op_type, other)
+    return first is not None and second is not None and first.since_version == second.since_version
 
 
 def inline_call(edit: Editor, call: onnx_ir.Node) -> list[onnx_ir.Node]:

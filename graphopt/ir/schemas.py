@@ -9,15 +9,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
 from graphopt.tables import counted
 
+if TYPE_CHECKING:
+    import onnx
+
 #: Types of attributes that may travel packed, as strings.
 _CARRIED = frozenset({"SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"})
+
+
+@lru_cache(maxsize=16384)
+def operator_schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
+    """The operator's definition in force at opset ``version``; ``None`` if onnx knows none."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except (onnx.defs.SchemaError, TypeError, ValueError, UnicodeError):  # unknown, or no such version
+        return None
 
 
 @dataclass(frozen=True)
@@ -83,11 +97,8 @@ def _misuse(node: onnx_ir.Node, version: int) -> str | None:
 def _demands(op_type: str, domain: str, version: int) -> Demands | None:
     import onnx
 
-    try:
-        schema: Any = onnx.defs.get_schema(op_type, version, domain)
-    except (onnx.defs.SchemaError, TypeError, ValueError, UnicodeError):  # unknown, or no such version
-        return None
-    if schema.deprecated:
+    schema: Any = operator_schema(domain, op_type, version)
+    if schema is None or schema.deprecated:
         return None
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     return Demands(

@@ -129,6 +129,12 @@ def _put_attribute(
     node.attributes.add(onnx_ir.Attr(attribute.name, attribute.type, value, doc_string=attribute.doc_string))
 
 
+def initializer_bytes(model: onnx_ir.Model) -> int:
+    """Bytes of all initializers of ``model``, bodies included; those that are tied count each time."""
+    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
 def tied_storages(model: onnx_ir.Model) -> dict[tuple[object, ...], onnx_ir.TensorProtocol]:
     """Where bytes live that several initializers or attributes share, with one of them."""
     found: dict[tuple[object, ...], onnx_ir.TensorProtocol] = {}

@@ -164,7 +164,7 @@ def is_elementwise(node: ir.Node) -> bool:
 def is_random(node: ir.Node) -> bool:
     """Whether ``node`` itself draws random numbers, or updates statistics, as it stands."""
     if node.domain != "":
-        return node.domain == "com.microsoft" and node.op_type in {
+        return node.domain == ir.MICROSOFT and node.op_type in {
             "BiasDropout",
             "DropoutGrad",
             "BitmaskDropout",
@@ -197,10 +197,6 @@ def batchnorm_trains(node: ir.Node) -> bool:
     return sum(1 for output in node.outputs if output.name) > 1
 
 
-RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
-"""Domains of which onnxruntime may run an operator of its own where the model has a function of that name."""
-
-
 @lru_cache(maxsize=4096)
 def is_standard(domain: str, op_type: str) -> bool:
     """Whether the operator belongs to ONNX itself, whose operators have no side effects."""
@@ -224,7 +220,7 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
                 called[function.identifier()] = None
                 pending.extend(function)
             continue
-        if not is_standard(current.domain, current.op_type) and current.domain != "com.microsoft":
+        if not is_standard(current.domain, current.op_type) and current.domain != ir.MICROSOFT:
             return False
         for body in ir.bodies(current):
             pending.extend(body)
@@ -232,18 +228,9 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
 
 
 @lru_cache(maxsize=16384)
-def schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
-    """The operator's definition in force at opset ``version``."""
-    try:
-        return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
-@lru_cache(maxsize=16384)
 def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any:
     """The default of attribute ``name`` as a Python value; ``None`` if it has none."""
-    definition = schema(domain, op_type, version)
+    definition = ir.operator_schema(domain, op_type, version)
     if definition is None:
         return None
     attribute = definition.attributes.get(name)

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnx.defs
 
+from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.ops.facts import schema
 
 #: The name of a Resize that is known not to shrink.
 _GROWS = "grows"
@@ -162,7 +162,7 @@ def _inputs_to_attributes(
     A name that begins with ``=`` tells the only value that the input may have: ``=1``.
     """
     version = model.opset_import[0].version - 1
-    definition = schema("", node.op_type, version)
+    definition = ir.operator_schema("", node.op_type, version)
     assert definition is not None
     constants = {item.name: item for item in model.graph.initializer}
     made = onnx.NodeProto()

@@ -15,8 +15,8 @@ from functools import lru_cache
 import onnx
 import onnx.defs
 
+from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.ops.facts import schema
 from graphopt.ops.version_adapters import ADAPTERS
 
 #: The newest ai.onnx opset that the installed onnx knows.
@@ -49,7 +49,7 @@ def _converted(data: bytes, target: int) -> bytes:
 
 def changes(op_type: str, version: int, other: int) -> bool:
     """Whether the operator is defined anew between two opset versions."""
-    before, after = schema("", op_type, version), schema("", op_type, other)
+    before, after = ir.operator_schema("", op_type, version), ir.operator_schema("", op_type, other)
     if before is None or after is None:
         return before is not after
     return before.since_version != after.since_version
@@ -59,7 +59,7 @@ def changes(op_type: str, version: int, other: int) -> bool:
 def same_form(op_type: str, version: int, other: int) -> bool:
     """Whether a node means the same under both: attributes, defaults, inputs and outputs are alike."""
     steps = range(min(version, other), max(version, other) + 1)
-    found = [schema("", op_type, step) for step in steps]
+    found = [ir.operator_schema("", op_type, step) for step in steps]
     if version < other:  # before ONNX knew it, it was the runtime's own
         found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
     if any(definition is None or definition.deprecated for definition in found):
@@ -86,7 +86,7 @@ def obstacle(node: onnx.NodeProto, types: Iterable[str | None], source: int, tar
         types: of its inputs, as schemas write them (``tensor(float)``), where they are known.
         source: the version that it came from; what was beyond the definition there already is let be.
     """
-    before, after = schema("", node.op_type, source), schema("", node.op_type, target)
+    before, after = ir.operator_schema("", node.op_type, source), ir.operator_schema("", node.op_type, target)
     if after is None or after.deprecated:
         return None if after is before else f"opset {target} has no {node.op_type}"
     for attribute in node.attribute:
@@ -115,7 +115,7 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
     version = model.opset_import[0].version
     ops = ", ".join(dict.fromkeys(node.op_type for node in changed))
     for node in changed:
-        if following < version and schema("", node.op_type, following) is None:
+        if following < version and ir.operator_schema("", node.op_type, following) is None:
             raise UnsupportedModel(f"{node.op_type} came with opset {version}")
         adapt = ADAPTERS.get((node.op_type, version, following))
         if adapt is not None:
@@ -133,7 +133,10 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
 
 def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
     """Whether ``node`` is also one of the older version; attributes at their defaults are dropped."""
-    before, after = schema("", node.op_type, version), schema("", node.op_type, following)
+    before, after = (
+        ir.operator_schema("", node.op_type, version),
+        ir.operator_schema("", node.op_type, following),
+    )
     if before is None or after is None or not after.min_input <= len(node.input) <= after.max_input:
         return False
     kept = []

@@ -29,7 +29,7 @@ class Canonicalize(Pass):
         size = len(node.inputs)
         if not size or node.inputs[-1] is not None:
             return
-        schema = facts.schema(node.domain, node.op_type, cx.version(node))
+        schema = ir.operator_schema(node.domain, node.op_type, cx.version(node))
         least = 0 if schema is None else schema.min_input  # a Loop must tell that it lacks a condition
         while size > least and node.inputs[size - 1] is None:
             size -= 1

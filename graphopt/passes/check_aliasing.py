@@ -47,7 +47,7 @@ _IN_PLACE = {
     ("", "ScatterElements"): {0: 0},
     ("", "ScatterND"): {0: 0},
     ("", "TensorScatter"): {0: 0},
-    ("com.microsoft", "GroupQueryAttention"): {3: 1, 4: 2},
+    (ir.MICROSOFT, "GroupQueryAttention"): {3: 1, 4: 2},
 }
 
 

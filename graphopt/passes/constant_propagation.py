@@ -59,7 +59,7 @@ class ConstantPropagation(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
-        most = max(limit, _weight_bytes(model) // 4)
+        most = max(limit, ir.initializer_bytes(model) // 4)
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
             nodes = self._constant_nodes(graph, cx)
@@ -238,11 +238,6 @@ def _named(node: ir.Node) -> list[ir.Value]:
 def _nbytes(value: ir.Value, cx: Context) -> int | None:
     size = cx.facts.nbytes(value)
     return size if isinstance(size, int) else None
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def _may_fold(node: ir.Node) -> bool:

@@ -86,7 +86,7 @@ def decompose_group_normalization(
 ) -> Outcome:
     """Mean and variance of each group, scale and bias of each channel (opset 21); float only."""
     shape, groups = m.shape(x), forms.int_of(m, m.root, "num_groups", 0)
-    inner = forms.static(None if shape is None else shape[1:])
+    inner = ir.all_ints(None if shape is None else shape[1:])
     if m.version < 21 or not inner or not groups or 0 in inner or inner[0] % groups:
         return m.no("the scale is one for each group, or the shape of a sample is unknown", x)
     grouped = forms.reshape(op, m, x, (0, groups, math.prod(inner) // groups))

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import facts
 from graphopt.passes.base import Pass
 
 _Key = tuple[str, str, str]
@@ -41,7 +40,7 @@ class MergeFunctions(Pass):
         first: dict[tuple[str, str], _Key] = {}
         instead: dict[_Key, _Key] = {}
         for key, digest in ir.function_fingerprints(model).items():
-            if key[0] in facts.RUNTIME_DOMAINS:
+            if key[0] in ir.RUNTIME_DOMAINS:
                 continue
             kept = first.setdefault((key[0], digest), key)
             if kept != key:

@@ -84,14 +84,6 @@ def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
     return None if rank is None else tuple(reversed(range(rank)))
 
 
-def static(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
-    """``shape`` if every dim is an int."""
-    if shape is None:
-        return None
-    known = tuple(dim for dim in shape if isinstance(dim, int))
-    return known if len(known) == len(shape) else None
-
-
 def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
     """Whether two shapes are provably equal."""
     return a is not None and b is not None and len(a) == len(b) and all(map(m.cx.facts.dim_equal, a, b))

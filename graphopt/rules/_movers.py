@@ -45,7 +45,7 @@ def mover_of(m: Match, node: ir.Node) -> Mover | None:
     """How a Transpose moves through ``node``, if at all."""
     if node.domain == "":
         return _MOVERS.get(node.op_type, _ELEMENTWISE)
-    return _MICROSOFT_MOVERS.get(node.op_type) if node.domain == quantized.MICROSOFT else None
+    return _MICROSOFT_MOVERS.get(node.op_type) if node.domain == ir.MICROSOFT else None
 
 
 def is_cheap(m: Match, value: ir.Value) -> bool:

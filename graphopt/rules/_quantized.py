@@ -12,9 +12,8 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
 
-MICROSOFT = "com.microsoft"
 #: The domains of QuantizeLinear and DequantizeLinear.
-DOMAINS = ("", MICROSOFT)
+DOMAINS = ("", ir.MICROSOFT)
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)

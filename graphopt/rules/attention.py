@@ -17,7 +17,6 @@ from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 
-_MICROSOFT = "com.microsoft"
 #: What is below this takes every weight, whatever is added to it.
 _MINUS_INFINITY = -1e30
 
@@ -211,7 +210,7 @@ def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Out
         return m.no("keys and values have other batches, heads or lengths than queries", v)
     if q.rows is None:
         return m.no("queries are not split off rows of all heads", scores.q)
-    if not m.cx.target.has_kernel("MultiHeadAttention", _MICROSOFT, 1, m.dtype(scores.q)):
+    if not m.cx.target.has_kernel("MultiHeadAttention", ir.MICROSOFT, 1, m.dtype(scores.q)):
         return m.no("the target has no kernel for it", scores.q)
     bias = _bias(op, m, scores, (batch, heads, length, keys), q.rows)
     if isinstance(bias, Refusal):
@@ -220,7 +219,7 @@ def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Out
     if bias is not None:
         inputs += [None, None, bias]
     attributes = {"num_heads": heads, "scale": scores.scale}
-    rows = op.node("MultiHeadAttention", inputs, attributes, domain=_MICROSOFT)
+    rows = op.node("MultiHeadAttention", inputs, attributes, domain=ir.MICROSOFT)
     # what joins the heads again cancels this
     return op.Transpose(op.Reshape(rows, np.array([0, 0, heads, value_size])), perm=[0, 2, 1, 3])
 

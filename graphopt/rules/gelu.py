@@ -14,7 +14,6 @@ from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 
-_MICROSOFT = "com.microsoft"
 #: Relative error of constants that exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: sqrt(2 / pi) (x + 0.044715 x^3), the polynomial in the GELU by tanh (Hendrycks and Gimpel, 2016).
@@ -152,8 +151,8 @@ def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) 
     result = None
     if m.version >= 20 and target.has_kernel("Gelu", "", m.version, dtype):
         result = op.Gelu(x, approximate=None if approximate == "none" else approximate)
-    elif not m.cx.options.portable and target.has_kernel(vendor, _MICROSOFT, 1, dtype):
-        result = op.node(vendor, [x], domain=_MICROSOFT)
+    elif not m.cx.options.portable and target.has_kernel(vendor, ir.MICROSOFT, 1, dtype):
+        result = op.node(vendor, [x], domain=ir.MICROSOFT)
     if result is None:
         return m.no("the target has no kernel for it at this opset", x)
     assert isinstance(result, ir.Value)
@@ -173,6 +172,6 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     factor = polynomial_of(y, x)
     if factor is None or list(factor) != [1]:
         return m.no("the sigmoid is not of a multiple of the other factor", x)
-    if m.cx.options.portable or not m.cx.target.has_kernel("QuickGelu", _MICROSOFT, 1, m.dtype(x)):
+    if m.cx.options.portable or not m.cx.target.has_kernel("QuickGelu", ir.MICROSOFT, 1, m.dtype(x)):
         return m.no("it is no operator of the ONNX standard, or the target has no kernel for it", x)
-    return op.node("QuickGelu", [x], {"alpha": factor[1]}, domain=_MICROSOFT)
+    return op.node("QuickGelu", [x], {"alpha": factor[1]}, domain=ir.MICROSOFT)

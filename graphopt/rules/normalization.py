@@ -80,7 +80,7 @@ def _normalization(op: Builder, m: Match, x: ir.Value, eps: ir.Value, op_type: s
         return m.no("the rank, the type or epsilon is unknown", x)
     axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
-    scale = forms.static(shape[first:]) if first is not None else None
+    scale = ir.all_ints(shape[first:]) if first is not None else None
     if first is None:
         return m.no("it is not taken over the last axes", x)
     if scale is None:

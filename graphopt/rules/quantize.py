@@ -15,13 +15,13 @@ from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
-from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS
+from graphopt.rules._quantized import BYTES, WORDS
 
 
 @rule(
     lambda op, x, a, b: op.QuantizeLinear(op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()),
-    lambda op, x, a, b: op.domain(MICROSOFT).QuantizeLinear(
-        op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+    lambda op, x, a, b: op.domain(ir.MICROSOFT).QuantizeLinear(
+        op.domain(ir.MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     numerics=Exact,
     tags=("onnxruntime:DoubleQDQPairsRemover",),
@@ -34,7 +34,7 @@ def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outco
 
 @rule(
     lambda op, x, s, z: op.QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
-    lambda op, x, s, z: op.domain(MICROSOFT).QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
+    lambda op, x, s, z: op.domain(ir.MICROSOFT).QuantizeLinear(op.Relu(x), s.constant(), z.optional()),
     numerics=Exact,
     exclusive=True,
     tags=("onnxruntime:ReluQuantFusion",),
@@ -56,7 +56,7 @@ def drop_relu_before_quantizing(
 
 @rule(
     lambda op, x, bounds, q: op.QuantizeLinear(op.Clip(x, bounds.rest(), tag="clip"), q.rest()),
-    lambda op, x, bounds, q: op.domain(MICROSOFT).QuantizeLinear(
+    lambda op, x, bounds, q: op.domain(ir.MICROSOFT).QuantizeLinear(
         op.Clip(x, bounds.rest(), tag="clip"), q.rest()
     ),
     numerics=Exact,

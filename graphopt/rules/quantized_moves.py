@@ -15,7 +15,7 @@ from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
-from graphopt.rules._quantized import BYTES, MICROSOFT, WORDS, is_quantizer
+from graphopt.rules._quantized import BYTES, WORDS, is_quantizer
 
 _COMPLETES = "onnxruntime would then run an operator on integers, and round otherwise"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
@@ -49,7 +49,7 @@ def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
 
 @rule(
     lambda op, x, b: op.QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
-    lambda op, x, b: op.domain(MICROSOFT).QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
+    lambda op, x, b: op.domain(ir.MICROSOFT).QuantizeLinear(op.one_of(*_BETWEEN)(x.rest()), b.rest()),
     numerics=Exact,
     tags=("onnxruntime:DropQDQ",),
 )
@@ -109,7 +109,7 @@ _MAX_PARTS = 16
 
 @rule(
     lambda op, part, b: op.QuantizeLinear(part, b.rest()),
-    lambda op, part, b: op.domain(MICROSOFT).QuantizeLinear(part, b.rest()),
+    lambda op, part, b: op.domain(ir.MICROSOFT).QuantizeLinear(part, b.rest()),
     numerics=Exact,
     tags=("onnxruntime:DropSplitQDQ",),
 )
@@ -149,7 +149,7 @@ _LOOK_UPS = ("Gather", "GatherElements", "GatherND")
         op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
-        op.domain(MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
+        op.domain(ir.MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     numerics=Exact,
     exclusive=True,
@@ -236,7 +236,7 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
 
 @rule(
     lambda op, x, rest: op.one_of("Shape", "Size")(op.DequantizeLinear(x, rest.rest())),
-    lambda op, x, rest: op.one_of("Shape", "Size")(op.domain(MICROSOFT).DequantizeLinear(x, rest.rest())),
+    lambda op, x, rest: op.one_of("Shape", "Size")(op.domain(ir.MICROSOFT).DequantizeLinear(x, rest.rest())),
     numerics=Exact,
 )
 def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outcome:

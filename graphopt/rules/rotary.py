@@ -12,8 +12,6 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules.attention import heads_of
 
-_MICROSOFT = "com.microsoft"
-
 
 def _turned(op: Any, x: Any, sizes: Any) -> Any:
     """Halves of the last axis, swapped, and the one that comes first negated."""
@@ -40,7 +38,7 @@ def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Valu
     for node in (m.node("halves"), m.node("turned")):
         if forms.axis_of(m, node, 4) != 3:
             return m.no("it turns another axis", x)
-    if forms.static(m.shape(m.node("halves").outputs[0])[3:] or ()) != (half,):  # type: ignore[index]
+    if ir.all_ints(m.shape(m.node("halves").outputs[0])[3:] or ()) != (half,):  # type: ignore[index]
         return m.no("its parts are no halves", x)
     angles = _angles(m, c, "Cos")
     if angles is None or angles is not _angles(m, s, "Sin"):
@@ -52,14 +50,14 @@ def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Valu
             angles,
             hint="give all of a batch the same positions; --dim fixes a batch that is always 1",
         )
-    if not m.cx.target.has_kernel("RotaryEmbedding", _MICROSOFT, 1, m.dtype(x)):
+    if not m.cx.target.has_kernel("RotaryEmbedding", ir.MICROSOFT, 1, m.dtype(x)):
         return m.no("the target has no kernel for it", x)
     table = op.Reshape(angles, np.array([-1, half]))
     tables = [op.Cos(table), op.Sin(table)]
     heads = heads_of(m, x)
     rows = None if heads is None else heads.rows
     start = np.array([0])
-    turned = op.node("RotaryEmbedding", [x if rows is None else rows, start, *tables], domain=_MICROSOFT)
+    turned = op.node("RotaryEmbedding", [x if rows is None else rows, start, *tables], domain=ir.MICROSOFT)
     if rows is None:
         return turned
     split = op.Reshape(turned, np.array([0, 0, shape[1], shape[3]]))

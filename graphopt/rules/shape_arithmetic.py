@@ -160,7 +160,7 @@ def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value, rest: obj
     """A number that is computed of dims and made a vector is computed as a vector, of Shapes."""
     vector, number = m.root.outputs[0], m.root.inputs[0]
     assert number is not None
-    if forms.static(m.shape(vector)) != (1,) or forms.static(m.shape(number)) != ():
+    if ir.all_ints(m.shape(vector)) != (1,) or ir.all_ints(m.shape(number)) != ():
         return m.no("it makes no vector of a number", vector)
     if not (_is_of_dims(m, a, _MAX_DEPTH) and _is_of_dims(m, b, _MAX_DEPTH)):
         return m.no("it is not computed of dims alone", number)
@@ -235,7 +235,7 @@ def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outco
 
 def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> list[tuple[int, int]] | None:
     """For each element of the result of ``steps``, the part and the place in it that it comes from."""
-    lengths = [forms.static(m.shape(part)) for part in parts]
+    lengths = [ir.all_ints(m.shape(part)) for part in parts]
     if any(length is None or len(length) != 1 for length in lengths):
         return None
     places = [(i, at) for i, length in enumerate(lengths) if length is not None for at in range(length[0])]
@@ -268,7 +268,7 @@ def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None
             ):
                 return None
             return index.take(picks, axis=axis)
-    shape = forms.static(m.shape(node.outputs[0]))
+    shape = ir.all_ints(m.shape(node.outputs[0]))
     return None if shape is None or np.prod(shape, dtype=int) != index.size else index.reshape(shape)
 
 

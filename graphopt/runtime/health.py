@@ -126,9 +126,9 @@ def examine(settings: config.Settings, environ: Mapping[str, str] | None = None)
     opset, ir_version = _onnx_ceilings()
     return Health(
         versions={
-            "graphopt": _version("graphopt"),
+            "graphopt": version_of("graphopt"),
             "python": platform.python_version(),
-            **{name: _version(name) for name in _LIBRARIES},
+            **{name: version_of(name) for name in _LIBRARIES},
         },
         runtime=runtime,
         cuda=CudaStatus(False, "onnxruntime can't be used") if runtime.error else probe_cuda(),
@@ -140,7 +140,8 @@ def examine(settings: config.Settings, environ: Mapping[str, str] | None = None)
     )
 
 
-def _version(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution; empty if there is none."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -179,7 +180,7 @@ def _compilers(environ: Mapping[str, str] | None) -> dict[str, str]:
         if file is not None:
             found[command] = file
     if importlib.util.find_spec("ziglang") is not None:
-        found["python -m ziglang cc"] = f"ziglang {_version('ziglang')}".strip()
+        found["python -m ziglang cc"] = f"ziglang {version_of('ziglang')}".strip()
     return found
 
 

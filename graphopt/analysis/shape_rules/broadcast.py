@@ -12,7 +12,6 @@ from graphopt.analysis.facts import (
     Contents,
     Fact,
     ShapeTuple,
-    all_ints,
     element_count,
     representable,
     tracks_contents,
@@ -80,8 +79,8 @@ def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
         return contents * count
     array = np.empty(len(contents), dtype=object)
     array[:] = contents
-    static = all_ints(fact.shape)
-    target = all_ints(shape)
+    static = ir.all_ints(fact.shape)
+    target = ir.all_ints(shape)
     assert static is not None and target is not None
     return tuple(np.broadcast_to(array.reshape(static), target).reshape(-1).tolist())
 

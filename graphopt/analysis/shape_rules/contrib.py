@@ -12,7 +12,7 @@ from graphopt.analysis.shape_rules.convolution import global_pool, pool
 from graphopt.analysis.shape_rules.matmul import matmul_shape
 from graphopt.analysis.shape_rules.slicing import concatenated
 
-contrib_rule = partial(shape_rule, domain="com.microsoft")
+contrib_rule = partial(shape_rule, domain=ir.MICROSOFT)
 
 
 @contrib_rule(

@@ -68,7 +68,7 @@ def conv(given: NodeFacts) -> Fact:
     return _convolution(given, 0, 1, given.dtype(0))
 
 
-@shape_rule("FusedConv", domain="com.microsoft")
+@shape_rule("FusedConv", domain=ir.MICROSOFT)
 def fused_conv(given: NodeFacts) -> Fact:
     return _convolution(given, 0, 1, given.dtype(0))
 

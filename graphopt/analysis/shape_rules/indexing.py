@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, bounds
-from graphopt.analysis.facts import Fact, all_ints
+from graphopt.analysis.facts import Fact
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_rules.layout import as_array
 
@@ -24,7 +24,7 @@ def gather(given: NodeFacts) -> Fact:
     if picks is not None and isinstance(size, int) and all(-size <= pick < size for pick in picks):
         if len(shape) == 1:
             result.contents = tuple(contents[pick] for pick in picks)
-        elif all_ints(result.shape) is not None:
+        elif ir.all_ints(result.shape) is not None:
             array = as_array(contents, shape).take(picks, axis)
             result.contents = tuple(array.reshape(-1).tolist())
     return result

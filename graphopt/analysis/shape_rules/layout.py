@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.analysis.dims import (
     Dim,
     at_least,
@@ -16,7 +17,7 @@ from graphopt.analysis.dims import (
     product,
     zero_with,
 )
-from graphopt.analysis.facts import Contents, Fact, ShapeTuple, all_ints
+from graphopt.analysis.facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.node_facts import (
     NodeFacts,
     known_length,
@@ -44,7 +45,7 @@ def reshape(given: NodeFacts) -> Fact:
 
 
 def _kept(given: NodeFacts, shape: ShapeTuple) -> Contents | None:
-    return given.contents(0) if all_ints(shape) is not None else None
+    return given.contents(0) if ir.all_ints(shape) is not None else None
 
 
 def reshaped(
@@ -195,7 +196,7 @@ def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
     """Contents as an array of objects, to be moved around by numpy."""
     array = np.empty(len(contents), dtype=object)
     array[:] = contents
-    return array.reshape(all_ints(shape) or ())
+    return array.reshape(ir.all_ints(shape) or ())
 
 
 @shape_rule("DepthToSpace")

@@ -8,7 +8,7 @@ from graphopt.analysis.node_facts import NodeFacts, shape_rule
 
 
 @shape_rule("QuantizeLinear")
-@shape_rule("QuantizeLinear", domain="com.microsoft")
+@shape_rule("QuantizeLinear", domain=ir.MICROSOFT)
 def quantize(given: NodeFacts) -> Fact:
     """The dtype is that of the zero point, else ``output_dtype``, else uint8."""
     if given.has(2):
@@ -17,7 +17,7 @@ def quantize(given: NodeFacts) -> Fact:
 
 
 @shape_rule("DequantizeLinear")
-@shape_rule("DequantizeLinear", domain="com.microsoft")
+@shape_rule("DequantizeLinear", domain=ir.MICROSOFT)
 def dequantize(given: NodeFacts) -> Fact:
     """The dtype is ``output_dtype``, else that of the scale."""
     dtype = given.attr_int("output_dtype", 0)

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.analysis.dims import (
     Dim,
     bounds,
@@ -17,7 +18,7 @@ from graphopt.analysis.dims import (
     known_nonzero,
     zero_with,
 )
-from graphopt.analysis.facts import Fact, ShapeTuple, all_ints, tracks_contents
+from graphopt.analysis.facts import Fact, ShapeTuple, tracks_contents
 from graphopt.analysis.node_facts import (
     NodeFacts,
     known_length,
@@ -142,7 +143,7 @@ def split(given: NodeFacts) -> list[Fact]:
         sizes = [given.fresh(hi=bounds(size)[1]) for _ in range(parts)]
     facts = [Fact(dtype, (*shape[:axis], part, *shape[axis + 1 :])) for part in sizes]
     contents = given.contents(0)
-    static = all_ints(sizes)
+    static = ir.all_ints(sizes)
     if contents is not None and static is not None:
         array = as_array(contents, shape)
         for fact, piece in zip(facts, np.split(array, np.cumsum(static)[:-1], axis), strict=True):
@@ -220,7 +221,7 @@ def tile(given: NodeFacts) -> Fact | None:
         return Fact(given.dtype(0), given.fresh_shape(len(shape)))
     dims = tuple(dim * times for dim, times in zip(shape, repeats, strict=True))
     result = Fact(given.dtype(0), dims)
-    contents, static = given.contents(0), all_ints(repeats)
+    contents, static = given.contents(0), ir.all_ints(repeats)
     if contents is not None and static is not None and tracks_contents(result.dtype, dims):
         result.contents = tuple(np.tile(as_array(contents, shape), static).reshape(-1).tolist())
     return result
@@ -242,7 +243,7 @@ def expand(given: NodeFacts) -> Fact:
     result = Fact(given.dtype(0), dims)
     contents = given.contents(0)
     if contents is not None and dims is not None and tracks_contents(result.dtype, dims):
-        array = np.broadcast_to(as_array(contents, shape), all_ints(dims) or ())
+        array = np.broadcast_to(as_array(contents, shape), ir.all_ints(dims) or ())
         result.contents = tuple(array.reshape(-1).tolist())
     return result
 

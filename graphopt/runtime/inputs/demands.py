@@ -14,7 +14,7 @@ from graphopt.runtime.inputs.domain import MOST_CHOICES, Domain
 
 def demand(node: ir.Node, index: int) -> Domain | None:
     """What ``node`` demands of input ``index``, if anything."""
-    if node.domain not in ("", "ai.onnx.ml", "com.microsoft"):
+    if node.domain not in ir.RUNTIME_DOMAINS:
         return None
     rule = _DEMANDS.get((node.op_type, index)) or _DEMANDS.get((node.op_type, None))
     return None if rule is None else rule(node, index)

@@ -154,7 +154,7 @@ class Oracle:
         self._isolated = isolate or endless or may_crash(model) is not None
         # sessions copy weights, and pack some of them anew
         limited = memory is not None and device.kind == "cpu"
-        self._memory = (memory or 0) + 3 * _weight_bytes(model) if limited else None
+        self._memory = (memory or 0) + 3 * ir.initializer_bytes(model) if limited else None
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -349,11 +349,6 @@ class Oracle:
             except RuntimeFailure as failure:
                 rows.append(Row("no inputs", "normal", level, 0.0, "", False, str(failure)))
         return rows
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
