@@ -5,12 +5,13 @@
 >>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
 
 ``graphopt.load``, ``save``, ``optimize``, ``verify`` and ``run`` are those of
-:mod:`graphopt.api`; they are imported when they are first used, so that the command line
-starts quickly.
+:mod:`graphopt.api`. They, and the modules, such as ``graphopt.config``, are imported when they
+are first used, so that the command line starts quickly.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,15 +22,21 @@ __all__ = ["Tune", "load", "optimize", "run", "save", "verify"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "Tune":
         from graphopt.tune.tuned import Tune
 
         return Tune
-    from graphopt import api
+    if name in __all__:
+        from graphopt import api
 
-    return getattr(api, name)
+        return getattr(api, name)
+    if not name.startswith("_"):
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
