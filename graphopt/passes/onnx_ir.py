@@ -68,7 +68,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
         return OnnxIrPass(path)
     raise UsageError(
         f"{path} is no pass",
-        hint="it should be a dataclass from graphopt.passes.base.Pass, or a class from onnx_ir.passes.PassBase",
+        hint="it should be a dataclass from graphopt.passes.base.Pass, or one from onnx_ir.passes.PassBase",
     )
 
 
