@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.context import Options
-from graphopt.driver import Job, context_for, copy, make_options, make_pipeline
+from graphopt.driver import Job, context_for, copy, is_heavy, make_options, make_pipeline
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
@@ -30,6 +30,7 @@ from graphopt.instrument.summary import external_bytes
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
+from graphopt.request import prepare, vouch, within
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
@@ -209,31 +210,32 @@ def optimize(
         verify=verify,
         allow_fallback=allow_fallback,
     )
-    steps = settings.pipeline if pipeline is None or isinstance(pipeline, str) else pipeline
-    if target_opset is not None:
-        pre_passes = (_conversion(target_opset, settings), *pre_passes)
-    if strip_docs:
-        post_passes = (*post_passes, "strip-docs")
-    passes = make_pipeline(steps, pre_passes, post_passes)
-    options = make_options(settings, only, share_buffers)
+    request = prepare(
+        settings,
+        pipeline=pipeline,
+        pre_passes=pre_passes,
+        post_passes=post_passes,
+        only=only,
+        inputs=inputs,
+        dims=dims,
+        dim_ranges=dim_ranges,
+        target_opset=target_opset,
+        strip_docs=strip_docs,
+        share_buffers=share_buffers,
+    )
     begin = time.perf_counter()
     candidate, original, size = _take(model)
     load_seconds = time.perf_counter() - begin
-    scopes = _scopes(candidate, strict_fusion, passes)
-    if dims or dim_ranges:
-        vouched = vouch(candidate, dims, dim_ranges, options)
-        options, inputs = vouched, _within(inputs, vouched, settings)
-        original = copy(candidate) if dims else original
-    if options.share_buffers:
-        check = make_pipeline("check-aliasing")
-        check.run(candidate, context_for(candidate, options))
-        passes = Pipeline((*passes.steps, *check.steps))
+    scopes = _scopes(candidate, strict_fusion, request.passes)
+    request = request.on(candidate)
+    passes, options, inputs = request.passes, request.options, request.inputs
+    original = copy(candidate) if dims else original
     with contextlib.ExitStack() as stack:
         oracle, remark = None, None
         if settings.verify or check_each:
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
-            heavy = _is_heavy(candidate, settings)
+            heavy = is_heavy(candidate, settings.memory_limit)
             oracle, remark = _oracle(original, inputs, settings, device, heavy)
             stack.enter_context(oracle)
         job = Job(
@@ -344,52 +346,12 @@ def explain(
     from graphopt.debug.explain import about, explain_fusions, names_within
 
     settings = _settings(portable=portable, skip=None if skip is None else tuple(skip))
-    before = () if target_opset is None else make_pipeline(_conversion(target_opset, settings)).steps
+    request = prepare(settings, pipeline="", dims=dims, dim_ranges=dim_ranges, target_opset=target_opset)
     candidate, _, _ = _take(model)
     names = None if node is None else names_within(candidate, node)
-    options = vouch(candidate, dims, dim_ranges, make_options(settings))
-    found = explain_fusions(candidate, options, patterns, before=before)
+    request = request.on(candidate)
+    found = explain_fusions(candidate, request.options, patterns, before=request.passes.steps)
     return found if names is None or node is None else about(found, names, node)
-
-
-def _conversion(target: int, settings: config.Settings) -> str:
-    """The pass that writes a model for opset ``target``, which the runtime must know if it is to verify."""
-    from graphopt.runtime.target import Target
-
-    runtime = Target()
-    if settings.verify and target > runtime.opset_ceiling:
-        raise UsageError(
-            f"onnxruntime {runtime.version} runs opsets up to {runtime.opset_ceiling}, not {target}",
-            hint="--no-verify writes it all the same",
-        )
-    return f"convert-opset{{target={target}}}"
-
-
-def vouch(
-    model: ir.Model,
-    dims: Mapping[str, int] | None = None,
-    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
-    options: Options | None = None,
-) -> Options:
-    """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
-
-    Raises:
-        UsageError: no input has such a dim, or it is fixed to another size.
-    """
-    from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
-
-    ranges = resolve_ranges(model, dim_ranges or {})
-    fix_dims(model, dims or {})
-    return replace(options or Options(), dim_ranges=ranges)
-
-
-def _within(inputs: InputOptions | None, options: Options, settings: config.Settings) -> InputOptions | None:
-    """``inputs`` that keep to the ranges of ``options``."""
-    from graphopt.runtime.inputs.feeds import InputOptions
-
-    if not options.dim_ranges:
-        return inputs
-    return replace(inputs or InputOptions(seed=settings.seed), ranges=options.dim_ranges)
 
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
@@ -443,9 +405,10 @@ def verify(
     settings = _settings(allow_fallback=allow_fallback)
     if dims or dim_ranges:
         original, candidate = (copy(_loaded(model)) for model in (original, candidate))
-        inputs = _within(inputs, vouch(original, dims, dim_ranges), settings)
+        inputs = within(inputs, vouch(original, dims, dim_ranges), settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
-    oracle, _ = _oracle(original, inputs, settings, device, _is_heavy(_loaded(original), settings))
+    heavy = is_heavy(_loaded(original), settings.memory_limit)
+    oracle, _ = _oracle(original, inputs, settings, device, heavy)
     with oracle:
         return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature, bits=bits)
 
@@ -545,22 +508,10 @@ def _saver(
     attempt = Attempt(_loaded(original), job.pipeline, job.options)
     chosen, _ = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
-    check = CheckOptions(numerics=job.options.numerics, inputs=options, device=chosen)
+    check = CheckOptions(
+        numerics=job.options.numerics, inputs=options, device=chosen, memory=settings.memory_limit
+    )
     return save_found(folder, attempt, check, command)
-
-
-def _is_heavy(model: ir.Model, settings: config.Settings) -> bool:
-    """Whether a run of ``model`` may take more memory than it should: then a process with a limit runs it."""
-    from graphopt.analysis.footprint import result_bytes
-    from graphopt.passes.inline_functions import InlineFunctions
-    from graphopt.runtime.hazards import may_not_end
-
-    if may_not_end(model) is not None:
-        return True
-    if model.functions:  # facts are about values in graphs, not about each call
-        model = copy(model)
-        InlineFunctions().run(model, context_for(model))
-    return result_bytes(model) > settings.memory_limit
 
 
 def _oracle(

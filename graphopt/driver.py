@@ -183,6 +183,20 @@ def context_for(
     return Context(model, edit, facts, Target(), evaluator, options, budget, gate, list(observers))
 
 
+def is_heavy(model: ir.Model, memory: int) -> bool:
+    """Whether a run of ``model`` may take more ``memory`` than that: a process with a limit is to run it."""
+    from graphopt.analysis.footprint import result_bytes
+    from graphopt.passes.inline_functions import InlineFunctions
+    from graphopt.runtime.hazards import may_not_end
+
+    if may_not_end(model) is not None:
+        return True
+    if model.functions:  # facts are about values in graphs, not about each call
+        model = copy(model)
+        InlineFunctions().run(model, context_for(model))
+    return result_bytes(model) > memory
+
+
 def make_pipeline(
     pipeline: str | Sequence[Pass],
     pre_passes: Iterable[str | Pass] = (),

@@ -32,6 +32,7 @@ FLOORS = [
     "instrument",
     "pipelines",
     "driver",
+    "request",
     "debug",
     "tune",
     "api",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,19 +46,28 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     from graphopt import api
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
+    from graphopt.passes.check_aliasing import pairs_of
+    from graphopt.request import prepare as prepare_request
     from graphopt.runtime.inputs.feeds import InputOptions
 
-    inputs = options.given_inputs(run, values) or InputOptions(seed=run.settings.seed)
-    pipeline = options.chosen_pipeline(values) or run.settings.pipeline
-    passes = api.make_pipeline(pipeline, values["pre_passes"], values["post_passes"])
-    choices = api.make_options(run.settings, values["only"])
-    kind, growth = values["check"], values["growth"] or GROWTH
-    check = CheckOptions(kind, choices.numerics, inputs, growth=growth, seconds=values["seconds"])
+    kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
+    inputs, pipeline = options.given_inputs(run, values), options.chosen_pipeline(values)
+    share_buffers = pairs_of(values.pop("share_buffers"))
+    request = prepare_request(
+        run.settings, inputs=inputs, pipeline=pipeline, share_buffers=share_buffers, **values
+    )
     loaded = api.load(model)
-    choices = api.vouch(loaded, values["dims"], values["dim_ranges"], choices)
-    check = replace(check, inputs=replace(inputs, ranges=choices.dim_ranges))
-    device = options.chosen_device(run)
-    return Attempt(loaded, passes, choices), check.on(device)
+    request = request.on(loaded)
+    check = CheckOptions(
+        kind,
+        request.options.numerics,
+        request.inputs or InputOptions(seed=run.settings.seed),
+        options.chosen_device(run),
+        growth or GROWTH,
+        seconds,
+        run.settings.memory_limit,
+    )
+    return Attempt(loaded, request.passes, request.options), check
 
 
 def show(run: Run, culprit: Culprit) -> None:

@@ -326,6 +326,20 @@ version_options = group(
     ),
 )
 
+#: What is written besides, and what it has to suit.
+outcome_options = group(
+    "Passes",
+    click.option(
+        "--strip-docs", is_flag=True, help="Remove doc strings, and exporters' notes on nodes (docs/cli.md)."
+    ),
+    click.option(
+        "--share-buffers",
+        multiple=True,
+        metavar="IN=OUT",
+        help="You write this output over this input: fail where that is not safe.",
+    ),
+)
+
 watch_options = group(
     "Watching",
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),

@@ -28,7 +28,7 @@ from graphopt import ir
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.dims import typical
 from graphopt.context import Context
-from graphopt.driver import context_for, copy
+from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.instrument.summary import Summary
 from graphopt.numerics import Numerics
@@ -67,6 +67,7 @@ class CheckOptions:
         device: where they run.
         growth: how many times as large a result may be as the original.
         seconds: what comparing the results of one model may take, and what a command may take in all.
+        memory: bytes that what is risky to run may take; ``None`` for any size.
     """
 
     kind: str = "numerics"
@@ -75,6 +76,7 @@ class CheckOptions:
     device: Device = CPU
     growth: float = GROWTH
     seconds: float = 10.0
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if not self.is_command:
@@ -107,7 +109,7 @@ def make_check(
     """The check of what becomes of ``original``.
 
     Args:
-        child: a process for risky work that is already there.
+        child: a process for risky work that is already there, and may take any memory.
         empty: let ``numerics`` try dims of size 0 too.
 
     Raises:
@@ -115,14 +117,16 @@ def make_check(
     """
     match options.kind:
         case "numerics" | "crash":
+            limit = options.memory
             oracle = Oracle(
                 original,
                 options=options.inputs,
                 device=options.device,
                 seconds=options.seconds,
                 empty=empty,
-                isolate=options.kind == "crash",
-                child=child,
+                isolate=options.kind == "crash" or (limit is not None and is_heavy(original, limit)),
+                memory=limit,
+                child=child if limit is None else None,  # it has no limit
             )
             with oracle:
                 yield NumericsCheck(oracle, options.numerics, crashes_only=options.kind == "crash")

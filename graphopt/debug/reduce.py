@@ -20,6 +20,7 @@ from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
+from graphopt.passes.check_aliasing import CheckAliasing
 from graphopt.runtime.child import Child
 
 #: Sizes that a dim is shrunk to, the smallest first.
@@ -261,6 +262,8 @@ def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Ch
         try:
             if ir.find_fault(model) is not None:
                 return False
+            if attempt.options.share_buffers:  # which has to be safe before any pass
+                CheckAliasing().run(model, context_for(model, attempt.options))
             outcome = isolated(attempt.on(model), check, child)(limits)
             if outcome.error is not None or first:
                 return outcome.error is not None and first

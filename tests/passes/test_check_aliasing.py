@@ -178,14 +178,16 @@ def test_sharing_is_checked_before_and_after_optimizing() -> None:
         graphopt.optimize(unsafe, share_buffers=pairs)
 
 
+#: That y is computed before present hangs on a choice that is known.
+CHOICE = """g (float[4] past) => (float[4] present, float[4] y) <int64 zero = {0}, bool yes = {1}> {
+    y = CumSum(past, zero) chosen = Where(yes, past, y) present = Neg(chosen)
+}"""
+
+
 def test_a_rewrite_that_makes_sharing_unsafe_is_dropped() -> None:
-    # that y is computed before present hangs on a choice that is known
-    text = """g (float[4] past) => (float[4] present, float[4] y) <int64 zero = {0}, bool yes = {1}> {
-        y = CumSum(past, zero) chosen = Where(yes, past, y) present = Neg(chosen)
-    }"""
-    _, plain = graphopt.optimize(parse(text))
+    _, plain = graphopt.optimize(parse(CHOICE))
     assert plain.optimized.nodes == 2
-    _, report = graphopt.optimize(parse(text), share_buffers=[("past", "present")])
+    _, report = graphopt.optimize(parse(CHOICE), share_buffers=[("past", "present")])
     assert len(report.dropped) == 1 and "must not share a buffer" in report.dropped[0].reason
     assert report.optimized.nodes == 3 and report.verdict is not None and report.verdict.ok
 
@@ -201,3 +203,19 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
     check = CheckOptions("numerics", Numerics.EXACT, InputOptions(), CPU)
     case = Case("optimize", "", ("dce",), options, Limits(), check)
     assert Case.from_dict(case.to_dict(), tmp_path).options.share_buffers == options.share_buffers
+
+
+def test_what_fails_is_made_small_with_its_buffers() -> None:
+    from graphopt.debug.attempt import Attempt, Limits
+    from graphopt.debug.checks import CheckOptions
+    from graphopt.debug.reduce import reduce, still_fails
+    from graphopt.debug.reproducer import helper
+    from graphopt.driver import make_pipeline
+
+    model = parse(CHOICE)
+    attempt = Attempt(
+        model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),))
+    )
+    with helper() as child:
+        small = reduce(model, still_fails(attempt, CheckOptions("valid"), Limits(), child)).model
+    assert {"present", "y"} == {value.name for value in small.graph.outputs} and len(small.graph) == 3

@@ -34,6 +34,8 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 @options.model_options
 @debugging.check_options
 @options.pipeline_options
+@options.version_options
+@options.outcome_options
 @options.dim_options
 @options.input_options
 @options.device_options

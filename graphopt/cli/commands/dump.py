@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
@@ -54,6 +55,7 @@ _FORMATS = ("text", "onnx", "dot")
 )
 @options.pipeline_options
 @options.version_options
+@options.outcome_options
 @options.group(
     "Passes",
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
@@ -80,6 +82,7 @@ def command(
     from graphopt.cli.outputs import check_folder
     from graphopt.cli.watching import make_log
     from graphopt.instrument.dump import Dump, What
+    from graphopt.passes.check_aliasing import pairs_of
 
     what = What(format_, changed, diff, _compiled(filter_))
     if format_ == "onnx" and output is None:
@@ -100,6 +103,7 @@ def command(
         dump.model(loaded, api.context_for(loaded, choices))
         run.console.json({"model": str(model), "text": "\n".join(shown)})
         return
+    values["share_buffers"] = pairs_of(values["share_buffers"])
     watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
     pipeline = options.chosen_pipeline(values)
     _, report = api.optimize(
@@ -118,15 +122,17 @@ _FOR_PIPELINES = {
     "pre_passes": "--pre-pass",
     "post_passes": "--post-pass",
     "target_opset": "--target-opset",
+    "strip_docs": "--strip-docs",
+    "share_buffers": "--share-buffers",
     "stop_after": "--stop-after",
 }
 
 
 def _check_idle(names: dict[str, str]) -> None:
     """Refuse options that would have no effect."""
-    given = click.get_current_context().params
+    source = click.get_current_context().get_parameter_source
     for name, option in names.items():
-        if given.get(name) not in (None, ()):
+        if source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(
                 f"{option} needs --pass-by-pass", hint="without it the model is printed as it is, untouched"
             )

@@ -52,21 +52,10 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 @options.model_options
 @options.pipeline_options
 @options.version_options
-@options.group(
-    "Passes",
-    click.option(
-        "--strip-docs", is_flag=True, help="Remove doc strings, and exporters' notes on nodes (docs/cli.md)."
-    ),
-)
+@options.outcome_options
 @options.verify_options
 @options.group(
     "Verification",
-    click.option(
-        "--share-buffers",
-        multiple=True,
-        metavar="IN=OUT",
-        help="You write this output over this input: fail where that is not safe.",
-    ),
     click.option(
         "--strict-fusion",
         multiple=True,

@@ -31,6 +31,8 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 @options.model_options
 @debugging.check_options
 @options.pipeline_options
+@options.version_options
+@options.outcome_options
 @options.dim_options
 @options.input_options
 @options.device_options

@@ -1,0 +1,127 @@
+"""What was asked for: the passes, options and inputs that arguments and settings come to.
+
+Whoever optimizes, explains or looks for a fault takes them from here, so that all of them do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from graphopt import config, ir
+from graphopt.context import Options
+from graphopt.driver import context_for, make_options, make_pipeline
+from graphopt.errors import UsageError
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from graphopt.runtime.inputs.feeds import InputOptions
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do to a model.
+
+    Attributes:
+        passes: the passes.
+        options: what they may do.
+        inputs: how to feed the models that are compared; made up if ``None``.
+        dims: sizes that dynamic dims are fixed to.
+        dim_ranges: sizes that dynamic dims will have, as they were given.
+        seed: of inputs that are made up.
+    """
+
+    passes: Pipeline
+    options: Options
+    inputs: InputOptions | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    seed: int = 0
+
+    def on(self, model: ir.Model) -> Request:
+        """The same for ``model``, whose dims are fixed in place.
+
+        Raises:
+            UsageError: no input has a dim that is spoken of, or it is fixed to another size; or no input or
+                output is called like one that shares a buffer.
+            VerificationFailed: sharing buffers is not safe as it is.
+        """
+        passes, options, inputs = self.passes, self.options, self.inputs
+        if self.dims or self.dim_ranges:
+            options = vouch(model, self.dims, self.dim_ranges, options)
+            inputs = within(inputs, options, self.seed)
+        if options.share_buffers:
+            check = make_pipeline("check-aliasing")
+            check.run(model, context_for(model, options))
+            passes = Pipeline((*passes.steps, *check.steps))
+        return replace(self, passes=passes, options=options, inputs=inputs)
+
+
+def prepare(
+    settings: config.Settings,
+    *,
+    pipeline: str | Sequence[Pass] | None = None,
+    pre_passes: Iterable[str | Pass] = (),
+    post_passes: Iterable[str | Pass] = (),
+    only: Iterable[str] = (),
+    inputs: InputOptions | None = None,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    target_opset: int | None = None,
+    strip_docs: bool = False,
+    share_buffers: Iterable[tuple[str, str]] = (),
+) -> Request:
+    """What arguments of :func:`graphopt.optimize` come to under ``settings``, for any model.
+
+    Raises:
+        UsageError: a pass, rule or option is unknown, or they contradict each other.
+    """
+    if target_opset is not None:
+        pre_passes = (_conversion(target_opset, settings), *pre_passes)
+    if strip_docs:
+        post_passes = (*post_passes, "strip-docs")
+    passes = make_pipeline(settings.pipeline if pipeline is None else pipeline, pre_passes, post_passes)
+    options = make_options(settings, only, share_buffers)
+    return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
+
+
+def _conversion(target: int, settings: config.Settings) -> str:
+    """The pass that writes a model for opset ``target``, which the runtime must know if it is to verify."""
+    from graphopt.runtime.target import Target
+
+    runtime = Target()
+    if settings.verify and target > runtime.opset_ceiling:
+        raise UsageError(
+            f"onnxruntime {runtime.version} runs opsets up to {runtime.opset_ceiling}, not {target}",
+            hint="--no-verify writes it all the same",
+        )
+    return f"convert-opset{{target={target}}}"
+
+
+def vouch(
+    model: ir.Model,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    options: Options | None = None,
+) -> Options:
+    """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
+
+    Raises:
+        UsageError: no input has such a dim, or it is fixed to another size.
+    """
+    from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
+
+    ranges = resolve_ranges(model, dim_ranges or {})
+    fix_dims(model, dims or {})
+    return replace(options or Options(), dim_ranges=ranges)
+
+
+def within(inputs: InputOptions | None, options: Options, seed: int) -> InputOptions | None:
+    """``inputs`` that keep to the ranges of ``options``; new ones are made up from ``seed``."""
+    from graphopt.runtime.inputs.feeds import InputOptions
+
+    if not options.dim_ranges:
+        return inputs
+    return replace(inputs or InputOptions(seed=seed), ranges=options.dim_ranges)

@@ -1,0 +1,95 @@
+"""What is asked of optimize can be asked of the commands that look for faults, and comes to the same."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+import onnx
+import pytest
+
+from graphopt import config, ir
+from graphopt.cli import debugging
+from graphopt.cli.console import Console
+from graphopt.cli.options import Run
+from graphopt.debug import checks
+from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.errors import UsageError, VerificationFailed
+from graphopt.request import prepare
+from tests.cli.conftest import Invoke
+from tests.support import parse
+
+#: Options of optimize that say where things go, how to tune, who watches, or what is judged and how.
+OF_OPTIMIZE = {
+    *("sources", "output", "report_path", "external_data", "verify", "strict", "strict_fusion"),
+    *("tune", "budget", "threads", "fresh", "log", "dump_dir", "verify_each", "check_each", "stop_after"),
+}
+#: Nothing is run to dump what passes do.
+OF_RUNS = {"input_files", "input_shapes", "seed", "device", "allow_fallback"}
+
+TEXT = "g (float[n, 2] past) => (float[n, 2] present) { a = Identity(past)  present = Relu(a) }"
+
+
+def names(command: str) -> set[str]:
+    module = importlib.import_module(f"graphopt.cli.commands.{command}")
+    return {str(parameter.name) for parameter in module.command.params}
+
+
+@pytest.mark.parametrize("command", ["bisect", "reduce", "dump"])
+def test_whatever_shapes_a_result_can_be_told_to(command: str) -> None:
+    wanted = names("optimize") - OF_OPTIMIZE - (OF_RUNS if command == "dump" else set())
+    assert wanted <= names(command) and "share_buffers" in wanted
+
+
+def test_looking_for_a_fault_runs_what_optimize_runs(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(ir.to_proto(parse(TEXT)), path)
+    values: dict[str, Any] = {
+        **dict.fromkeys(["level", "growth"]),
+        **dict.fromkeys(["pre_passes", "post_passes", "only", "input_shapes", "input_files"], ()),
+        **{"check": "numerics", "seconds": 3.0, "passes": ("dce",), "dims": {}, "dim_ranges": {"n": (1, 4)}},
+        **{"target_opset": 18, "strip_docs": True, "share_buffers": ("past=present",)},
+    }
+    settings = config.Settings(memory_limit=12345, portable=True, device="cpu")
+    with click.Context(click.Command("bisect")):
+        attempt, check = debugging.prepare(Run(settings, Console(quiet=True)), path, values)
+    assert str(attempt.pipeline) == "convert-opset{target=18},dce,strip-docs,check-aliasing"
+    assert attempt.options.share_buffers == (("past", "present"),) and attempt.options.portable
+    assert attempt.options.memory_limit == check.memory == 12345 and check.seconds == 3.0
+    assert check.inputs.ranges == attempt.options.dim_ranges != {}
+
+
+def test_dump_refuses_what_would_have_no_effect(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("dump", small, "--strip-docs")
+    assert outcome.status == 2 and "--strip-docs needs --pass-by-pass" in outcome.err
+    assert invoke("dump", small, "--strip-docs", "--pass-by-pass", "--changed").status == 0
+    outcome = invoke("dump", small, "--share-buffers", "x=nothing", "--pass-by-pass")
+    assert outcome.status == 2 and "no output is called 'nothing'" in outcome.err
+
+
+def test_a_request_is_refused_before_and_on_a_model() -> None:
+    with pytest.raises(UsageError, match="no pass or pipeline"):
+        prepare(config.Settings(), pipeline="nothing")
+    with pytest.raises(UsageError, match="runs opsets up to"):
+        prepare(config.Settings(), target_opset=1000)
+    unsafe = parse("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x)  z = Cos(x) }")
+    with pytest.raises(VerificationFailed):
+        prepare(config.Settings(), share_buffers=[("x", "y")]).on(unsafe)
+
+
+@pytest.mark.parametrize(("limit", "isolated"), [(None, False), (1 << 30, False), (8, True)])
+def test_checks_keep_to_the_memory_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, isolated: bool
+) -> None:
+    given: dict[str, Any] = {}
+
+    class Noted(checks.Oracle):
+        def __init__(self, original: ir.Model, **how: Any) -> None:
+            given.update(how)
+            super().__init__(original, **how)
+
+    monkeypatch.setattr(checks, "Oracle", Noted)
+    with make_check(CheckOptions(memory=limit), parse(TEXT)):
+        assert (given["memory"], given["isolate"]) == (limit, isolated)
