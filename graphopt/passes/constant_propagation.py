@@ -59,7 +59,8 @@ class ConstantPropagation(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
-        most = max(limit, ir.initializer_bytes(model) // 4)
+        # what was folded before is no reason to fold more
+        most = max(limit, (ir.initializer_bytes(model) - cx.grown) // 4)
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
             nodes = self._constant_nodes(graph, cx)
