@@ -103,7 +103,10 @@ def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> Any:
+            from graphopt.cli.outputs import check_apart
+
             run = _start(context, values)
+            check_apart(context)
             with config.using(run.settings):
                 if run.save_repro is None:
                     return function(run, **values)
@@ -156,13 +159,12 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
     """What ``call`` returns or raises, kept in a reproducer with all that led there."""
     from graphopt.cli.failure import Failure
-    from graphopt.cli.outputs import check_folder
+    from graphopt.cli.outputs import check_new
     from graphopt.cli.recorded import Outcome
-    from graphopt.cli.recording import Recording, check_empty
+    from graphopt.cli.recording import Recording
 
     invocation = run.invocation
-    check_folder(folder)
-    check_empty(folder)
+    check_new(folder, "--save-repro")
     recording = Recording(folder, context, run.settings, invocation.command)
     invocation.reproducer = folder
     try:

@@ -6,10 +6,63 @@ written, so that a failure before that leaves nothing behind.
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
+from graphopt.cli.parameters import ReadsArrays, ReadsModel, Writes
 from graphopt.errors import UsageError
+
+
+def check_apart(context: click.Context) -> None:
+    """Check that a command writes over nothing that it reads, unless it may, and no file twice.
+
+    Raises:
+        UsageError: it would.
+    """
+    read = [(name, path) for parameter, name, path in _paths(context) if not isinstance(parameter, Writes)]
+    written: list[tuple[str, Path]] = []
+    for kind, name, path in _paths(context):
+        if not isinstance(kind, Writes):
+            continue
+        if path.is_dir():
+            inside = next((file for _, file in read if file.exists() and path.samefile(file.parent)), None)
+            if inside is not None and not kind.in_place:
+                raise UsageError(
+                    f"{name} might write over {inside}, which is read",
+                    hint=f"give {name} a folder of its own",
+                )
+            continue
+        others = [*([] if kind.in_place else read), *written]
+        other = next((option for option, found in others if _is_same(found, path)), None)
+        if other is not None:
+            raise UsageError(
+                f"{name} would write over {path}, which {other} names, too", hint=f"give {name} another file"
+            )
+        written.append((name, path))
+
+
+def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:
+    """The files that the parameters name: what that means, by what option or argument, and which."""
+    for parameter in context.command.get_params(context):
+        kind, value = parameter.type, context.params.get(parameter.name or "")
+        if value is None or not isinstance(kind, ReadsModel | ReadsArrays | Writes):
+            continue
+        is_option = isinstance(parameter, click.Option)
+        name = parameter.opts[0] if is_option else parameter.make_metavar(context).strip(".")
+        for item in value if isinstance(value, tuple) else (value,):
+            text = str(item)
+            file = text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text
+            yield kind, name, Path(file)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return os.path.samefile(one, other)
+    return one.absolute() == other.absolute()
 
 
 def check_file(path: Path | None) -> None:
@@ -48,6 +101,26 @@ def check_folder(path: Path | None) -> None:
     _check_parents(path)
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     _check_access(nearest, path)
+
+
+def check_new(path: Path, option: str) -> None:
+    """Check that ``path`` is a folder that can be made, or is empty.
+
+    Args:
+        option: what asks for it.
+
+    Raises:
+        UsageError: it isn't, or can't.
+    """
+    check_folder(path)
+    if path.is_dir() and next(path.iterdir(), None) is not None:
+        raise UsageError(f"{path} is not empty", hint=f"{option} takes a new folder, or an empty one")
+
+
+def free_folder(path: Path) -> Path:
+    """``path``, or the first of ``path-2``, ``path-3``, … that nothing is called."""
+    names = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(found for found in itertools.chain([path], names) if not os.path.lexists(found))
 
 
 def make_folder(path: Path) -> Path:

@@ -20,7 +20,15 @@ class ReadsFolder(click.Path):
 
 
 class Writes(click.Path):
-    """A file or folder that is written."""
+    """A file or folder that is written.
+
+    Args:
+        in_place: it may be a file that the command reads.
+    """
+
+    def __init__(self, *arguments: Any, in_place: bool = False, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.in_place = in_place
 
 
 class ReadsArrays(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -78,6 +86,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 reads_model = ReadsModel(path_type=Path)
 reads_folder = ReadsFolder(path_type=Path)
 writes = Writes(path_type=Path)
+writes_model = Writes(path_type=Path, in_place=True)
 
 
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

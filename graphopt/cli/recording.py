@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 _LEFT_OUT = ("save_repro", "assignments", "allow_external")
 
 
-def check_empty(folder: Path) -> None:
-    """Check that a reproducer can be written to ``folder``.
-
-    Raises:
-        UsageError: there is something in it.
-    """
-    if folder.is_dir() and next(folder.iterdir(), None) is not None:
-        raise UsageError(f"{folder} is not empty", hint="--save-repro takes a new folder, or an empty one")
-
-
 class Recording:
     """Writes the reproducer of one command.
 

@@ -42,6 +42,14 @@ def test_bisect_and_replay(invoke: Invoke, big: Path) -> None:
     assert "graphopt replay ." in Path("big.repro/README.md").read_text()
 
 
+def test_an_earlier_reproducer_stays(invoke: Invoke, big: Path) -> None:
+    Path("big.repro").mkdir()
+    Path("big.repro/case.json").write_text("an earlier one")
+    outcome = invoke("bisect", big, *plant("SwappedInputs"))
+    assert outcome.status == 1 and "wrote      big.repro-2: graphopt replay big.repro-2" in outcome.out
+    assert Path("big.repro/case.json").read_text() == "an earlier one"
+
+
 def test_json(invoke: Invoke, big: Path) -> None:
     outcome = invoke("bisect", big, *plant("FlipFirst", "FlipSecond"), "--json", "-o", "here")
     result = json.loads(outcome.out)

@@ -59,8 +59,42 @@ def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option
 @pytest.mark.usefixtures("no_work")
 def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
     command, *rest = arguments
-    for path in (small, small / "folder", small / "deep" / "folder"):
-        check(invoke(command, small, *rest, path), 2, f"{small} is a file, not a folder")
+    file = small.with_name("file")
+    file.touch()
+    for path in (file, file / "folder", file / "deep" / "folder"):
+        check(invoke(command, small, *rest, path), 2, f"{file} is a file, not a folder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("reduce small.onnx -o small.onnx", "-o would write over small.onnx, which MODEL names, too"),
+        ("optimize small.onnx -o out.onnx --report ./small.onnx", "--report would write over small.onnx"),
+        ("optimize small.onnx -o out.json --report out.json", "--report would write over out.json, which -o"),
+        ("run small.onnx --input x.npz -o x.npz", "-o would write over x.npz, which --input names, too"),
+        ("run small.onnx --input x:x.npy -o x.npy", "-o would write over x.npy, which --input names, too"),
+        ("bench small.onnx other.onnx --plot other.onnx", "--plot would write over other.onnx"),
+        ("bisect small.onnx -o .", "-o might write over small.onnx, which is read"),
+        ("dump small.onnx -o .", "-o might write over small.onnx, which is read"),
+        ("optimize small.onnx -o out.onnx --dump-dir .", "--dump-dir might write over small.onnx"),
+        ("bisect small.onnx -o kept", "kept is not empty"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_what_is_read_is_not_written_over(invoke: Invoke, small: Path, arguments: str, words: str) -> None:
+    Path("small.onnx").write_bytes(small.read_bytes())
+    for name in ("other.onnx", "x.npz", "x.npy", "kept/notes.txt"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("ours")
+    before = bytes_in(Path())
+    check(invoke(*arguments.split()), 2, words)
+    assert bytes_in(Path()) == before
+
+
+def test_a_result_may_go_over_its_model(invoke: Invoke, small: Path) -> None:
+    assert invoke("optimize", small, "-o", small).status == 0
+    assert invoke("optimize", small, "-o", small.parent).status == 0
+    assert invoke("convert", small, small).status == 0
 
 
 @pytest.mark.usefixtures("no_work")

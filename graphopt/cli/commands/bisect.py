@@ -28,7 +28,7 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
         "--output",
         type=writes,
         metavar="FOLDER",
-        help="Where the reproducer goes.  [default: MODEL.repro]",
+        help="A new or empty folder for the reproducer.  [default: MODEL.repro, or MODEL.repro-2, …]",
     ),
 )
 @options.model_options
@@ -46,13 +46,13 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
     printed, and a reproducer is written that graphopt replay shows again. Exit status 1 if there
     is a fault, 0 if the check holds.
     """
-    from graphopt.cli.outputs import check_folder
+    from graphopt.cli.outputs import check_new, free_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit
 
-    folder = output or Path(f"{model.stem}.repro")
-    check_folder(folder)
+    folder = output or free_folder(Path(f"{model.stem}.repro"))
+    check_new(folder, "-o")
     attempt, check = debugging.prepare(run, model, values)
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model, child=child) as judge:

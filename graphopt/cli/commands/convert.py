@@ -8,7 +8,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Size, reads_model, writes
+from graphopt.cli.parameters import Size, reads_model, writes_model
 from graphopt.errors import UsageError
 
 EXAMPLE = """
@@ -22,7 +22,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 
 @options.command("convert", example=EXAMPLE)
 @click.argument("source", type=reads_model, metavar="IN")
-@click.argument("target", type=writes, metavar="OUT")
+@click.argument("target", type=writes_model, metavar="OUT")
 @options.group(
     "Files",
     click.option(

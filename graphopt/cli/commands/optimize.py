@@ -39,7 +39,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
     click.option(
         "-o",
         "--output",
-        type=Writes(),
+        type=Writes(in_place=True),
         required=True,
         metavar="OUT|FOLDER",
         help="Where the result goes; in a folder, it is called like IN.",
