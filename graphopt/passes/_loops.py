@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
+from graphopt.analysis.dims import Dim
 from graphopt.context import Context
 
 #: Attributes of Scan with an entry for each scanned input, and for each output that gathers.
@@ -66,8 +67,20 @@ class LoopForm:
         return self.node.outputs[self.carried :]
 
 
-def loop_form(node: ir.Node, cx: Context) -> LoopForm | None:
-    """``node`` as a loop; ``None`` if it is none, or leaves something out."""
+@dataclass(frozen=True)
+class Trips:
+    """How often a body runs: ``least`` times, and at most ``most`` times; ``None`` for any number."""
+
+    least: int
+    most: int | None
+
+
+def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | None:
+    """``node`` as a loop; ``None`` if it is none, or leaves something out.
+
+    Args:
+        short: a Loop may leave out its last outputs.
+    """
     body = node.attributes.get("body")
     if node.domain != "" or node.op_type not in ("Loop", "Scan") or body is None or body.is_ref():
         return None
@@ -81,8 +94,47 @@ def loop_form(node: ir.Node, cx: Context) -> LoopForm | None:
         head, carried = 0, len(node.inputs) - scanned.as_int()
     form = LoopForm(node, graph, head, carried)
     whole = len(graph.inputs) == max(len(node.inputs), head) and carried >= 0
-    whole = whole and len(graph.outputs) == len(node.outputs) + head // 2 >= carried + head // 2
+    missing = len(graph.outputs) - len(node.outputs) - head // 2
+    whole = whole and (missing == 0 or (missing > 0 and short and node.op_type == "Loop"))
+    whole = whole and len(graph.outputs) >= carried + head // 2
     return form if whole and None not in node.inputs[head:] else None
+
+
+def trips_of(form: LoopForm, cx: Context) -> Trips:
+    """What is known of how often the body of ``form`` runs."""
+    node = form.node
+    if node.op_type == "Scan":
+        lengths = dict.fromkeys(_scan_lengths(form, cx))
+        length = next(iter(lengths), None)
+        return Trips(length, length) if len(lengths) == 1 and isinstance(length, int) else Trips(0, None)
+    count, condition = (*node.inputs[:2], None, None)[:2]
+    first = (1,) if condition is None else cx.static_ints(condition)
+    if first == (0,):
+        return Trips(0, 0)
+    starts = first == (1,)
+    if count is None:
+        return Trips(int(starts), None)
+    counts = cx.static_ints(count)
+    if counts is None or len(counts) != 1:
+        return Trips(0, None)
+    most = max(counts[0], 0)
+    if starts and most > 1 and cx.static_ints(form.body.outputs[0]) == (1,):
+        return Trips(most, most)
+    return Trips(min(most, int(starts)), most)
+
+
+def _scan_lengths(form: LoopForm, cx: Context) -> Iterator[Dim | None]:
+    """How many slices each input of a Scan has that it goes through."""
+    sources = form.node.inputs[form.carried :]
+    for source, axis in zip(sources, entries_of(form, "scan_input_axes", len(sources)), strict=True):
+        shape = None if source is None else cx.shape(source)
+        yield shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+
+
+def entries_of(form: LoopForm, name: str, count: int) -> Sequence[int]:
+    """The ``count`` integers of attribute ``name`` of a Scan, by default zeros."""
+    attribute = form.node.attributes.get(name)
+    return [0] * count if attribute is None else list(attribute.as_ints())
 
 
 def rebuild(

@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.passes._loops import loop_form, trips_of
 from graphopt.passes.base import Pass
 
 #: onnxruntime keeps the weights of a quantized operator quantized only behind this operator.
@@ -272,8 +273,8 @@ def _ends_soon(node: ir.Node, cx: Context) -> bool:
 def _trip_count(node: ir.Node, cx: Context) -> int | None:
     """At most how often the body of a Loop or Scan runs."""
     if node.op_type == "Loop":
-        trips = ir.scalar_of(node.inputs[0])
-        return int(trips) if trips is not None else None
+        form = loop_form(node, cx, short=True)
+        return None if form is None else trips_of(form, cx).most
     shapes = [cx.static_shape(value) for value in node.inputs if value is not None]
     return max((max(shape, default=0) for shape in shapes if shape is not None), default=0)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.passes._loops import LoopForm, loop_form
+from graphopt.passes._loops import LoopForm, loop_form, trips_of
 from graphopt.passes._safety import cannot_fail
 from graphopt.passes.base import Pass
 
@@ -35,7 +35,7 @@ class HoistLoopInvariants(Pass):
                     self._hoist(form, cx)
 
     def _hoist(self, form: LoopForm, cx: Context) -> None:
-        sure = _surely_runs(form, cx)
+        sure = trips_of(form, cx).least > 0
         for node in list(form.body):
             if not _is_invariant(node, form.body) or not (
                 cx.is_deterministic(node) if sure else cannot_fail(node, cx)
@@ -49,16 +49,6 @@ class HoistLoopInvariants(Pass):
                     _bring_along(value, form, cx)
             cx.edit.lift(node, form.node)
             cx.wrote(action, node, [node])
-
-
-def _surely_runs(form: LoopForm, cx: Context) -> bool:
-    """Whether there is at least one iteration."""
-    if form.node.op_type == "Loop":
-        count, condition = form.node.inputs[0], form.node.inputs[1] if len(form.node.inputs) > 1 else None
-        trips = (1,) if count is None else cx.static_ints(count)
-        starts = condition is None or cx.static_ints(condition) == (1,)
-        return starts and trips is not None and len(trips) == 1 and trips[0] > 0
-    return False
 
 
 def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.passes._iterations import Iterations, Stack, iterations_of_loop, iterations_of_scan
+from graphopt.passes._iterations import Iterations, Stack, iterations_of
 from graphopt.passes.base import Pass
 
 #: Nodes that a run may add to a small model; a larger one may at most double.
@@ -49,7 +49,7 @@ class UnrollLoops(Pass):
 
     def _unroll(self, node: ir.Node, room: int, cx: Context) -> int:
         """Unroll ``node`` unless something is in the way; returns how many nodes came."""
-        found = iterations_of_loop(node, cx) if node.op_type == "Loop" else iterations_of_scan(node, cx)
+        found = iterations_of(node, cx, self.name)
         reason = found if isinstance(found, str) else self._obstacle(node, found, room, cx)
         if isinstance(found, str) or reason is not None:
             cx.refuse(Refusal(self.name, ir.label(node), reason or ""))
