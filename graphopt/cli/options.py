@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -399,6 +399,20 @@ session_options = group(
         help="Use the session options that the model recommends (docs/tune.md).  [default: use them]",
     ),
 )
+
+
+def check_idle(sections: Collection[str], why: str, hint: str) -> None:
+    """Refuse options of these sections of the help, which would have no effect, if any is given.
+
+    Raises:
+        UsageError: one is given, as the message tells with ``why``.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and getattr(parameter, "section", None) in sections:
+            raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
 
 
 def chosen_pipeline(values: dict[str, Any]) -> str | None:

@@ -265,7 +265,7 @@ def details(verdict: Verdict) -> Iterator[str]:
     for row in verdict.rows:
         if row.excused:
             where = f"{row.flavour} inputs at {row.binding}, optimizations {row.level}"
-            yield f"excused: {where}, |Δ| {row.delta:.1e}: {row.reason}"
+            yield f"excused: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
     yield from (f"not compared: {skipped}" for skipped in verdict.skipped)
 
 

@@ -77,6 +77,18 @@ def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> lis
     return changes + _compare_ports("output", a.outputs, b.outputs, distrusted)
 
 
+def fixed_dims(a: Signature, b: Signature) -> dict[str, int]:
+    """Dims of inputs that are dynamic in ``a`` and have a size in ``b``, by symbol or as ``x@0``."""
+    sizes: dict[str, int] = {}
+    others = {port.name: port.dims for port in b.inputs}
+    for port in a.inputs:
+        dims, found = port.dims or (), others.get(port.name) or ()
+        for axis, (old, new) in enumerate(zip(dims, found, strict=False)):
+            if isinstance(new, int) and not isinstance(old, int):
+                sizes.setdefault(old or f"{port.name}@{axis}", new)
+    return sizes
+
+
 def type_text(value: ir.Value) -> str:
     """The type of ``value`` as onnxruntime writes it; ``""`` if it is not declared."""
     carried = ir.Carried.type(value)

@@ -51,7 +51,7 @@ def test_several_models_are_compared_as_they_are(invoke: Invoke, small: Path, we
     copy.parent.mkdir()
     copy.write_bytes(small.read_bytes())
     done = invoke("bench", small, copy, text, weights, *BRIEFLY, "--json")
-    assert done.status == 0, done.err
+    assert done.status == 6 and "hint: --input-shape, or --input, chooses" in done.err
     told = json.loads(done.out)
     assert told["device"] == "CPU" and told["threads"] == 1
     (table,) = told["tables"]
@@ -63,6 +63,22 @@ def test_several_models_are_compared_as_they_are(invoke: Invoke, small: Path, we
     assert "ratio" not in first and same["conclusion"] in ("no difference", "too few processes")
     assert optimized["difference"] == {"max": 0.0, "reason": None}
     assert "invalid dimensions for input: x" in other["error"]  # it wants 8 columns
+
+
+def test_dims_that_one_model_fixes(invoke: Invoke, small: Path) -> None:
+    fixed = small.with_name("fixed.onnx")
+    assert invoke("optimize", small, "-o", fixed, "--dim", "N=3", "--no-verify").status == 0
+    done = invoke("bench", small, fixed, *BRIEFLY)
+    assert done.status == 6 and "hint: --dim N=3, or --input-shape" in done.err
+    done = invoke("bench", small, fixed, *BRIEFLY, "--dim", "N=3")
+    assert done.status == 0 and "inputs x [3, 4]" in done.out and "outputs are equal" in done.out
+
+
+def test_options_that_change_what_is_measured(invoke: Invoke, small: Path) -> None:
+    done = invoke("bench", small, *BRIEFLY, "--dim", "N=3", "--target-opset", 18, "--strip-docs")
+    assert done.status == 0 and "inputs x [3, 4]" in done.out and "outputs are equal" in done.out
+    done = invoke("bench", small, *BRIEFLY, "--dim-range", "N=5:5")
+    assert done.status == 0 and "inputs x [5, 4]" in done.out
 
 
 def test_a_tool_that_fails_has_a_row_that_says_so(
@@ -116,6 +132,15 @@ def test_a_tool_that_is_not_installed_is_named(
 def test_tools_go_with_one_model(invoke: Invoke, small: Path) -> None:
     done = invoke("bench", small, small, "--against", "onnxslim")
     assert done.status == 2 and "--against goes with one model" in done.err
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [("--passes", ["nosuch"]), ("--exact", []), ("-O", ["3"]), ("--target-opset", ["18"])],
+)
+def test_passes_go_with_one_model(invoke: Invoke, small: Path, option: str, values: list[str]) -> None:
+    done = invoke("bench", small, small, option, *values)
+    assert done.status == 2 and f"{option} goes with one model" in done.err
 
 
 def test_flags_become_options_of_the_cuda_provider() -> None:

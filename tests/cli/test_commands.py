@@ -137,6 +137,9 @@ def test_verify_compares_interfaces(invoke: Invoke, small: Path) -> None:
     fixed = small.with_name("fixed.onnx")
     onnx.save(proto, fixed)
     outcome = invoke("verify", small, fixed)
+    failed = [line for line in outcome.out.splitlines() if line.lstrip().startswith("differs")]
+    assert failed and all("–" in line and "0.0e+00" not in line for line in failed)
+    assert "hint: --dim N=" in outcome.err
     assert outcome.status == 1 and "was dynamic (N), now fixed to 2" in outcome.out
     assert invoke("verify", small, fixed, "--no-signature", "--input-shape", "x:2,4").status == 0
 

@@ -21,6 +21,12 @@ def test_a_model_as_it_is(invoke: Invoke, small: Path) -> None:
     assert json.loads(invoke("dump", small, "--json").out)["text"].splitlines() == lines
 
 
+@pytest.mark.parametrize("option", ["-O1", "--exact", "--passes=dce", "--stop-after=3", "--fold-limit=1KiB"])
+def test_options_of_passes_need_passes(invoke: Invoke, small: Path, option: str) -> None:
+    outcome = invoke("dump", small, option)
+    assert outcome.status == 2 and "needs --pass-by-pass" in outcome.err
+
+
 def test_pass_by_pass(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--passes", "dce,peephole,dce").out
     headings = [line for line in out.splitlines() if line.startswith("──")]

@@ -16,9 +16,10 @@ import click
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.cli.parameters import Runs, Seconds, reads_model, split_names, writes
-from graphopt.errors import GraphoptError, UsageError, unknown
+from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
+    from graphopt import ir
     from graphopt.runtime.timing.bench import Contestant
 
 EXAMPLE = """
@@ -69,6 +70,9 @@ _ORIGINAL = "original"
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
 )
 @options.pipeline_options
+@options.version_options
+@options.outcome_options
+@options.dim_options
 @options.input_options
 @options.device_options
 @options.session_options
@@ -88,13 +92,14 @@ def command(
     plot: Path | None,
     session_options: bool,
     **values: Any,
-) -> None:
+) -> int:
     """Time models against one another.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. Of several models, each is compared with the first. The models take
     turns, in fresh processes; the original also runs against itself, and what lies within the band
     of that is no difference. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
+    Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file
@@ -111,13 +116,15 @@ def command(
     flags = {key: values.pop(key) for key in ("tf32", "cuda_graph", "nhwc")}
     threads = values.pop("threads")
     _check_against(models, against)
-    for path in models:
-        api.load(path)  # before anything is said about the device
+    loaded = [api.load(path) for path in models]  # before anything is said about the device
+    vouched = api.vouch(loaded[0], values["dims"], values["dim_ranges"])
+    inputs = replace(inputs, ranges=vouched.dim_ranges)
     device = options.chosen_device(run)
     provider_options = cuda_options(device, **flags)
     results = []
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
         contestants = _Contestants(run, Path(folder)).all(models, against, peer_python, values)
+        contestants[0] = replace(contestants[0], model=loaded[0])  # inputs keep to what is said of dims
         bench = Bench(contestants, device, threads, provider_options, limits, session_options)
         for shapes in grid:
             with run.console.progress("timing") as advance:
@@ -127,6 +134,14 @@ def command(
     if plot is not None:
         _write(plot, drawing(results))
         run.console.note(f"  wrote {plot}")
+    failed = [
+        one
+        for one in contestants
+        if one.name not in against and any(row.name == one.name and row.failure for row in results[0].rows)
+    ]
+    if failed and len(models) > 1:
+        run.console.note(f"hint: {_other_inputs(loaded[0], failed[0].model)}")
+    return ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK
 
 
 # What is compared ---------------------------------------------------------------------------------
@@ -138,11 +153,23 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
             raise unknown("tool", name, [_ORIGINAL, *PEERS], f"known: {', '.join([_ORIGINAL, *PEERS])}")
-    if against and len(models) > 1:
-        raise UsageError(
-            "--against goes with one model; several are compared as they are",
-            hint="leave out --against, or bench one model at a time",
-        )
+    if len(models) > 1:
+        why = "goes with one model; several are compared as they are"
+        hint = "leave it out, or bench one model at a time"
+        if against:
+            raise UsageError(f"--against {why}", hint=hint)
+        options.check_idle(["Passes"], why, hint)
+
+
+def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
+    """What lets both models run on the same inputs."""
+    from graphopt.runtime.signature import Signature, fixed_dims
+
+    fixed = {} if other is None else fixed_dims(Signature.of(first), Signature.of(other))
+    if not fixed:
+        return "--input-shape, or --input, chooses inputs that all models take"
+    said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
+    return f"{said}, or --input-shape, chooses inputs that both models take"
 
 
 class _Contestants:
@@ -177,8 +204,10 @@ class _Contestants:
 
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
+        from graphopt.passes.check_aliasing import pairs_of
         from graphopt.runtime.timing.bench import Contestant
 
+        passes["share_buffers"] = pairs_of(passes["share_buffers"])
         pipeline = options.chosen_pipeline(passes)
         text = pipeline or self._run.settings.pipeline
         with self._run.console.progress("optimizing"):

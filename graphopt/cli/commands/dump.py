@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
@@ -92,7 +91,8 @@ def command(
     if diff and format_ != "text":
         raise UsageError("--diff is of text; leave out --format")
     if not pass_by_pass:
-        _check_idle(_FOR_PIPELINES)
+        hint = "without it the model is printed as it is, untouched"
+        options.check_idle(["Passes"], "needs --pass-by-pass", hint)
     check_folder(output)
     shown: list[str] = []
     show = shown.append if run.console.as_json else lambda line: _show(run, line)
@@ -110,32 +110,6 @@ def command(
         model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
     )
     run.console.json({"text": "\n".join(shown), **report.to_dict()})
-
-
-#: Options that mean something only while a pipeline runs.
-_FOR_PIPELINES = {
-    "level": "-O",
-    "pipeline": "--pipeline",
-    "passes": "--passes",
-    "skip": "--skip",
-    "only": "--only",
-    "pre_passes": "--pre-pass",
-    "post_passes": "--post-pass",
-    "target_opset": "--target-opset",
-    "strip_docs": "--strip-docs",
-    "share_buffers": "--share-buffers",
-    "stop_after": "--stop-after",
-}
-
-
-def _check_idle(names: dict[str, str]) -> None:
-    """Refuse options that would have no effect."""
-    source = click.get_current_context().get_parameter_source
-    for name, option in names.items():
-        if source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{option} needs --pass-by-pass", hint="without it the model is printed as it is, untouched"
-            )
 
 
 def _show(run: Run, line: str) -> None:

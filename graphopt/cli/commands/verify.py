@@ -51,11 +51,11 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     """
     from graphopt import api
     from graphopt.instrument.report import cost, verdict_dict
+    from graphopt.runtime.signature import Signature, fixed_dims
 
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
-    for path in (original, candidate):
-        api.load(path)  # before anything is said about the device
+    loaded = [api.load(path) for path in (original, candidate)]  # before anything is said about the device
     device = options.chosen_device(run)
     with run.console.progress("verifying"):
         verdict = api.verify(
@@ -72,6 +72,10 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     run.console.json(verdict_dict(verdict))
     _print(run, verdict)
     run.console.note(f"  {cost(verdict)} on {verdict.device}")
+    fixed = {} if verdict.ok else fixed_dims(*map(Signature.of, loaded))
+    if fixed and not values["dims"]:
+        said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
+        run.console.note(f"hint: {said} compares them at the sizes that {candidate} is for")
     equal = verdict.ok and verdict.unverifiable is None
     return ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
 
@@ -87,9 +91,8 @@ def _print(run: Run, verdict: Verdict) -> None:
         table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
         for row in rows:
             mark = "excused" if row.excused else "same" if row.ok else "differs"
-            table.add(
-                mark, row.binding, row.flavour, row.level, f"{row.delta:.1e}", row.output, row.reason or ""
-            )
+            delta = "–" if row.delta is None else f"{row.delta:.1e}"
+            table.add(mark, row.binding, row.flavour, row.level, delta, row.output, row.reason or "")
         run.console.table(table)
     for skipped in verdict.skipped if run.verbose else ():
         show(f"  not compared: {skipped}")

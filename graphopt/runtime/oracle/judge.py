@@ -93,18 +93,18 @@ class Judge:
         return found
 
     def _row(self, case: Case, level: Optimizations, expected: list[Any]) -> Row:
-        def row(delta: float, output: str, ok: bool, reason: str | None) -> Row:
+        def row(delta: float | None, output: str, ok: bool, reason: str | None) -> Row:
             return Row(case.binding, case.flavour, level, delta, output, ok, reason)
 
         try:
             actual = self._candidate.run(level, case.feeds)
             if level == "off" and self._nature.draws and case.random and self._is_constant(case, actual):
-                return row(0.0, "", False, "what was random is constant now")
+                return row(None, "", False, "what was random is constant now")
         except (RuntimeFailure, ResourceLimit) as failure:
             self._crashed = isinstance(failure, ProcessCrashed | ResourceLimit)
-            return row(0.0, "", False, str(failure))
+            return row(None, "", False, str(failure))
         if len(actual) != len(expected):
-            return row(0.0, "", False, f"{len(expected)} outputs became {len(actual)}")
+            return row(None, "", False, f"{len(expected)} outputs became {len(actual)}")
         worst, remark = (0.0, ""), None
         for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
             outcome, excuse = self._compare(case, level, place, a, b)

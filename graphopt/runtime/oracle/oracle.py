@@ -347,7 +347,7 @@ class Oracle:
             try:
                 candidate.session(level)
             except RuntimeFailure as failure:
-                rows.append(Row("no inputs", "normal", level, 0.0, "", False, str(failure)))
+                rows.append(Row("no inputs", "normal", level, None, "", False, str(failure)))
         return rows
 
 

@@ -20,7 +20,8 @@ class Row:
         binding: sizes of the dynamic dims, in words.
         flavour: what kind of numbers was fed.
         level: onnxruntime's optimizations, ``off`` or ``default``, on both sides.
-        delta: the largest difference between finite elements of any output.
+        delta: the largest difference between finite elements of any output; ``None`` where there are none
+            to compare, such as where the candidate does not run.
         output: the output that is at fault, or moved most.
         ok: whether the difference is allowed.
         reason: what is wrong; where it is allowed, the excuse for a difference that is not demanded away.
@@ -29,7 +30,7 @@ class Row:
     binding: str
     flavour: Flavour
     level: Optimizations
-    delta: float
+    delta: float | None
     output: str
     ok: bool
     reason: str | None = None
@@ -94,7 +95,7 @@ class Verdict:
     def delta(self) -> float:
         """The largest finite difference that counted, where inputs were ordinary numbers."""
         counted = (row for row in self.rows if row.flavour in _ORDINARY and row.ok and not row.excused)
-        return max((row.delta for row in counted), default=0.0)
+        return max((row.delta or 0.0 for row in counted), default=0.0)
 
     def __str__(self) -> str:
         return self.summary()
