@@ -11,12 +11,14 @@ import pytest
 
 import graphopt
 from graphopt import api, config, ir
+from graphopt.driver import is_heavy
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
 from graphopt.passes.dce import DeadCodeElimination
 from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
+from graphopt.runtime import devices
 from graphopt.runtime.inputs.feeds import InputOptions
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
 from tests.support import ops, parse
@@ -221,3 +223,27 @@ def test_a_long_chain() -> None:
     model = parse(f"g (float[N] v0) => (float[N] v10000) {{ {nodes} }}")
     result, report = graphopt.optimize(model, verify=False)
     assert report.original.nodes == 10_000 and len(result.graph) <= 10_000
+
+
+def test_a_device_that_was_named_and_can_not_be_used_is_told_of(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
+    told = "CUDA can't be used (no driver); running on the CPU"
+    _, report = graphopt.optimize(small, device="cuda", allow_fallback=True)
+    assert report.remarks == [told] and report.verdict is not None and report.verdict.ok
+    assert not graphopt.optimize(small, device="auto").report.remarks  # where any will do
+    with config.patch(device="cuda", allow_fallback=True):
+        assert graphopt.optimize(small).report.remarks == [told]
+
+
+def test_what_calls_take_decides_whether_a_process_with_a_limit_runs_a_model() -> None:
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x, float[1000000] z) => (float[2] y, float[1000000] u) { y = own.F(x) u = own.F(z) }
+        <domain: "own", opset_import: ["" : 17]>
+        F (x) => (y) { a = Exp(x) b = Neg(a) c = Exp(b) d = Neg(c) y = Exp(d) }"""
+    )
+    before = ir.to_bytes(model)
+    assert is_heavy(model, 19_000_000) and not is_heavy(model, 21_000_000)
+    assert ir.to_bytes(model) == before

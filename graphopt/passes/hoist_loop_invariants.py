@@ -11,8 +11,8 @@ from graphopt.passes._loops import LoopForm, loop_form, trips_of
 from graphopt.passes._safety import cannot_fail
 from graphopt.passes.base import Pass
 
-#: Cost nothing to speak of, or make what must not be shared.
-_STAY = frozenset({"Constant", "Identity", "SequenceEmpty", "Optional"})
+#: Cost nothing to speak of. What reads nothing, such as a Constant, stays anyway.
+_STAY = frozenset({"Identity", "Optional"})
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import subprocess
@@ -174,3 +176,19 @@ def test_no_color(invoke: Invoke, small: Path) -> None:
     assert "\x1b" in invoke("verify", small, small, "--set", "color=true").out
     assert "\x1b" not in invoke("verify", small, small, environ={"NO_COLOR": "1"}).out
     assert "\x1b" not in invoke("verify", small, small).out
+
+
+def test_the_time_that_the_process_took_to_start_counts(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main_module = importlib.import_module("graphopt.cli.main")
+    monkeypatch.setattr(main_module, "age", lambda: 1000.0)
+    monkeypatch.setattr(
+        sys, "argv", ["graphopt", "optimize", str(small), "-o", str(tmp_path / "o.onnx"), "--json"]
+    )
+    threshold = gc.get_threshold()
+    try:
+        assert main_module.main(environ={}) == 0
+    finally:
+        gc.set_threshold(*threshold)
+    assert json.loads(capsys.readouterr().out)["seconds"]["all"] > 1000

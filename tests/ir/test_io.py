@@ -292,3 +292,14 @@ def test_long_chains_load_and_save(tmp_path: Path) -> None:
     assert [node.name for node in loaded.graph] == [f"n{i}" for i in range(10_000)]
     ir.save(loaded, tmp_path / "out.onnx")
     assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 10_000
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    loaded = ir.from_proto(chain(2))
+    before = os.umask(0o027)
+    try:
+        written = ir.save(loaded, tmp_path / "m.onnx", external_data=True)
+        written += ir.save(loaded, tmp_path / "m.json")
+    finally:
+        os.umask(before)
+    assert [oct(path.stat().st_mode & 0o777) for path in written] == [oct(0o640)] * len(written)

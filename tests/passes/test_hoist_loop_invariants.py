@@ -77,10 +77,22 @@ def test_a_loop_that_surely_runs_lets_all_go() -> None:
         "w = If (p) <then_branch = t () => (float[N,4] r) { r = Neg(z) }, "
         "else_branch = f () => (float[N,4] r2) { r2 = Abs(v) }>",
         "w = Abs(z)",
+        "r = Identity(z) w = Add(v, r)",
     ],
 )
 def test_what_stays(body: str) -> None:
     assert ops(hoisted(loop(body))) == ["Loop"]
+
+
+def test_constants_and_what_a_sequence_or_an_optional_begins_with_stay() -> None:
+    for body in (
+        "q = Constant<value = float {0.25}>() w = Add(v, q)",
+        "s = SequenceEmpty<dtype = 1>() t = SequenceInsert(s, v) w = SequenceAt(t, none)",
+        "o = Optional(z) r = OptionalGetElement(o) w = Add(v, r)",
+    ):
+        model = parse(loop(body))
+        run_pipeline(model, "hoist-loop-invariants")
+        assert ops(model) == ["Loop"]
 
 
 def test_random_numbers_stay() -> None:

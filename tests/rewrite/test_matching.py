@@ -229,3 +229,14 @@ def test_rewrites_happen_in_bodies_and_functions() -> None:
     assert apply_rules([double_neg], model, context_for(model)) == 2
     (function,) = model.functions.values()
     assert [node.op_type for node in function] == ["Relu"]
+
+
+def test_what_was_refused_for_a_second_reader_is_tried_again_once_that_is_gone() -> None:
+    @rule(lambda op, x: op.Sin(op.Abs(x)), numerics=Exact)
+    def leave(op: Any, m: Any, x: Any) -> Any:
+        """Read what the Abs reads."""
+        return op.Cos(x)
+
+    model = parse("g (float[N] x) => (float[N] y, float[N] z) { a = Abs(x) y = Abs(a) z = Sin(a) }")
+    assert apply_rules([double_abs, leave], model, context_for(model)) == 2
+    assert sorted(ops(model)) == ["Abs", "Cos"]

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.runtime.oracle.cases import Case
 from graphopt.runtime.oracle.compare import Tolerance
-from graphopt.runtime.oracle.judge import Judge
+from graphopt.runtime.oracle.judge import Judge, Nature
 from graphopt.runtime.oracle.reference import Reference
 from tests.runtime.build import parse
 
@@ -83,3 +83,15 @@ def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> 
     assert not judged(SHIFTED, moved, special)
     assert not judged(PRODUCT, moved, special, Numerics.EXACT)
     assert not judged(PRODUCT, moved, replace(CASE, empty=False))
+
+
+@pytest.mark.parametrize("halves", [True, False])
+def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> None:
+    case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[0.5]])
+    off = np.full(2, 1.5, np.float32)
+    tolerance = Tolerance.of(Numerics.EXACT, "float32")
+    judge = Judge(
+        ["y"], Gives(off), Numerics.EXACT, tolerance, [0.0], Gives(off), nature=Nature(halves=halves)
+    )
+    (row,) = judge.rows([case])
+    assert row.ok is halves
