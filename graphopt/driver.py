@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.analysis.shapes import Assumptions, ShapeFacts
+from graphopt.analysis.shapes import ShapeFacts
 from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
@@ -178,7 +178,7 @@ def context_for(
     options = options or Options()
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)
-    facts = ShapeFacts.of(edit, Assumptions(ranges=ranges), budget)
+    facts = ShapeFacts.of(edit, ranges, budget)
     evaluator = Evaluator.of(model, edit.scopes, budget=budget)
     return Context(model, edit, facts, Target(), evaluator, options, budget, gate, list(observers))
 

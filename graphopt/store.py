@@ -114,14 +114,6 @@ class Store:
         """Remove an entry, if it is there."""
         self._path(kind, key).unlink(missing_ok=True)
 
-    def clear(self, kind: str | None = None) -> int:
-        """Remove every entry, or those of one kind; returns how many."""
-        removed = 0
-        for entry in list(self.entries(kind)):
-            self.remove(entry.kind, entry.key)
-            removed += 1
-        return removed
-
     def _path(self, kind: str, key: str) -> Path:
         if not _KIND.fullmatch(kind) or not _KEY.fullmatch(key):
             raise ValueError(f"not a kind and key of a store: {kind!r}, {key!r}")

@@ -1,48 +1,18 @@
-"""What is known about one value, where it came from, and what the user vouches for."""
+"""What is known about one value."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from graphopt import ir
-from graphopt.analysis.dims import Bound, Dim, bounds, symbols
+from graphopt.analysis.dims import Dim, bounds, symbols
 
 ShapeTuple: TypeAlias = tuple[Dim, ...]
 Contents: TypeAlias = tuple[Dim, ...]
 
 CONTENTS_LIMIT = 256
 """Contents are tracked for integer tensors of at most this many elements."""
-
-
-class Origin(enum.Enum):
-    """Where the facts about a value come from."""
-
-    INPUT = "input"
-    CONSTANT = "constant"
-    INFERRED = "inferred"
-    ASSUMED = "assumed"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """What the user vouches for beyond the model. Facts that rest on it have origin ``ASSUMED``.
-
-    Attributes:
-        dims: sizes of named dims, ``{"batch": 4}``.
-        ranges: first and last size of named dims, ``{"seq": (1, 512)}``; ``math.inf`` for no end.
-        shapes: shapes by value name; a dim is a size, the name of a symbol, or None.
-    """
-
-    dims: Mapping[str, int] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[Bound, Bound]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int | str | None, ...]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.dims or self.ranges or self.shapes)
 
 
 class Fact:
@@ -56,12 +26,11 @@ class Fact:
             later on, which names what is unknown and so changes nothing.
         container: ``ir.SequenceType`` or ``ir.OptionalType`` if it is one, with the facts that
             hold for each of its elements in ``element``.
-        assumed: whether it rests on an assumption of the user.
         vacant: whether it is about the elements of a sequence that has none.
         known_equal: how many of the equalities learned in its World it already reflects.
     """
 
-    __slots__ = ("assumed", "container", "contents", "dtype", "element", "known_equal", "shape", "vacant")
+    __slots__ = ("container", "contents", "dtype", "element", "known_equal", "shape", "vacant")
 
     def __init__(
         self,
@@ -71,7 +40,6 @@ class Fact:
         *,
         container: type[ir.SequenceType] | type[ir.OptionalType] | None = None,
         element: Fact | None = None,
-        assumed: bool = False,
         vacant: bool = False,
     ) -> None:
         self.dtype = dtype
@@ -79,7 +47,6 @@ class Fact:
         self.contents = contents
         self.container = container
         self.element = element
-        self.assumed = assumed
         self.vacant = vacant
         self.known_equal = 0
 
@@ -148,7 +115,7 @@ def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
             shape = None
         else:
             shape = tuple(a if a == b else fresh("dim") for a, b in zip(shape, other.shape, strict=True))
-    return Fact(dtype, shape, contents, assumed=any(fact.assumed for fact in facts))
+    return Fact(dtype, shape, contents)
 
 
 def element_count(shape: ShapeTuple | None) -> int | None:

@@ -1,7 +1,7 @@
 """Facts computed by need, node by node, over one scope.
 
 A scope is a set of graphs whose facts are asked for together: the whole model, or the body of a
-function for one particular call. What scopes share (symbols, assumptions, counters) is in
+function for one particular call. What scopes share (symbols, ranges, counters) is in
 :class:`graphopt.analysis.world.World`.
 """
 
@@ -218,9 +218,8 @@ class Inference:
             return UNKNOWN
         world = self.world
         if value.shape is None:
-            return self._assume(value, Fact(declared.dtype))
+            return Fact(declared.dtype)
         dims: list[Dim] = []
-        assumed = False
         for index, dim in enumerate(value.shape):
             if isinstance(dim, int) and dim > 0:
                 dims.append(dim)
@@ -228,23 +227,8 @@ class Inference:
             name = None if isinstance(dim, int) else dim.value
             if name is None or name in ir.ANONYMOUS_DIMS:
                 name = f"{value.name}.{index}"
-            assumed = assumed or world.assumed(name)
             dims.append(world.named(name))
-        return self._assume(value, Fact(declared.dtype, tuple(dims), assumed=assumed))
-
-    def _assume(self, value: ir.Value, fact: Fact) -> Fact:
-        """``fact``, refined by what is assumed of ``value``."""
-        given = self.world.assumptions.shapes.get(value.name or "")
-        if given is None or (fact.shape is not None and len(fact.shape) != len(given)):
-            return fact
-        shape = fact.shape or tuple(self.fresh(value.name or "dim") for _ in given)
-        dims: list[Dim] = []
-        for dim, new in zip(shape, given, strict=True):
-            if new is None or isinstance(dim, int):
-                dims.append(dim)
-            else:
-                dims.append(new if isinstance(new, int) else self.world.named(new))
-        return Fact(fact.dtype, tuple(dims), fact.contents, assumed=True)
+        return Fact(declared.dtype, tuple(dims))
 
     # one node
 
@@ -263,9 +247,6 @@ class Inference:
             self.world.failures.append((node, error))
             result = ()
         facts = (result,) if isinstance(result, Fact) else tuple(result or ())
-        world = self.world
-        if world.assumptions:
-            facts = self._mark_assumed(given, facts)
         for index, output in enumerate(node.outputs):
             fact = facts[index] if index < len(facts) else UNKNOWN
             shape = fact.shape
@@ -274,8 +255,6 @@ class Inference:
                     if dim.__class__ is int and dim < 0:  # the node is bound to fail
                         fact = Fact(fact.dtype, self._without_negatives(shape))
                         break
-            if world.assumptions.shapes:
-                fact = self._assume(output, fact)
             self.settle(output, fact)
 
     def _apply(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
@@ -323,13 +302,6 @@ class Inference:
             if tensor is not None:
                 scope.tensors[value] = tensor
         return [scope.need(value) for value in function.outputs]
-
-    def _mark_assumed(self, given: NodeFacts, facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
-        if any(fact.assumed for fact in given.facts):
-            for fact in facts:
-                if fact is not UNKNOWN:
-                    fact.assumed = True
-        return facts
 
     def _without_negatives(self, shape: ShapeTuple) -> ShapeTuple:
         return tuple(self.fresh("dim") if isinstance(dim, int) and dim < 0 else dim for dim in shape)

@@ -2,7 +2,7 @@
 
 Facts are a table beside the model. They are computed by need from a value's producer and kept;
 the model itself is never written to, and what it declares about values other than its inputs is
-compared, never believed. Sources, in this order: the rules of
+never believed. Sources, in this order: the rules of
 :mod:`graphopt.analysis.shape_rules`, then onnx's own inference, node by node. A node that neither
 can tell about is unknown, which is not an error.
 
@@ -12,26 +12,16 @@ for, 0 included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, SymDim, ceildiv, equal, product
-from graphopt.analysis.facts import UNKNOWN, Assumptions, Contents, Fact, Origin, ShapeTuple
+from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, product
+from graphopt.analysis.facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.inference import Inference
 from graphopt.analysis.world import World
 from graphopt.budget import Budget
 
-__all__ = ["Assumptions", "Contradiction", "Origin", "ShapeFacts"]
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """A declaration in the model that inference proves wrong."""
-
-    value: ir.Value
-    declared: str
-    inferred: str
+__all__ = ["ShapeFacts"]
 
 
 class ShapeFacts:
@@ -42,7 +32,8 @@ class ShapeFacts:
             stay valid, since an edit never changes what a value holds.
         constant: the tensor that a value always holds, or None.
         version: the opset version of a node's domain where it stands.
-        assumptions: what the user vouches for.
+        ranges: first and last size of named dims that the user vouches for, ``{"seq": (1, 512)}``;
+            ``math.inf`` for no end.
         budget: the time that may be spent; what is asked for later is unknown.
     """
 
@@ -52,20 +43,20 @@ class ShapeFacts:
         *,
         constant: Callable[[ir.Value], ir.TensorProtocol | None],
         version: Callable[[ir.Node], int],
-        assumptions: Assumptions | None = None,
+        ranges: Mapping[str, tuple[Bound, Bound]] | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self._world = World(model, constant, version, assumptions or Assumptions(), budget or Budget())
+        self._world = World(model, constant, version, ranges or {}, budget or Budget())
         self._scope = Inference(self._world)
 
     @classmethod
-    def of(cls, edit: ir.Editor, assumptions: Assumptions, budget: Budget) -> ShapeFacts:
+    def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
         """Facts about the model of ``edit``, told of its edits and asked by it what is declared truly."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,
             version=edit.scopes.version,
-            assumptions=assumptions,
+            ranges=ranges,
             budget=budget,
         )
         edit.listeners.append(facts)
@@ -73,9 +64,9 @@ class ShapeFacts:
         return facts
 
     def anew(self, edit: ir.Editor) -> ShapeFacts:
-        """What takes the place of these facts when the model is another: same assumptions, same budget."""
+        """What takes the place of these facts when the model is another: same ranges, same budget."""
         edit.listeners.remove(self)
-        return ShapeFacts.of(edit, self._world.assumptions, self._world.budget)
+        return ShapeFacts.of(edit, self._world.ranges, self._world.budget)
 
     # queries
 
@@ -114,19 +105,6 @@ class ShapeFacts:
         if fact.shape is None or fact.dtype in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
             return None
         return ceildiv(product(fact.shape) * fact.dtype.bitwidth, 8)
-
-    def origin(self, value: ir.Value) -> Origin:
-        """Where the facts about ``value`` come from."""
-        fact = self._scope.need(value)
-        if fact.assumed:
-            return Origin.ASSUMED
-        if self._world.constant(value) is not None:
-            return Origin.CONSTANT
-        if fact.type is None and fact.shape is None:
-            return Origin.UNKNOWN
-        if value.is_graph_input() and value.graph is self._world.model.graph:
-            return Origin.INPUT
-        return Origin.INFERRED
 
     def dim_equal(self, a: Dim, b: Dim) -> bool:
         """Whether two dims are provably equal."""
@@ -186,7 +164,7 @@ class ShapeFacts:
         contents = after.contents
         if before.contents is not None and (contents is None or len(contents) == len(before.contents)):
             contents = tuple(map(self._better, before.contents, contents or before.contents))
-        return Fact(after.dtype or before.dtype, shape, contents, assumed=before.assumed or after.assumed)
+        return Fact(after.dtype or before.dtype, shape, contents)
 
     def _better(self, old: Dim, new: Dim) -> Dim:
         """The better known of two equal dims, the old one in doubt, which stands for both from now on."""
@@ -202,30 +180,6 @@ class ShapeFacts:
         """Nodes that break their operator's specification, with what went wrong; they are unknown."""
         return self._world.failures
 
-    @property
-    def contradictions(self) -> list[Contradiction]:
-        """Declarations that the facts computed so far prove wrong."""
-        model_inputs = set(self._world.model.graph.inputs)
-        found: list[Contradiction] = []
-        for value, fact in self._scope.facts.items():
-            if value not in model_inputs and (value.shape is not None or value.type is not None):
-                found += self._compared(value, fact)
-        return found
-
-    def _compared(self, value: ir.Value, fact: Fact) -> Iterable[Contradiction]:
-        if fact.container is not None or fact is UNKNOWN or not isinstance(value.type, ir.TensorType | None):
-            return
-        if value.type is not None and fact.dtype is not None and value.type.dtype != fact.dtype:
-            yield Contradiction(value, str(value.type.dtype), str(fact.dtype))
-        declared, inferred = value.shape, fact.shape
-        if declared is None or inferred is None:
-            return
-        if len(declared) != len(inferred) or any(
-            isinstance(a, int) and isinstance(b, int) and a >= 0 and a != b
-            for a, b in zip(declared, inferred, strict=True)
-        ):
-            yield Contradiction(value, _shown(declared), _shown(inferred))
-
 
 def _vagueness(dim: Dim) -> int:
     """0 for a number, 1 for a name of the model's own, 2 for an expression over such, 3 for anything else."""
@@ -234,7 +188,3 @@ def _vagueness(dim: Dim) -> int:
     if dim.birth:
         return 3
     return 2 if dim.symbol is None else 1
-
-
-def _shown(dims: Iterable[object]) -> str:
-    return f"[{', '.join(map(str, dims))}]"

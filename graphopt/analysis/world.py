@@ -1,9 +1,9 @@
-"""What the inference of all scopes of one model shares: symbols, assumptions, equalities, counters."""
+"""What the inference of all scopes of one model shares: symbols, ranges, equalities, counters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from graphopt import ir
 from graphopt.analysis.dims import (
@@ -17,7 +17,7 @@ from graphopt.analysis.dims import (
     symbol,
     within,
 )
-from graphopt.analysis.facts import Assumptions, Fact
+from graphopt.analysis.facts import Fact
 from graphopt.analysis.shape_rules import shape_rules
 from graphopt.budget import Budget
 
@@ -36,13 +36,13 @@ class World:
         model: ir.Model,
         constant: Callable[[ir.Value], ir.TensorProtocol | None],
         version: Callable[[ir.Node], int],
-        assumptions: Assumptions,
+        ranges: Mapping[str, tuple[Bound, Bound]],
         budget: Budget,
     ) -> None:
         self.model = model
         self.constant = constant
         self.version = version
-        self.assumptions = assumptions
+        self.ranges = ranges
         self.budget = budget
         self.rules = shape_rules()
         self.failures: list[tuple[ir.Node, Exception]] = []
@@ -61,25 +61,14 @@ class World:
             for dim in value.shape or ():
                 if isinstance(dim, ir.SymbolicDim) and dim.value not in ir.ANONYMOUS_DIMS and dim.value:
                     self.named(dim.value)
-        for given in self.assumptions.shapes.values():
-            for name in given:
-                if isinstance(name, str):
-                    self.named(name)
 
     def named(self, name: str) -> Dim:
         """The dim called ``name`` in the model: a symbol, or its size where that is assumed."""
         dim = self._names.get(name)
         if dim is None:
-            size = self.assumptions.dims.get(name)
-            lo, hi = self.assumptions.ranges.get(name, (0, math.inf))
-            if size is None and isinstance(lo, int) and lo == hi:
-                size = lo
-            dim = self._names[name] = symbol(name, lo, hi) if size is None else size
+            lo, hi = self.ranges.get(name, (0, math.inf))
+            dim = self._names[name] = lo if isinstance(lo, int) and lo == hi else symbol(name, lo, hi)
         return dim
-
-    def assumed(self, name: str) -> bool:
-        """Whether something is assumed of the dim called ``name``."""
-        return name in self.assumptions.dims or name in self.assumptions.ranges
 
     def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
         """A new symbol, numbered in the order of asking."""
@@ -128,7 +117,7 @@ class World:
             contents = tuple(map(self.resolved, contents))
         if shape == fact.shape and contents == fact.contents:
             return fact
-        result = Fact(fact.dtype, shape, contents, assumed=fact.assumed)
+        result = Fact(fact.dtype, shape, contents)
         result.known_equal = fact.known_equal
         return result
 

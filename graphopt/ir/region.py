@@ -1,4 +1,8 @@
-"""Regions of a graph: make one a function, cut a graph in two, take a part out."""
+"""Regions of a graph: make one a function, cut a graph in two, take a part out.
+
+Reduction takes parts out. Outlining and splitting have no caller here yet: they are for graphs that keep
+an unoptimized way out, and for groups of nodes that are compiled as one.
+"""
 
 from __future__ import annotations
 

@@ -23,17 +23,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, bounds, evaluate, symbols
-from graphopt.analysis.shapes import Assumptions, ShapeFacts
+from graphopt.analysis.dims import Bound, Dim, bounds, evaluate, symbols
+from graphopt.analysis.shapes import ShapeFacts
 
 Feeds = dict[str, Any]
+Ranges = dict[str, tuple[Bound, Bound]]
 
 
-def facts_of(model: ir.Model, assumptions: Assumptions | None = None) -> ShapeFacts:
+def facts_of(model: ir.Model, ranges: Ranges | None = None) -> ShapeFacts:
     """Facts of ``model`` on its own, without the services of a run."""
-    return ShapeFacts(
-        model, constant=ir.constant_of, version=ir.Scopes(model).version, assumptions=assumptions
-    )
+    return ShapeFacts(model, constant=ir.constant_of, version=ir.Scopes(model).version, ranges=ranges)
 
 
 def read(proto: onnx.ModelProto) -> ir.Model:
@@ -64,10 +63,10 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
 
-def check(proto: onnx.ModelProto, feeds: Sequence[Feeds], assumptions: Assumptions | None = None) -> Report:
+def check(proto: onnx.ModelProto, feeds: Sequence[Feeds], ranges: Ranges | None = None) -> Report:
     """Check the facts of a model against a run for each of ``feeds``."""
     model = read(proto)
-    facts = facts_of(model, assumptions)
+    facts = facts_of(model, ranges)
     facts.infer_all()
     report = Report()
     report.failures = [f"{node.op_type} {node.name}: {error!r}" for node, error in facts.failures]

@@ -1,4 +1,4 @@
-"""Shape facts: what is inferred, where it comes from, and how it follows edits and assumptions."""
+"""Shape facts: what is inferred, where it comes from, and how it follows edits and ranges of dims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
 from graphopt.analysis.dims import SymDim
-from graphopt.analysis.shapes import Assumptions, Origin, ShapeFacts
+from graphopt.analysis.shapes import ShapeFacts
 from tests.analysis.check_facts import facts_of, read
 
 
@@ -157,7 +157,7 @@ def test_declared_zeros_and_negative_sizes_are_unknown() -> None:
     assert shown(facts_of(model), value(model, "x")) == "x.0,x.1"
 
 
-def test_declarations_are_checked_never_believed() -> None:
+def test_declarations_are_never_believed() -> None:
     model = parsed(
         "g (float[b,4] x) => (int64[7] r) <float[3] t> { t = Foo(x)  u = Relu(x)  r = Identity(u) }"
     )
@@ -166,10 +166,8 @@ def test_declarations_are_checked_never_believed() -> None:
     facts.infer_all()
     assert facts.rank(value(model, "t")) is None
     assert facts.dtype(value(model, "t")) is None
-    assert facts.origin(value(model, "t")) is Origin.UNKNOWN
+    assert facts.type(value(model, "t")) is None
     assert shown(facts, value(model, "r")) == "b,4"
-    wrong = {(found.value.name, found.declared, found.inferred) for found in facts.contradictions}
-    assert wrong == {("u", "[9, 9]", "[b, 4]"), ("r", "[7]", "[b, 4]"), ("r", "INT64", "FLOAT")}
 
 
 def _with_default(ir_version: int) -> ir.Model:
@@ -191,30 +189,18 @@ def test_an_initializer_that_can_be_overridden_tells_no_contents() -> None:
     model = _with_default(ir_version=7)
     facts = facts_of(model)
     assert shown(facts, value(model, "r")) == "?,?"
-    assert facts.origin(value(model, "s")) is Origin.INPUT
 
 
 def test_before_ir_version_4_initializers_are_constants() -> None:
     model = _with_default(ir_version=3)
     facts = facts_of(model)
     assert shown(facts, value(model, "r")) == "2*b,3"
-    assert facts.origin(value(model, "s")) is Origin.CONSTANT
-    assert facts.origin(value(model, "x")) is Origin.INPUT
-    assert facts.origin(value(model, "r")) is Origin.INFERRED
 
 
-def test_assumptions_refine_and_are_marked() -> None:
-    model = parsed(
-        "g (float[b,s] x, float[k] y) => (float r) { r = Concat<axis=1>(x, x)  t = Relu(y)  q = Foo(x) }"
-    )
-    assumptions = Assumptions(dims={"b": 4}, ranges={"s": (1, 512)}, shapes={"q": (3, "s", None), "t": (9,)})
-    facts = facts_of(model, assumptions)
+def test_ranges_refine() -> None:
+    model = parsed("g (float[b,s] x, float[k] y) => (float r) { r = Concat<axis=1>(x, x) }")
+    facts = facts_of(model, {"b": (4, 4), "s": (1, 512)})
     assert shown(facts, value(model, "r")) == "4,2*s"
-    assert facts.origin(value(model, "r")) is Origin.ASSUMED
-    assert facts.origin(value(model, "y")) is Origin.INPUT
-    assert shown(facts, value(model, "t")) == "9"
-    assert facts.origin(value(model, "t")) is Origin.ASSUMED
-    assert shown(facts, value(model, "q")) == "3,s,?"
     size = facts.shape(value(model, "x"))
     assert size is not None and isinstance(size[1], SymDim) and size[1].symbol is not None
     assert (size[1].symbol.lo, size[1].symbol.hi) == (1, 512)
@@ -222,7 +208,7 @@ def test_assumptions_refine_and_are_marked() -> None:
 
 def test_an_assumed_range_of_one_size_is_that_size() -> None:
     model = parsed("g (float[b,s] x) => (float r) { r = Relu(x) }")
-    facts = facts_of(model, Assumptions(ranges={"b": (3, 3), "s": (2, math.inf)}))
+    facts = facts_of(model, {"b": (3, 3), "s": (2, math.inf)})
     assert shown(facts, value(model, "r")) == "3,s"
 
 
@@ -232,7 +218,7 @@ def test_nonzero_ranges_make_reshapes_certain() -> None:
     model = parsed(text)
     assert shown(facts_of(model), value(model, "r")) == "(b or s),((8*b*s)//(b or s))"
     model = parsed(text)
-    assert shown(facts_of(model, Assumptions(ranges={"b": (1, 9)})), value(model, "r")) == "b,8*s"
+    assert shown(facts_of(model, {"b": (1, 9)}), value(model, "r")) == "b,8*s"
 
 
 def test_a_residual_sum_settles_what_a_reshape_may_copy() -> None:

@@ -141,7 +141,6 @@ def _copy(fact: Fact) -> Fact:
         fact.contents,
         container=fact.container,
         element=fact.element,
-        assumed=fact.assumed,
         vacant=fact.vacant,
     )
 
