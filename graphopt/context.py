@@ -106,12 +106,17 @@ class Refusal:
     hint: str | None = None
 
 
-class Observer(Protocol):
-    """Watches a run without taking part in it."""
+class Observer:
+    """Watches a run without taking part in it; a subclass overrides what it cares for."""
 
-    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None: ...
-    def refused(self, refusal: Refusal) -> None: ...
-    def said(self, owner: str, message: Callable[[], str]) -> None: ...
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """``action`` replaced ``root`` by the nodes ``made``."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """A rule left a place alone."""
+
+    def said(self, owner: str, message: Callable[[], str]) -> None:
+        """A pass or rule has a remark; the text is made only if it is called for."""
 
 
 @dataclass

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from graphopt import ir
-from graphopt.context import Action, Context, Refusal
+from graphopt.context import Context, Observer
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 
 
-class Watcher:
+class Watcher(Observer):
     """Told of everything that happens in a run; a subclass overrides what it cares for.
 
     It serves as a :class:`graphopt.passes.pipeline.Instrument` (passes begin and end) and as a
@@ -25,12 +23,3 @@ class Watcher:
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
         """The pass is done."""
-
-    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """``action`` replaced ``root`` by the nodes ``made``."""
-
-    def refused(self, refusal: Refusal) -> None:
-        """A rule left a place alone."""
-
-    def said(self, owner: str, message: Callable[[], str]) -> None:
-        """A pass or rule has a remark; the text is made only if it is called for."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Action, Context, Observer
 from graphopt.errors import (
     PassFailed,
     ResourceLimit,
@@ -208,20 +208,15 @@ def _nodes(model: ir.Model) -> int:
     return sum(len(graph) for graph in ir.graphs_of(model))
 
 
-class _CountRewrites:
+class _CountRewrites(Observer):
     """Counts what is rewritten by whom."""
 
     def __init__(self) -> None:
         self.rewrites: Counter[str] = Counter()
 
-    def rewrote(self, action: object, root: object, made: object) -> None:
-        self.rewrites[action.owner] += 1  # type: ignore[attr-defined]
-
-    def refused(self, refusal: object) -> None:
-        """Not counted."""
-
-    def said(self, owner: str, message: object) -> None:
-        """Not counted."""
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Count it."""
+        self.rewrites[action.owner] += 1
 
 
 def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -> Iterator[Step]:

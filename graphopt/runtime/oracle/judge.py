@@ -40,10 +40,11 @@ class Nature:
     halves: bool = False
 
 
+@dataclass(frozen=True)
 class Judge:
     """Compares one candidate's runs with the cases.
 
-    Args:
+    Attributes:
         outputs: names of the outputs.
         candidate: the model to judge.
         numerics: sets what is demanded.
@@ -56,29 +57,15 @@ class Judge:
         nature: what is known of the original.
     """
 
-    def __init__(
-        self,
-        outputs: Sequence[str],
-        candidate: Runner,
-        numerics: Numerics,
-        tolerance: Tolerance,
-        rounding: Sequence[float],
-        original: Runner | None,
-        references: tuple[Reference, Reference] | None = None,
-        *,
-        bits: bool = False,
-        nature: Nature | None = None,
-    ) -> None:
-        self._nature = nature or Nature()
-        self._references = references
-        self._bits = bits
-        self._outputs = outputs
-        self._candidate = candidate
-        self._numerics = numerics
-        self._tolerance = tolerance
-        self._rounding = rounding
-        self._original = original
-        self._crashed = False
+    outputs: Sequence[str]
+    candidate: Runner
+    numerics: Numerics
+    tolerance: Tolerance
+    rounding: Sequence[float]
+    original: Runner | None
+    references: tuple[Reference, Reference] | None = None
+    bits: bool = False
+    nature: Nature = Nature()
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches."""
@@ -86,38 +73,43 @@ class Judge:
         for case in cases:
             expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
             for level, expected in expectations.items():
-                if expected is not None:
-                    found.append(self._row(case, level, expected))
-                if self._crashed:
+                if expected is None:
+                    continue
+                row, failure = self._row(case, level, expected)
+                found.append(row)
+                if isinstance(failure, ProcessCrashed | ResourceLimit):
                     return found  # once is enough, and each costs a new process
         return found
 
-    def _row(self, case: Case, level: Optimizations, expected: list[Any]) -> Row:
+    def _row(
+        self, case: Case, level: Optimizations, expected: list[Any]
+    ) -> tuple[Row, RuntimeFailure | ResourceLimit | None]:
+        """What ``case`` gives at ``level``, and what went wrong where it gives nothing."""
+
         def row(delta: float | None, output: str, ok: bool, reason: str | None) -> Row:
             return Row(case.binding, case.flavour, level, delta, output, ok, reason)
 
         try:
-            actual = self._candidate.run(level, case.feeds)
-            if level == "off" and self._nature.draws and case.random and self._is_constant(case, actual):
-                return row(None, "", False, "what was random is constant now")
+            actual = self.candidate.run(level, case.feeds)
+            if level == "off" and self.nature.draws and case.random and self._is_constant(case, actual):
+                return row(None, "", False, "what was random is constant now"), None
         except (RuntimeFailure, ResourceLimit) as failure:
-            self._crashed = isinstance(failure, ProcessCrashed | ResourceLimit)
-            return row(None, "", False, str(failure))
+            return row(None, "", False, str(failure)), failure
         if len(actual) != len(expected):
-            return row(None, "", False, f"{len(expected)} outputs became {len(actual)}")
+            return row(None, "", False, f"{len(expected)} outputs became {len(actual)}"), None
         worst, remark = (0.0, ""), None
         for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
             outcome, excuse = self._compare(case, level, place, a, b)
             if outcome.reason is not None:
-                return row(outcome.delta, self._outputs[place], False, outcome.reason)
+                return row(outcome.delta, self.outputs[place], False, outcome.reason), None
             remark = remark or excuse
-            worst = max(worst, (outcome.delta, self._outputs[place]))
-        return row(*worst, True, remark)
+            worst = max(worst, (outcome.delta, self.outputs[place]))
+        return row(*worst, True, remark), None
 
     def _is_constant(self, case: Case, actual: list[Any]) -> bool:
         """Whether no random output changes in a few more runs."""
         for _ in range(_DRAWS):
-            again = self._candidate.run("off", case.feeds)
+            again = self.candidate.run("off", case.feeds)
             if not all(identical(actual[place], again[place]) for place in case.random):
                 return False
         return True
@@ -128,25 +120,25 @@ class Judge:
         """The outcome for one output, and the excuse if a difference is allowed."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
-        demand = _nonfinite(self._numerics, case.flavour, level)
-        strict = self._numerics is Numerics.EXACT and level == "off"
-        signed = strict and self._nature.sure_signs
-        least = 0.0 if strict else self._rounding[place]
+        demand = _nonfinite(self.numerics, case.flavour, level)
+        strict = self.numerics is Numerics.EXACT and level == "off"
+        signed = strict and self.nature.sure_signs
+        least = 0.0 if strict else self.rounding[place]
         slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
-        outcome = compare(a, b, self._tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
+        outcome = compare(a, b, self.tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
         if outcome.reason is not None and self._specified(case, place, a, b, demand):
-            return Outcome(), f"{self._outputs[place]!r}: onnxruntime's kernels stray from the specification"
-        if self._bits and level == "off":
+            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
+        if self.bits and level == "off":
             same = outcome.reason is not None or identical(a, b)
             return outcome if same else replace(outcome, reason="not the same bits"), None
-        if outcome.reason is None or (strict and not self._nature.halves) or self._original is None:
+        if outcome.reason is None or (strict and not self.nature.halves) or self.original is None:
             return outcome, None
-        moved = with_jitter(case, self._original)
+        moved = with_jitter(case, self.original)
         known = moved if moved is not None else case.noise
         slack = [_MARGIN * amount + least for amount in known[place]]
-        excused = compare(a, b, self._tolerance, nonfinite=demand, slack=slack)
+        excused = compare(a, b, self.tolerance, nonfinite=demand, slack=slack)
         if excused.reason is None:
-            return excused, f"{self._outputs[place]!r} is ill-conditioned: rounding moves it as much"
+            return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
         return outcome, None
 
     def _specified(self, case: Case, place: int, expected: Any, actual: Any, demand: NonFinite) -> bool:
@@ -158,11 +150,11 @@ class Judge:
         or nobody does (some kernels leave a sum over nothing uninitialized), also if it makes the
         same of both models.
         """
-        lenient = case.flavour == "special" and self._numerics is not Numerics.EXACT
-        if self._references is None or not (case.empty or lenient):
+        lenient = case.flavour == "special" and self.numerics is not Numerics.EXACT
+        if self.references is None or not (case.empty or lenient):
             return False
         original, candidate = (
-            reference.output(self._outputs[place], case.feeds) for reference in self._references
+            reference.output(self.outputs[place], case.feeds) for reference in self.references
         )
         if original is None:
             return False
@@ -170,7 +162,7 @@ class Judge:
         original_strays = same_kind(original, expected).reason is not None
         same = [actual] if only_candidate and not original_strays else [actual, candidate]
         return any(
-            value is not None and compare(original, value, self._tolerance, nonfinite=demand).reason is None
+            value is not None and compare(original, value, self.tolerance, nonfinite=demand).reason is None
             for value in same
         )
 

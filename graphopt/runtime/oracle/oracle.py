@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
@@ -289,9 +290,7 @@ class Oracle:
             empty = self._gathered_empty(cases)
             skipped += empty.skipped
             remote = self._runner(artifact.source, isolated=True)
-            judge = Judge(
-                outputs, remote, numerics, tolerance, rounding, None, references, bits=bits, nature=nature
-            )
+            judge = replace(judge, candidate=remote, original=None)
             rows += judge.rows(_like(empty.found, like))
         return rows, changes, skipped, None
 
