@@ -194,7 +194,7 @@ def optimize(
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator.
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
-        RuntimeFailure: the original does not run on the ``inputs`` given.
+        RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given.
     """
     if tune is not None and stop_after is not None:
         raise UsageError("only whole results are tuned: leave out stop_after")

@@ -72,8 +72,9 @@ class Job:
         Raises:
             PassFailed: a pass raised an error, or does not end.
             VerificationFailed: the result does not compute the same, is called differently, or is broken.
-            RuntimeFailure: the original does not run on the inputs that the user gave.
+            RuntimeFailure: the original does not run with what the user said of its inputs.
         """
+        self._check_given()
         before, interface = Summary.of(model), Interface.of(model)
         stats = Stats(by_pass=self.weigh_each)
         stop = None if self.stop_after is None else StopAfter(self.stop_after)
@@ -109,6 +110,18 @@ class Job:
             watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
         return watchers
 
+    def _check_given(self) -> None:
+        """Check, before any work is done, that the original runs with what the user said of its inputs."""
+        if not self.verify or self.oracle is None or not self.oracle.given:
+            return
+        for watcher in self.watchers:
+            watcher.entered("running the original")
+        if self.oracle.refusal is not None:
+            raise RuntimeFailure(
+                f"with the inputs given, {self.oracle.refusal}",
+                hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
+            )
+
     def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> History:
         try:
             return self.pipeline.run(model, cx, self._all_watchers(stats))
@@ -140,11 +153,6 @@ class Job:
             why = f"{type(error).__name__}: {error}"
             raise VerificationFailed(f"the optimized model can't be written: {why}") from error
         report.seconds["verify"] = report.verdict.seconds
-        if report.verdict.ok and report.verdict.unverifiable is not None and self.oracle.given:
-            raise RuntimeFailure(
-                f"with the inputs given, {report.verdict.unverifiable}",
-                hint="change --input or --input-shape; graphopt run tries them out",
-            )
         if not report.verdict.ok:
             raise VerificationFailed(
                 f"the optimized model is not the same: {report.verdict.summary()}",

@@ -51,7 +51,7 @@ class Request:
         passes, options, inputs = self.passes, self.options, self.inputs
         if self.dims or self.dim_ranges:
             options = vouch(model, self.dims, self.dim_ranges, options)
-            inputs = within(inputs, options, self.seed)
+            inputs = within(inputs, options, self.seed, fixed=bool(self.dims))
         if options.share_buffers:
             check = make_pipeline("check-aliasing")
             check.run(model, context_for(model, options))
@@ -118,10 +118,15 @@ def vouch(
     return replace(options or Options(), dim_ranges=ranges)
 
 
-def within(inputs: InputOptions | None, options: Options, seed: int) -> InputOptions | None:
-    """``inputs`` that keep to the ranges of ``options``; new ones are made up from ``seed``."""
+def within(
+    inputs: InputOptions | None, options: Options, seed: int, *, fixed: bool = False
+) -> InputOptions | None:
+    """``inputs`` that keep to the ranges of ``options``; new ones are made up from ``seed``.
+
+    ``fixed``: dims of the model were fixed, too.
+    """
     from graphopt.runtime.inputs.feeds import InputOptions
 
-    if not options.dim_ranges:
+    if not options.dim_ranges and not fixed:
         return inputs
-    return replace(inputs or InputOptions(seed=seed), ranges=options.dim_ranges)
+    return replace(inputs or InputOptions(seed=seed), ranges=options.dim_ranges, vouched=fixed)

@@ -58,6 +58,25 @@ def test_a_size_is_written_and_a_range_is_relied_on(invoke: Invoke, chain: Path)
     assert json.loads(invoke(*arguments, "--json").out)["remarks"][0] == "fixed as asked: batch = 4"
 
 
+_FOUR = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n] x) => (float[m] y) <float[4] four = {1.0, 2.0, 3.0, 4.0}> {
+    a = Identity (x)
+    y = Add (a, four)
+}"""
+
+
+@pytest.mark.parametrize("said", [("--dim", "n=5"), ("--dim-range", "n=5:7")])
+def test_what_the_original_refuses_is_refused(invoke: Invoke, tmp_path: Path, said: tuple[str, str]) -> None:
+    path = tmp_path / "four.onnx"
+    onnx.save(onnx.parser.parse_model(_FOUR), path)
+    outcome = invoke("optimize", path, "-o", "out.onnx", *said)
+    assert outcome.status == 6 and "with the inputs given, the original does not run" in outcome.err
+    assert "dropped" not in outcome.err and "--dim" in outcome.err and not Path("out.onnx").exists()
+    assert invoke("optimize", path, "-o", "out.onnx", *said, "--no-verify").status == 0
+    assert invoke("optimize", path, "-o", "out.onnx", "--dim-range", "n=1:7").status == 0
+    assert invoke("optimize", path, "-o", "out.onnx", "--dim", "n=4").status == 0
+
+
 def test_without_them_nothing_is_presumed(invoke: Invoke, chain: Path) -> None:
     target = chain.parent / "out.onnx"
     assert invoke("optimize", chain, "-o", target).status == 0

@@ -33,12 +33,14 @@ class InputOptions:
         files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
         seed: of everything that is made up.
         ranges: first and last size of dynamic dims; others are not tried.
+        vouched: the user also fixed dims of the model.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     files: tuple[tuple[str | None, Path], ...] = ()
     seed: int = 0
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    vouched: bool = False
 
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
@@ -56,8 +58,8 @@ class InputOptions:
 
     @property
     def given(self) -> bool:
-        """Whether the user gave any shape or array."""
-        return bool(self.shapes or self.files)
+        """Whether the user said anything about shapes or arrays."""
+        return bool(self.shapes or self.files or self.ranges or self.vouched)
 
 
 def parse_shape(text: str) -> tuple[str, Shape]:

@@ -110,7 +110,7 @@ class Oracle:
         allow_external: folders outside the model's own that external data may lie in.
 
     Attributes:
-        given: the user gave shapes or arrays.
+        given: the user gave shapes, arrays or sizes of dims.
 
     Raises:
         InvalidModel, UsageError: the original can't be read, or the options do not fit it.
@@ -222,6 +222,12 @@ class Oracle:
             meter.peak_bytes + max(peaks, default=0),
         )
 
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be compared, if so: the original does not run. It is run to find out, once."""
+        refusal = self._gathered().refusal
+        return None if refusal is None else f"the original does not run ({refusal})"
+
     def feeds(self, row: Row) -> Feeds | None:
         """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
         known = (self._cases, self._empty_cases)
@@ -267,7 +273,7 @@ class Oracle:
         # the original keeps its child, for when it is asked for its conditioning
         runner = self._runner(artifact.source, isolated=isolated, child=self._second() if isolated else None)
         if cases.refusal is not None:
-            return self._loads(runner), changes, cases.skipped, f"the original does not run ({cases.refusal})"
+            return self._loads(runner), changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
