@@ -10,10 +10,11 @@ import click
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.cli.parameters import Runs, Seconds
+from graphopt.errors import RuntimeFailure
 
 if TYPE_CHECKING:
     from graphopt.debug.attempt import Attempt
-    from graphopt.debug.checks import CheckOptions
+    from graphopt.debug.checks import Check, CheckOptions
     from graphopt.debug.culprit import Culprit
 
 check_options = options.group(
@@ -68,6 +69,22 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
         run.settings.memory_limit,
     )
     return Attempt(loaded, request.passes, request.options), check
+
+
+def check_compared(judge: Check) -> None:
+    """Check that a check that holds compared something.
+
+    Raises:
+        RuntimeFailure: the original does not run.
+    """
+    from graphopt.debug.checks import NumericsCheck
+
+    refusal = judge.refusal if isinstance(judge, NumericsCheck) else None
+    if refusal is not None:
+        raise RuntimeFailure(
+            f"not verified: {refusal}",
+            hint="--input and --input-shape feed it, graphopt run tries that out; --check valid needs no inputs",
+        )
 
 
 def show(run: Run, culprit: Culprit) -> None:

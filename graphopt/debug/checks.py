@@ -175,6 +175,11 @@ class NumericsCheck:
             self._failed = failures[0]
         return failures[0].reason if self._crashes_only else verdict.summary()
 
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be compared, if so: the original does not run."""
+        return self._oracle.refusal
+
     def feeds(self) -> Feeds | None:
         """Those of the first comparison that failed."""
         return None if self._failed is None else self._oracle.feeds(self._failed)

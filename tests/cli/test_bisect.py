@@ -65,6 +65,28 @@ def test_bisect_finds_nothing(invoke: Invoke, small: Path) -> None:
     assert not Path("small.repro").exists()
 
 
+_CUSTOM = """
+<ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
+custom (float[4] x) => (float[4] y) {
+  a = Identity(x)
+  b = my.domain.Unheard(a)
+  [second_22] y = Relu(b)
+}
+"""
+
+
+@pytest.mark.parametrize("check", ["numerics", "crash"])
+def test_nothing_holds_where_nothing_was_compared(invoke: Invoke, tmp_path: Path, check: str) -> None:
+    path = tmp_path / "custom.onnx"
+    onnx.save(onnx.parser.parse_model(_CUSTOM), path)
+    for arguments in (["bisect", path], ["reduce", path, "-o", "r.onnx"]):
+        outcome = invoke(*arguments, "--check", check)
+        assert outcome.status == 6 and "not verified: the original does not run (" in outcome.err
+        assert "holds" not in outcome.out + outcome.err
+    failing = invoke("bisect", path, "--check", check, *plant("Fails"), "-o", "kept")
+    assert failing.status == 1 and "nothing to divide by" in failing.out
+
+
 def test_bisect_with_a_command(invoke: Invoke, small: Path) -> None:
     Path("check.py").write_text("import onnx, sys; sys.exit(len(onnx.load(sys.argv[1]).graph.node) < 2)\n")
     outcome = invoke("bisect", small, "--check", f"{sys.executable} check.py {{model}}")

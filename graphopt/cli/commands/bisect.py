@@ -58,6 +58,8 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
         with make_check(check, attempt.model, child=child) as judge:
             bisection = Bisection(isolated(attempt, check, child), judge, lambda text: advance(None, text))
             culprit = bisection.find()
+            if culprit is None:
+                debugging.check_compared(judge)
         if culprit is None:
             run.console.json({"culprit": None, "runs": bisection.runs})
             run.console.print(f"  the check holds after every rewrite that was tried ({bisection.runs} runs)")

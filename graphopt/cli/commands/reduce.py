@@ -54,10 +54,12 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     attempt, check = debugging.prepare(run, model, values)
     culprit = None
     with run.console.progress(model.name) as advance, helper() as child:
-        if attempt.pipeline.steps:
-            with make_check(check, attempt.model, child=child) as judge:
+        with make_check(check, attempt.model, child=child) as judge:
+            if attempt.pipeline.steps:
                 advance(None, "looking for the rewrite at fault")
                 culprit = Bisection(isolated(attempt, check, child), judge).find()
+            if culprit is None:
+                debugging.check_compared(judge)
         limits = culprit.limits if culprit is not None and culprit.masked_by is not None else Limits()
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = still_fails(attempt, check, limits, child)
