@@ -258,14 +258,14 @@ class Editor:
     # Constants ---------------------------------------------------------------------------
 
     def constant(
-        self, graph: onnx_ir.Graph, data: np.ndarray | onnx_ir.TensorProtocol, name: str
+        self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str
     ) -> onnx_ir.Value:
         """A constant of ``graph`` with the given contents.
 
         It is an initializer; in functions, which have none, and below IR version 4, where
         initializers are inputs, a Constant node at the head of the graph.
         """
-        tensor = onnx_ir.Tensor(data) if isinstance(data, np.ndarray) else data
+        tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
         if self.model.ir_version < 4 or self.scopes.function(graph) is not None:
             return self.constant_node(graph, tensor, name)
         value = onnx_ir.Value(
@@ -279,10 +279,10 @@ class Editor:
         return value
 
     def constant_node(
-        self, graph: onnx_ir.Graph, data: np.ndarray | onnx_ir.TensorProtocol, name: str
+        self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str
     ) -> onnx_ir.Value:
         """The output of a new Constant node at the head of ``graph``."""
-        tensor = onnx_ir.Tensor(data) if isinstance(data, np.ndarray) else data
+        tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
         node = self.make_node("Constant", [], {"value": tensor}, name=name)
         value = node.outputs[0]
         self.rename(value, name)

@@ -89,6 +89,15 @@ def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bo
     return a is not None and b is not None and len(a) == len(b) and all(map(m.cx.facts.dim_equal, a, b))
 
 
+#: Why a fused operator, whose result has the shape of its operand, can't stand for a pattern.
+WIDENED = "the result has another shape, or its shape is unknown: a constant may have more dims"
+
+
+def keeps_shape_of(m: Match, x: ir.Value) -> bool:
+    """Whether the root gives the shape of ``x``, whatever it broadcasts it with."""
+    return same_shape(m, m.shape(m.root.outputs[0]), m.shape(x))
+
+
 def has_one_element(m: Match, value: ir.Value | None) -> bool:
     """Whether ``value`` is known to have one element."""
     shape = None if value is None else m.shape(value)

@@ -208,6 +208,8 @@ def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Out
         m, values.shape[:2], (batch, heads)
     ):
         return m.no("keys and values have other batches, heads or lengths than queries", v)
+    if not forms.same_shape(m, m.shape(m.root.outputs[0]), (batch, heads, length, value_size)):
+        return m.no(forms.WIDENED, s)
     if q.rows is None:
         return m.no("queries are not split off rows of all heads", scores.q)
     if not m.cx.target.has_kernel("MultiHeadAttention", ir.MICROSOFT, 1, m.dtype(scores.q)):

@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 
 #: Relative error of constants that exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
@@ -148,6 +149,10 @@ def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
 def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) -> ir.Value | Refusal:
     """The fused operator: the standard's from opset 20 on, else onnxruntime's own."""
     target, dtype = m.cx.target, m.dtype(x)
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
+    if m.rank(x) == 0:
+        return m.no("the kernel takes no single number", x)
     result = None
     if m.version >= 20 and target.has_kernel("Gelu", "", m.version, dtype):
         result = op.Gelu(x, approximate=None if approximate == "none" else approximate)
@@ -174,4 +179,6 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
         return m.no("the sigmoid is not of a multiple of the other factor", x)
     if m.cx.options.portable or not m.cx.target.has_kernel("QuickGelu", ir.MICROSOFT, 1, m.dtype(x)):
         return m.no("it is no operator of the ONNX standard, or the target has no kernel for it", x)
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
     return op.node("QuickGelu", [x], {"alpha": factor[1]}, domain=ir.MICROSOFT)

@@ -78,6 +78,8 @@ def _normalization(op: Builder, m: Match, x: ir.Value, eps: ir.Value, op_type: s
         return m.no(f"the opset is below {since}", x, hint=f"raise it: --target-opset {since}")
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
     axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
     scale = ir.all_ints(shape[first:]) if first is not None else None

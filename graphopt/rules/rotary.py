@@ -52,6 +52,8 @@ def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Valu
         )
     if not m.cx.target.has_kernel("RotaryEmbedding", ir.MICROSOFT, 1, m.dtype(x)):
         return m.no("the target has no kernel for it", x)
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
     table = op.Reshape(angles, np.array([-1, half]))
     tables = [op.Cos(table), op.Sin(table)]
     heads = heads_of(m, x)

@@ -369,3 +369,13 @@ def test_the_presets_take_a_loop_that_runs_once_or_never_for_what_it_is(trips: i
 def test_the_presets_leave_a_loop_that_runs_twice() -> None:
     model, _ = _tried(_loop(2, "d = Identity(c) w = Mul(v, k)"), "O2")
     assert ops(model) == ["Loop"]
+
+
+@pytest.mark.parametrize("shape", ["int64", "int64[1]"])
+def test_a_single_trip_may_read_its_number_and_condition(shape: str) -> None:
+    text = f"""g (float[2] x) => (float[2] y, {shape} n, bool b) <int64 one = {{1}}, bool go = {{1}}> {{
+        y, n, b = Loop (one, go, x) < body = body ({shape} i, bool c, float[2] v) => (bool d, float[2] w, {shape} j, bool e)
+            {{ d = Identity(c) w = Neg(v) j = Identity(i) e = Not(c) }} >
+    }}"""
+    model, _ = _tried(text.replace("float[2] y, int64 n, bool b", "float[2] y, int64[1] n, bool[1] b"), "O1")
+    assert "Loop" not in ops(model)
