@@ -134,6 +134,7 @@ class Context:
         gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
         observers: told of rewrites, refusals and remarks.
         actions: changes made so far.
+        denied: the first change that the gate refused.
         most_actions: changes after which a pass is said not to end.
         attempts: rules tried at a node so far.
         grown: bytes that folding has added to the model so far.
@@ -149,6 +150,7 @@ class Context:
     gate: Callable[[Action], bool] | None = None
     observers: list[Observer] = field(default_factory=list)
     actions: int = 0
+    denied: Action | None = None
     most_actions: int | None = None
     attempts: int = 0
     grown: int = 0
@@ -224,6 +226,7 @@ class Context:
         """
         action = Action(self.actions + 1, owner, ir.label(node))
         if self.gate is not None and not self.gate(action):
+            self.denied = self.denied or action
             return None
         if self.actions == self.most_actions:
             raise PassFailed.no_end(owner, self.actions)

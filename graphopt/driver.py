@@ -21,10 +21,10 @@ from graphopt.errors import (
     VerificationFailed,
     unknown,
 )
+from graphopt.gates import Limits
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
-from graphopt.instrument.stop_after import StopAfter
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.verify_each import VerifyEach
 from graphopt.numerics import Numerics
@@ -77,9 +77,9 @@ class Job:
         self._check_given()
         before, interface = Summary.of(model), Interface.of(model)
         stats = Stats(by_pass=self.weigh_each)
-        stop = None if self.stop_after is None else StopAfter(self.stop_after)
+        gate = self.gate if self.stop_after is None else Limits(first=self.stop_after)
         start = time.perf_counter()
-        cx = context_for(model, self.options, gate=stop or self.gate, observers=self._all_watchers(stats))
+        cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(stats))
         done = self._run_passes(model, cx, stats)
         report = Report(
             done.pipeline,
@@ -91,7 +91,7 @@ class Job:
             done.skipped,
             stats.rewrites,
             stats.refusals,
-            next_action=stop.first_denied if stop else None,
+            next_action=None if self.stop_after is None else cx.denied,
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
             remarks=cx.budget.remarks(),

@@ -25,6 +25,7 @@ FLOORS = [
     "ops",
     "runtime",
     "context",
+    "gates",
     "analysis",
     "rewrite",
     "rules",

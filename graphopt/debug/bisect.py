@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from graphopt.debug.attempt import Limits, Outcome, Place, Step, Try
+from graphopt.debug.attempt import Outcome, Step, Try
 from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
 from graphopt.errors import VerificationFailed
+from graphopt.gates import Limits, Place
 
 #: Runs that looking for a smallest set may take.
 _MINIMIZING = 100

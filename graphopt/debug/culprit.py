@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.debug.attempt import Limits, Place, Step, find_node
+from graphopt.debug.attempt import Step, find_node
+from graphopt.gates import Limits, Place
 from graphopt.instrument.snapshot import Snapshot, difference
 from graphopt.runtime.inputs.feeds import Feeds
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.debug.attempt import Attempt, Limits, find_node
+from graphopt.debug.attempt import Attempt, find_node
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
+from graphopt.gates import Limits
 from graphopt.passes.check_aliasing import CheckAliasing
 from graphopt.runtime.child import Child
 

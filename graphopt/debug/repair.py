@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.debug.attempt import Attempt, Limits
+from graphopt.debug.attempt import Attempt
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
 from graphopt.errors import PassFailed, VerificationFailed
+from graphopt.gates import Limits
 from graphopt.instrument.report import Dropped, Report
 
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.

@@ -16,11 +16,12 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Options
-from graphopt.debug.attempt import Attempt, IsolatedAttempt, Limits, Place, Try, steps_text
+from graphopt.debug.attempt import Attempt, IsolatedAttempt, Try, steps_text
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError
+from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime import npz

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.debug.attempt import Limits, Place
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError
+from graphopt.gates import Limits, Place
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
 from graphopt.passes.pipeline import Pipeline

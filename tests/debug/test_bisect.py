@@ -13,7 +13,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import Options
-from graphopt.debug.attempt import Attempt, Limits, Place, find_node, steps_text
+from graphopt.debug.attempt import Attempt, find_node, steps_text
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
@@ -22,6 +22,7 @@ from graphopt.debug.reduce import reduce, still_fails
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Fixpoint, Pipeline
 from graphopt.runtime.child import Child

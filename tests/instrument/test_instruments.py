@@ -11,21 +11,20 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for, optimize
-from graphopt.context import Action, Refusal
+from graphopt.context import Refusal
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.instrument.dump import heading
 from graphopt.instrument.log import Level, Log, parse_log
 from graphopt.instrument.report import Report
 from graphopt.instrument.snapshot import Snapshot, difference
 from graphopt.instrument.stats import Refused, Stats
-from graphopt.instrument.stop_after import StopAfter
 from graphopt.instrument.summary import Interface, Summary, weights
 from graphopt.instrument.verify_each import VerifyEach
 from graphopt.passes.pipeline import Pipeline, Record
 from graphopt.pipelines import registry
 from graphopt.rules import all_rules
 from tests.cli.broken_passes import ReluToSigmoid, Unsort
-from tests.support import parse, run_pipeline
+from tests.support import parse
 
 SMALL = """
 small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {
@@ -132,26 +131,6 @@ def test_weights_are_added_up_after_each_pass() -> None:
     _, report = optimize(model, pipeline="cse,dce", weigh_each=True, verify=False)
     assert report.weight_bytes == {1: 20, 2: 8}
     assert [record["weight_bytes"] for record in report.to_dict()["passes"]] == [20, 8]
-
-
-@pytest.mark.parametrize("limit", [0, 1, 2, 5])
-def test_stop_after(limit: int) -> None:
-    gate = StopAfter(limit)
-    model = parse(SMALL)
-    _, cx = run_pipeline(model, "peephole", gate=gate)
-    assert cx.actions == min(limit, 2)
-    assert len(model.graph) == 3 - min(limit, 2)
-    if limit < 2:
-        assert gate.first_denied is not None and gate.first_denied.index == limit + 1
-    else:
-        assert gate.first_denied is None
-
-
-def test_a_gate_is_asked_in_order() -> None:
-    gate = StopAfter(2)
-    allowed = [gate(Action(index, "rule", "node")) for index in (1, 2, 3, 4)]
-    assert allowed == [True, True, False, False]
-    assert gate.last == Action(2, "rule", "node") and gate.first_denied == Action(3, "rule", "node")
 
 
 # Logging ------------------------------------------------------------------------------------

@@ -193,8 +193,8 @@ def test_a_rewrite_that_makes_sharing_unsafe_is_dropped() -> None:
 
 
 def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
-    from graphopt.debug.attempt import Limits
     from graphopt.debug.checks import CheckOptions
+    from graphopt.gates import Limits
     from graphopt.numerics import Numerics
     from graphopt.runtime.devices import CPU
     from graphopt.runtime.inputs.feeds import InputOptions
@@ -206,11 +206,12 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
 
 
 def test_what_fails_is_made_small_with_its_buffers() -> None:
-    from graphopt.debug.attempt import Attempt, Limits
+    from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.reduce import reduce, still_fails
     from graphopt.debug.reproducer import helper
     from graphopt.driver import make_pipeline
+    from graphopt.gates import Limits
 
     model = parse(CHOICE)
     attempt = Attempt(

@@ -44,11 +44,11 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file
-    from graphopt.debug.attempt import Limits
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce import reduce, still_fails
     from graphopt.debug.reproducer import helper, isolated
+    from graphopt.gates import Limits
 
     check_file(output)
     attempt, check = debugging.prepare(run, model, values)
