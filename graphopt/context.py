@@ -138,6 +138,7 @@ class Context:
         most_actions: changes after which a pass is said not to end.
         attempts: rules tried at a node so far.
         grown: bytes that folding has added to the model so far.
+        remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
     """
 
     model: ir.Model
@@ -154,6 +155,7 @@ class Context:
     most_actions: int | None = None
     attempts: int = 0
     grown: int = 0
+    remarks: list[str] = field(default_factory=list)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 

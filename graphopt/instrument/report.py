@@ -135,6 +135,7 @@ class Report:
         """What the user should know besides the figures."""
         if self.planned:
             yield f"not built yet: {', '.join(self.planned)}"
+        yield from (remark for record in self.passes for remark in record.remarks)
         if self.skipped:
             yield f"skipped: {', '.join(self.skipped)}"
         for drop in self.dropped:

@@ -37,11 +37,7 @@ class Summary:
         """Count what is in ``model``."""
         ops = Counter(_op(node) for node in ir.walk_nodes(model.graph))
         constants = ops.pop("Constant", 0)
-        inside = sum(
-            _op(node) != "Constant"
-            for function in model.functions.values()
-            for node in ir.walk_nodes(function.graph)
-        )
+        inside = sum(ir.count_nodes(function.graph) for function in model.functions.values())
         tensors = list(weights(model))
         return cls(
             nodes=sum(ops.values()),

@@ -37,7 +37,16 @@ from graphopt.ir.region import (
     split,
 )
 from graphopt.ir.schemas import find_misuse, operator_schema
-from graphopt.ir.scopes import Scopes, bodies, graphs_of, in_order, values_of, walk_nodes, with_bodies
+from graphopt.ir.scopes import (
+    Scopes,
+    bodies,
+    count_nodes,
+    graphs_of,
+    in_order,
+    values_of,
+    walk_nodes,
+    with_bodies,
+)
 from graphopt.ir.text import (
     Names,
     print_graph,

@@ -401,14 +401,19 @@ class Editor:
         self,
         item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function | onnx_ir.Node | onnx_ir.Value,
         prefixes: tuple[str, ...],
-    ) -> None:
-        """Remove the doc string of ``item``, and metadata whose key begins with one of ``prefixes``."""
+    ) -> int:
+        """Remove the doc string of ``item``, and metadata whose key begins with one of ``prefixes``.
+
+        Returns how many were removed.
+        """
         keys = [key for key in item.metadata_props if key.startswith(prefixes)]
         for key in keys:
             del item.metadata_props[key]
-        if item.doc_string or keys:
+        removed = len(keys) + bool(item.doc_string)
+        if removed:
             item.doc_string = None
             self._changed("note")
+        return removed
 
     # Versions ----------------------------------------------------------------------------
 

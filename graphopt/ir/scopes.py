@@ -80,6 +80,11 @@ def walk_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
         yield from nested
 
 
+def count_nodes(graph: onnx_ir.Graph) -> int:
+    """How many nodes ``graph`` and its bodies have, without Constant: what reports call nodes."""
+    return sum(node.op_type != "Constant" or node.domain != "" for node in walk_nodes(graph))
+
+
 def normal_imports(imports: Mapping[str, int]) -> dict[str, int]:
     """Opset versions by domain, with the standard one called ``""`` however the file spells it."""
     return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}

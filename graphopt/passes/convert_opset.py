@@ -62,6 +62,8 @@ class ConvertOpset(Pass):
         if ir.Carried.training_info(model):
             raise UnsupportedModel("the model has training info, whose graphs can't be converted")
         plans = [plan for graph in ir.graphs_of(model) for node in graph for plan in self._plans(node, cx)]
+        known = model.graph.opset_imports
+        source = known.get("", known.get("ai.onnx", self.target))
         imports = [model.graph.opset_imports, *(held.opset_imports for held in model.functions.values())]
         for found in imports:
             cx.edit.set_import(found, "", self.target)
@@ -71,6 +73,8 @@ class ConvertOpset(Pass):
             cx.edit.raise_ir_version(needed)
         for plan in plans:
             plan.carry_out(cx)
+        if source != self.target:
+            cx.remarks.append(f"opset {source} → {self.target}")
 
     def _plans(self, node: ir.Node, cx: Context) -> Iterator[_Plan]:
         if node.domain != "" or node.op_identifier() in cx.model.functions:

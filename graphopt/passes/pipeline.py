@@ -68,8 +68,9 @@ class Record:
         seconds: wall time of the pass, observers not counted.
         changes: edits by kind.
         rewrites: changes by rule (or by pass, for passes without rules).
-        nodes: nodes of the whole model afterwards, bodies and functions included.
+        nodes: nodes afterwards, those of bodies included, without Constant.
         does: what its changes are called, unless they are rewrites.
+        remarks: what it did to the model as a whole.
     """
 
     index: int
@@ -80,9 +81,12 @@ class Record:
     rewrites: Counter[str]
     nodes: int
     does: str | None = None
+    remarks: tuple[str, ...] = ()
 
     def told(self, most: int | None = None) -> str:
-        """What it did: ``compose-transposes ×12, drop-cast ×3``, or ``removed ×4``."""
+        """What it did: ``compose-transposes ×12, drop-cast ×3``, ``removed ×4``, or ``opset 21 → 13``."""
+        if self.remarks:
+            return "; ".join(self.remarks)
         if self.does is not None:
             count = sum(self.rewrites.values())
             return f"{self.does} ×{count}" if count else ""
@@ -184,6 +188,7 @@ def _run_pass(
     cx.observers.append(counter)
     before = Counter(cx.edit.counts)
     cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * _nodes(model)
+    told = len(cx.remarks)
     start = time.perf_counter()
     try:
         pass_.run(model, cx)
@@ -197,7 +202,15 @@ def _run_pass(
     changes = Counter(cx.edit.counts)
     changes.subtract(before)
     record = Record(
-        index, pass_.name, str(pass_), seconds, +changes, counter.rewrites, _nodes(model), pass_.does
+        index,
+        pass_.name,
+        str(pass_),
+        seconds,
+        +changes,
+        counter.rewrites,
+        ir.count_nodes(model.graph),
+        pass_.does,
+        tuple(cx.remarks[told:]),
     )
     for instrument in instruments:
         instrument.after_pass(pass_, record, model, cx)

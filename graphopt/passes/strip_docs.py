@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
+from graphopt.tables import counted
 
 #: How exporters' notes on where a node came from begin: stack traces, module paths.
 _NOISE = ("pkg.torch", "pkg.onnxscript", "namespace", "torch.")
@@ -28,15 +30,18 @@ class StripDocs(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Strip everything."""
-        strip = cx.edit.strip_notes
-        strip(model, ())
-        for function in model.functions.values():
-            strip(function, _NOISE)
-        for graph in ir.graphs_of(model):
-            strip(graph, _NOISE)
-            for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
-                strip(value, _NOISE)
-            for node in graph:
-                strip(node, _NOISE)
-                for value in node.outputs:
-                    strip(value, _NOISE)
+        removed = cx.edit.strip_notes(model, ())
+        removed += sum(cx.edit.strip_notes(item, _NOISE) for item in _annotated(model))
+        if removed:
+            cx.remarks.append(f"removed {counted(removed, 'doc string or note', 'doc strings and notes')}")
+
+
+def _annotated(model: ir.Model) -> Iterator[ir.Function | ir.Graph | ir.Node | ir.Value]:
+    """What may bear notes, besides the model itself."""
+    yield from model.functions.values()
+    for graph in ir.graphs_of(model):
+        yield graph
+        yield from (*graph.inputs, *graph.outputs, *graph.initializers.values())
+        for node in graph:
+            yield node
+            yield from node.outputs

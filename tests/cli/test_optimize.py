@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import onnx
+import onnx.parser
 import pytest
 
 from graphopt import pipelines
@@ -274,6 +275,22 @@ def test_dump_dir_and_log(invoke: Invoke, small: Path) -> None:
     assert stages and all(path.suffix == ".onnx" and "-after-" in path.name for path in stages)
     assert invoke("inspect", stages[0]).status == 0
     assert "[UPDATE identities.py:" in outcome.err and "[DUMP dce.py:" in outcome.err
+
+
+def test_nodes_are_counted_alike_in_one_report(invoke: Invoke, tmp_path: Path) -> None:
+    source = tmp_path / "constants.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) {
+      one = Constant <value = float {1.0}> ()
+      a = Exp (x)
+      y = Add (a, one)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), source)
+    out = invoke("optimize", source, "-o", "o.onnx", "--passes", "dce", "-v", "--no-verify").out
+    summary, of_pass = (
+        next(line.split() for line in out.splitlines() if line.split()[: len(start)] == start)
+        for start in (["nodes"], ["1", "dce"])
+    )
+    assert summary[1:3] == ["2", "2"] and of_pass[4] == "2"
 
 
 def test_check_each_passes_on_sound_passes(invoke: Invoke, small: Path) -> None:

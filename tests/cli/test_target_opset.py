@@ -19,6 +19,14 @@ def test_convert_writes_for_an_opset(invoke: Invoke, small: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["Relu"]
 
 
+def test_the_report_tells_the_opsets(invoke: Invoke, small: Path) -> None:
+    out = invoke("optimize", small, "-o", "o.onnx", "--target-opset", "13", "-v").out
+    assert "\n  opset 17 → 13\n" in out
+    assert next(line for line in out.splitlines() if "convert-opset" in line).endswith("opset 17 → 13")
+    assert "opset" not in invoke("optimize", small, "-o", "o.onnx", "--target-opset", "17").out
+    assert "opset 17 → 13" in invoke("convert", small, "o.onnx", "--target-opset", "13").out
+
+
 def test_an_opset_that_can_not_be_verified(invoke: Invoke, small: Path) -> None:
     target = small.parent / "newest.onnx"
     newest = str(onnx.defs.onnx_opset_version())

@@ -52,10 +52,12 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
         known = ", ".join(ir.SUFFIXES)
         raise UsageError(f"the suffix of {target} tells no form of models", hint=f"known suffixes: {known}")
     check_file(target)
+    remarks: list[str] = []
     if target_opset is None:
         model = api.load(source)
     else:
         model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
+        remarks = list(report.notes())
         if report.verdict is not None and report.verdict.unverifiable is not None:
             click.echo(f"graphopt: warning: not verified: {report.verdict.unverifiable}", err=True)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
@@ -64,5 +66,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     form = ir.form_of(target).value
     run.console.json({"source": str(source), "target": str(target), "form": form, "files": sizes})
     if not run.console.quiet:
+        for remark in remarks:
+            run.console.print(f"  {remark}")
         for path, size in sizes.items():
             run.console.print(f"  wrote     {path}   {human_bytes(size)}")

@@ -49,10 +49,7 @@ class Contestant:
     @classmethod
     def of(cls, name: str, path: Path, model: ir.Model | None) -> Contestant:
         """A contestant with its nodes counted."""
-        nodes = None
-        if model is not None:
-            nodes = sum(_counts(node) for node in ir.walk_nodes(model.graph))
-        return cls(name, path, model, nodes)
+        return cls(name, path, model, None if model is None else ir.count_nodes(model.graph))
 
 
 @dataclass(frozen=True)
@@ -243,7 +240,3 @@ def told_shapes(feeds: Mapping[str, Any]) -> str:
     words = [f"{name} {list(value.shape)}" for name, value in feeds.items() if isinstance(value, np.ndarray)]
     shown = ", ".join(words[:4])
     return (shown + f", … {len(words) - 4} more" if len(words) > 4 else shown) or "none"
-
-
-def _counts(node: ir.Node) -> bool:
-    return node.op_type != "Constant" or node.domain != ""
