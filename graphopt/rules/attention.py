@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Dim, Refusal
+from graphopt.numerics import Numerics
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -247,6 +248,12 @@ def _bias(
 ) -> ir.Value | Refusal | None:
     """What is added to the scores, [B or 1, N or 1, S, T]."""
     if scores.mask is not None:
+        if m.cx.options.numerics is not Numerics.APPROXIMATES:
+            return m.no(
+                "a Where masks the scores, and hides NaN in them; a sum does not",
+                scores.mask.condition,
+                hint="--fast-math, or add a mask of 0 and -inf instead",
+            )
         dtype = m.dtype(scores.q)
         assert dtype is not None
         zero, low = np.array(0, dtype.numpy()), np.array(scores.mask.low, dtype.numpy())
