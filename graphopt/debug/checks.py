@@ -206,7 +206,7 @@ class ValidCheck(_WithoutFeeds):
             return fault.sentence
         changes = diff(self._signature, Signature.of(model))
         if changes or self._device is None:
-            return changes[0] if changes else None
+            return str(changes[0]) if changes else None
         try:
             with written(model) as path:
                 create(path, optimizations="off", device=self._device)

@@ -62,8 +62,26 @@ class Signature:
         return tuple(port for port in self.inputs if port.role == "required")
 
 
-def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> list[str]:
-    """Each way in which a caller of ``a`` would find ``b`` changed, as one phrase; empty if none.
+@dataclass(frozen=True)
+class Change:
+    """One way in which a model is called differently.
+
+    Attributes:
+        kind: ``gone`` or ``new`` inputs and outputs; ``order`` or number of all; or else what changed of one.
+        port: the name of the input or output; empty if it is about all.
+        text: the change as one phrase.
+    """
+
+    kind: Literal["gone", "new", "order", "role", "type", "rank", "dim"]
+    port: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> list[Change]:
+    """Each way in which a caller of ``a`` would find ``b`` changed; empty if none.
 
     Constant inputs are left out: nobody may feed them.
 
@@ -148,17 +166,18 @@ def _proto_text(proto: Any) -> str:
 
 def _compare_ports(
     what: str, before: tuple[Port, ...], after: tuple[Port, ...], distrusted: Collection[str]
-) -> list[str]:
+) -> list[Change]:
     names, new_names = [port.name for port in before], [port.name for port in after]
-    changes = []
+    changes: list[Change] = []
     if names != new_names:
         lost = [name for name in names if name not in new_names]
         added = [name for name in new_names if name not in names]
-        changes += [f"{what} {name!r} is gone" for name in lost]
-        changes += [f"{what} {name!r} is new" for name in added]
+        changes += [Change("gone", name, f"{what} {name!r} is gone") for name in lost]
+        changes += [Change("new", name, f"{what} {name!r} is new") for name in added]
         if not lost and not added:
             same = sorted(names) == sorted(new_names)
-            changes.append(f"the {what}s changed their {'order' if same else 'number'}")
+            text = f"the {what}s changed their {'order' if same else 'number'}"
+            changes.append(Change("order", "", text))
     remaining = list(after)
     for port in before:
         # a name may be listed more than once among the outputs
@@ -169,30 +188,32 @@ def _compare_ports(
     return changes
 
 
-def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[str]:
+def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[Change]:
     name = f"{what} {a.name!r}"
-    changes = []
+    changes: list[Change] = []
     if a.role != b.role:
-        changes.append(f"{name} was {a.role}, now {b.role}")
+        changes.append(Change("role", a.name, f"{name} was {a.role}, now {b.role}"))
     if a.type != b.type and a.type and "undefined" not in a.type:
-        changes.append(f"{name} was of type {a.type}, now {b.type or 'undeclared'}")
+        changes.append(Change("type", a.name, f"{name} was of type {a.type}, now {b.type or 'undeclared'}"))
     if a.dims is None or distrusted:
         if what == "input" and b.dims is not None:
-            changes.append(f"{name} took any rank, now {len(b.dims)}")
+            changes.append(Change("rank", a.name, f"{name} took any rank, now {len(b.dims)}"))
         return changes
     if b.dims is None:
-        changes.append(f"{name} lost its shape")
+        changes.append(Change("rank", a.name, f"{name} lost its shape"))
     elif len(a.dims) != len(b.dims):
-        changes.append(f"{name} was of rank {len(a.dims)}, now {len(b.dims)}")
+        changes.append(Change("rank", a.name, f"{name} was of rank {len(a.dims)}, now {len(b.dims)}"))
     else:
         for axis, (old, new) in enumerate(zip(a.dims, b.dims, strict=True)):
-            changes += _compare_dim(f"{name}: dimension {axis}", old, new)
+            text = _compare_dim(old, new)
+            if text is not None:
+                changes.append(Change("dim", a.name, f"{name}: dimension {axis} {text}"))
     return changes
 
 
-def _compare_dim(where: str, old: int | str | None, new: int | str | None) -> list[str]:
+def _compare_dim(old: int | str | None, new: int | str | None) -> str | None:
     if old == new or (old is None and isinstance(new, str)):
-        return []  # giving an anonymous dimension a name binds nobody
+        return None  # giving an anonymous dimension a name binds nobody
     if isinstance(new, int) and not isinstance(old, int):
-        return [f"{where} was dynamic ({old or 'unnamed'}), now fixed to {new}"]
-    return [f"{where} was {old}, now {'unnamed' if new is None else new}"]
+        return f"was dynamic ({old or 'unnamed'}), now fixed to {new}"
+    return f"was {old}, now {'unnamed' if new is None else new}"

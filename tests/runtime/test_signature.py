@@ -11,7 +11,8 @@ ORIGINAL = "g (float[N, 3] x, int64[K] i) => (float[N, 3] y, int64[K] j) { y = R
 
 
 def changes(text, original=ORIGINAL, **settings):
-    return diff(Signature.of(parse(original)), Signature.of(parse(text)), **settings)
+    found = diff(Signature.of(parse(original)), Signature.of(parse(text)), **settings)
+    return [str(change) for change in found]
 
 
 def test_what_a_signature_holds():
@@ -138,4 +139,16 @@ def test_naming_an_anonymous_dimension_is_no_change():
     assert changes("g (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }", original) == []
     assert changes("g (float[2, 3] x) => (float[?, 3] y) { y = Relu(x) }", original) == [
         "input 'x': dimension 0 was dynamic (unnamed), now fixed to 2"
+    ]
+
+
+def test_what_kind_of_change_it_is():
+    text = f"g (float[N, 4] x2, int64[2] i) => (float[N, 3, 1] y, double[K] j) {BODY.replace('x', 'x2')}"
+    found = diff(Signature.of(parse(ORIGINAL)), Signature.of(parse(text)))
+    assert [(change.kind, change.port) for change in found] == [
+        ("gone", "x"),
+        ("new", "x2"),
+        ("dim", "i"),
+        ("rank", "y"),
+        ("type", "j"),
     ]

@@ -69,7 +69,7 @@ from graphopt.runtime.oracle.judge import Judge, Nature, absolute_rounding
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source
-from graphopt.runtime.signature import Signature, diff
+from graphopt.runtime.signature import Change, Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
 #: Operators that give either of 0.0 and -0.0 where they meet, by their place.
@@ -214,7 +214,7 @@ class Oracle:
         peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
         return Verdict(
             tuple(rows),
-            tuple(changes),
+            tuple(map(str, changes)),
             tuple(skipped),
             unverifiable,
             str(self._device),
@@ -261,13 +261,13 @@ class Oracle:
 
     def _judge(
         self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool, like: Row | None
-    ) -> tuple[list[Row], list[str], list[Skipped], str | None]:
+    ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
         cases = self._gathered()
         model = artifact.model()
-        changes: list[str] = []
+        changes: list[Change] = []
         if signature:
             changes = diff(self._signature, Signature.of(model), distrusted=self._lies(cases))
-        if any(" is gone" in change or " is new" in change for change in changes):
+        if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         isolated = self._isolated or may_crash(model) is not None
         # the original keeps its child, for when it is asked for its conditioning
