@@ -29,9 +29,16 @@ PIPELINES = {
         "constant-pooling,unroll-loops,remove-sequence-mutation,peephole,"
         "constant-propagation,cse,check-aliasing"
     ),
+    "no-grad": "lower-sequences,specialize-types,batch-mm,fuse-groups,remove-type-specializations",
+    "no-grad-builtin": "lower-sequences,batch-mm,fuse-builtin,remove-type-specializations",
     "profiling-insensitive": (
         "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
         "decompose,constant-propagation,dce,cse,constant-pooling,peephole,dce,lower-sequences,check-aliasing"
+    ),
+    "profiling": "pre-autodiff,no-grad,dce",
+    "profiling-gradients": (
+        "pre-autodiff,create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,"
+        "lower-fallbacks,remove-profile-nodes,dce"
     ),
     "final": "add-if-then-else",
     "O0": "",
@@ -44,7 +51,11 @@ SUMMARIES = {
     "fallback": "what the executor runs when optimizing or profiling is switched off",
     "noopt": "inline and clean, nothing else",
     "pre-autodiff": "clean the graph and unroll its loops before groups of nodes are differentiated or fused",
+    "no-grad": "where no gradients are wanted: groups of nodes are fused by the types that were seen",
+    "no-grad-builtin": "the same with the fused operators of the runtime instead of groups",
     "profiling-insensitive": "optimize without facts from profiled runs",
+    "profiling": "optimize with facts from profiled runs, where no gradients are wanted",
+    "profiling-gradients": "optimize with facts from profiled runs, where gradients are wanted",
     "final": "what comes last, when nothing looks for Ifs any more",
     "O0": "load and save",
     "O1": "clean the graph with rewrites that keep every bit",
@@ -53,7 +64,17 @@ SUMMARIES = {
 }
 
 #: Steps that pipelines name though they are not built yet, and what they will do.
-PLANNED: dict[str, str] = {}
+PLANNED: dict[str, str] = {
+    "batch-mm": "compute several MatMuls that share an input, or whose results are added, as one",
+    "create-autodiff-subgraphs": "put neighbouring nodes with derivatives into groups of at least 2",
+    "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
+    "fuse-groups": "put neighbouring nodes with types that were seen into groups of at least 2",
+    "inline-autodiff-subgraphs": "put the nodes of differentiated groups back where they are fewer than 2",
+    "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
+    "remove-profile-nodes": "remove what notes the types of values in profiled runs",
+    "remove-type-specializations": "forget the types that were seen wherever no guard sees to them",
+    "specialize-types": "give values the types that were seen, and remove what noted them",
+}
 
 #: Package of the passes that are part of graphopt.
 _PASSES = "graphopt.passes"

@@ -19,15 +19,26 @@ CLEAN = [
     "merge-functions",
 ]  # fmt: skip
 
+PRE_AUTODIFF = [
+    "lower-grad-of", "specialize-autograd-zero", "remove-expands", "canonicalize", "dce",
+    "peephole", "constant-propagation", "dce", "cse", "peephole", "constant-propagation",
+    "constant-pooling", "unroll-loops", "remove-sequence-mutation", "peephole",
+    "constant-propagation", "cse", "check-aliasing",
+]  # fmt: skip
+
+NO_GRAD = ["lower-sequences", "specialize-types", "batch-mm", "fuse-groups", "remove-type-specializations"]
+
 #: Names by pipeline; what a list inside holds is repeated until nothing changes.
 GOLDEN = {
     "fallback": ["lower-grad-of", "remove-expands"],
     "noopt": ["inline-functions", "lower-grad-of", "remove-expands", "canonicalize", "dce"],
-    "pre-autodiff": [
-        "lower-grad-of", "specialize-autograd-zero", "remove-expands", "canonicalize", "dce",
-        "peephole", "constant-propagation", "dce", "cse", "peephole", "constant-propagation",
-        "constant-pooling", "unroll-loops", "remove-sequence-mutation", "peephole",
-        "constant-propagation", "cse", "check-aliasing",
+    "pre-autodiff": PRE_AUTODIFF,
+    "no-grad": NO_GRAD,
+    "no-grad-builtin": ["lower-sequences", "batch-mm", "fuse-builtin", "remove-type-specializations"],
+    "profiling": [*PRE_AUTODIFF, *NO_GRAD, "dce"],
+    "profiling-gradients": [
+        *PRE_AUTODIFF, "create-autodiff-subgraphs", "differentiate", "inline-autodiff-subgraphs",
+        "lower-fallbacks", "remove-profile-nodes", "dce",
     ],
     "profiling-insensitive": [
         "inline-functions", "clear-profile", "lower-grad-of", "clear-undefinedness", "remove-expands",
@@ -78,3 +89,17 @@ def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
     assert not [kind for kind in ops(model) if "Sequence" in kind]
     verdict = graphopt.verify(parse(text), model, bits=True)
     assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", ["no-grad", "no-grad-builtin", "profiling", "profiling-gradients"])
+def test_what_is_not_built_yet_is_skipped_and_told(name: str) -> None:
+    text = """g (float[N,2] x) => (float[N,2] y) <int64 first = {0}, float zero = {-0.0}> {
+        s = SequenceConstruct(x, x)
+        u = SequenceAt(s, first)
+        v = Relu(u)
+        y = Add(v, zero)
+    }"""
+    model, report = graphopt.optimize(parse(text), pipeline=name)
+    assert report.planned == [step for step in map(str, GOLDEN[name]) if step in PLANNED] != []
+    assert report.verdict is not None and report.verdict.ok and "Relu" in ops(model)
+    assert [note for note in report.notes() if note == f"not built yet: {', '.join(report.planned)}"]
