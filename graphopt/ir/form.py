@@ -74,18 +74,30 @@ def entry(entries: Iterable[onnx.StringStringEntryProto], key: str) -> str | Non
 
 
 def note_outputs(graph: onnx.GraphProto) -> None:
-    """A value that is returned twice may be declared differently each time."""
-    if len({info.name for info in graph.output}) != len(graph.output):
-        packed = [base64.b64encode(info.SerializeToString()).decode() for info in graph.output]
-        graph.metadata_props.add(key=_OUTPUTS, value="\n".join(packed))
+    """Keep how the file declares an output otherwise than the value that it is.
+
+    That is declared as an input of the graph, if it is one, or else by the last output that it is:
+    runtimes go by what inputs are declared as, and take outputs that tell less.
+    """
+    inputs = {info.name: info for info in graph.input}
+    declared = {**{info.name: info for info in graph.output}, **inputs}
+    lines = []
+    for index, info in enumerate(graph.output):
+        held = declared[info.name]
+        if info != held:
+            packed = [base64.b64encode(item.SerializeToString()).decode() for item in (held, info)]
+            lines.append(" ".join((str(index), *packed)))
+            if info.name in inputs:  # onnx-ir reads outputs later, and believes them
+                info.CopyFrom(held)
+    if lines:
+        graph.metadata_props.add(key=_OUTPUTS, value="\n".join(lines))
 
 
 def restore_outputs(graph: onnx.GraphProto) -> None:
-    """Declare the outputs as the file did, if they are still the same."""
-    packed = entry(graph.metadata_props, _OUTPUTS)
-    if packed is None:
-        return
-    infos = [onnx.ValueInfoProto.FromString(base64.b64decode(line)) for line in packed.split("\n")]
-    if [info.name for info in infos] == [info.name for info in graph.output]:
-        del graph.output[:]
-        graph.output.extend(infos)
+    """Declare the outputs as the file did where they are still the same."""
+    for line in (entry(graph.metadata_props, _OUTPUTS) or "").splitlines():
+        index, held, own = line.split(" ")
+        before, info = (onnx.ValueInfoProto.FromString(base64.b64decode(packed)) for packed in (held, own))
+        found = graph.output[int(index)] if int(index) < len(graph.output) else None
+        if found is not None and found.name == before.name and found.type == before.type:
+            found.CopyFrom(info)

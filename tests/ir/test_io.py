@@ -117,6 +117,26 @@ def test_an_output_that_is_returned_twice_keeps_both_declarations() -> None:
     )
 
 
+def test_an_input_that_is_returned_keeps_its_own_declaration() -> None:
+    infos = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["v"], ["w"])],
+        "body",
+        [infos("i", TensorProto.INT64, []), infos("c", TensorProto.BOOL, []), floats("v", 4)],
+        [infos("c", TensorProto.BOOL, None), floats("w", 4), infos("i", TensorProto.INT64, None)],
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "trips"], body=body)
+    outputs = [floats("y", 4), infos("trips", TensorProto.INT64, None), floats("x", None)]
+    inputs = [infos("n", TensorProto.INT64, []), floats("x", 4)]
+    proto = model([loop], inputs=inputs, outputs=outputs)
+    loaded = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    assert loaded.graph.inputs[1].shape == ir.Shape([4])
+    saved = ir.to_bytes(loaded)
+    assert onnx.ModelProto.FromString(saved) == proto
+    x = np.ones(4, np.float32)
+    assert run(saved, n=np.array(3), x=x)[0].tolist() == [-1] * 4  # a body of unknown shapes can't be run
+
+
 def test_external_data_is_mapped_once_and_tied_weights_are_written_once(tmp_path: Path) -> None:
     array = np.arange(4000, dtype=np.float32).reshape(1000, 4)
     external(tmp_path / "m.onnx", {"a": array, "b": array + 1})
