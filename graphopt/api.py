@@ -131,8 +131,8 @@ def optimize(
     strip_docs: bool = False,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
+    validate_each: bool = False,
     verify_each: bool = False,
-    check_each: bool = False,
     stop_after: int | None = None,
     weigh_each: bool = False,
     share_buffers: Iterable[tuple[str, str]] = (),
@@ -173,8 +173,8 @@ def optimize(
         strip_docs: remove doc strings and exporters' notes on nodes.
         device: where they run: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         allow_fallback: run on the CPU where the device can't be used.
-        verify_each: check the structure of the model after each pass.
-        check_each: also compare its results with the original's after each pass that changed it.
+        validate_each: check the structure of the model after each pass.
+        verify_each: also compare its results with the original's after each pass that changed it.
         stop_after: make only so many rewrites, to find one that does harm.
         weigh_each: add up the weights after each pass, for the report.
         share_buffers: inputs, and outputs that the caller will write over them; that this is safe
@@ -232,7 +232,7 @@ def optimize(
     original = copy(candidate) if dims else original
     with contextlib.ExitStack() as stack:
         oracle, remark = None, None
-        if settings.verify or check_each:
+        if settings.verify or verify_each:
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
             heavy = is_heavy(candidate, settings.memory_limit)
@@ -243,8 +243,8 @@ def optimize(
             options,
             oracle,
             settings.verify,
+            validate_each,
             verify_each,
-            check_each,
             stop_after,
             weigh_each,
             instruments,
@@ -289,7 +289,7 @@ def _produce(
         misuse = ir.find_misuse(_loaded(original)) if isinstance(failure, PassFailed) else None
         if misuse is not None:  # a pass can't make sense of what is no model
             raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
-        narrowing = job.check_each or job.verify_each or job.stop_after is not None
+        narrowing = job.verify_each or job.validate_each or job.stop_after is not None
         if not repairs or narrowing or isinstance(failure, NotFused):
             raise
         from graphopt.debug.repair import repair

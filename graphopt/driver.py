@@ -26,7 +26,7 @@ from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
-from graphopt.instrument.verify_each import VerifyEach
+from graphopt.instrument.validate_each import ValidateEach
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import History, Pipeline, Step
@@ -47,8 +47,8 @@ class Job:
         options: what they may do.
         oracle: judges against the original; needed to verify.
         verify: judge the result.
-        verify_each: check the structure of the model after each pass.
-        check_each: judge the model after each pass that changed it.
+        validate_each: check the structure of the model after each pass.
+        verify_each: also judge the model after each pass that changed it.
         stop_after: make only so many rewrites.
         weigh_each: add up the weights after each pass.
         watchers: told of everything.
@@ -59,8 +59,8 @@ class Job:
     options: Options
     oracle: Oracle | None = None
     verify: bool = False
+    validate_each: bool = False
     verify_each: bool = False
-    check_each: bool = False
     stop_after: int | None = None
     weigh_each: bool = False
     watchers: Sequence[Watcher] = ()
@@ -106,8 +106,8 @@ class Job:
 
     def _all_watchers(self, stats: Stats) -> list[Watcher]:
         watchers = [stats, *self.watchers]
-        if self.verify_each or self.check_each:
-            watchers.append(VerifyEach(self.oracle if self.check_each else None, self.options.numerics))
+        if self.validate_each or self.verify_each:
+            watchers.append(ValidateEach(self.oracle if self.verify_each else None, self.options.numerics))
         return watchers
 
     def _check_given(self) -> None:

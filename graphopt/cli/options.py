@@ -348,8 +348,8 @@ watch_options = group(
     click.option(
         "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
     ),
-    click.option("--verify-each", is_flag=True, help="Check the structure of the model after each pass."),
-    click.option("--check-each", is_flag=True, help="Also compare its results with the original's."),
+    click.option("--validate-each", is_flag=True, help="Check that the model is valid after each pass."),
+    click.option("--verify-each", is_flag=True, help="Also compare its results with the original's."),
     click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
 )
 

@@ -64,7 +64,9 @@ class Workshop:
         self, original: ir.Model, job: Job, dropped: Iterable[Dropped], folder: Path, setup: Setup
     ) -> None:
         self._original = original
-        self._job = replace(job, oracle=None, verify=False, verify_each=False, check_each=False, watchers=())
+        self._job = replace(
+            job, oracle=None, verify=False, validate_each=False, verify_each=False, watchers=()
+        )
         self._dropped = list(dropped)
         self._folder = folder
         self._setup = replace(setup, feeds={}, choices={})

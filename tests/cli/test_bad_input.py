@@ -265,7 +265,7 @@ def test_wrong_results_are_not_written(invoke: Invoke, small: Path) -> None:
         "-O0",
     ]
     check(invoke(*arguments, "--strict"), 1, "is not the same", "graphopt bisect")
-    check(invoke(*arguments, "--check-each"), 1, "pass 1 (relu-to-sigmoid) changed the results")
+    check(invoke(*arguments, "--verify-each"), 1, "pass 1 (relu-to-sigmoid) changed the results")
     assert not target.exists()
     assert invoke(*arguments, "--no-verify").status == 0
     assert target.exists()
@@ -281,9 +281,9 @@ def test_another_interface_is_refused_even_without_verification(invoke: Invoke, 
     assert not target.exists()
 
 
-def test_verify_each_names_the_pass(invoke: Invoke, small: Path) -> None:
+def test_validate_each_names_the_pass(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
-    arguments = ["--pipeline", "dce", "--post-pass", "tests.cli.broken_passes:Unsort", "--verify-each"]
+    arguments = ["--pipeline", "dce", "--post-pass", "tests.cli.broken_passes:Unsort", "--validate-each"]
     outcome = invoke("optimize", small, "-o", target, *arguments)
     assert outcome.status == 1
     assert "pass 2 (unsort) broke the model" in outcome.err.splitlines()[0]

@@ -293,9 +293,9 @@ def test_nodes_are_counted_alike_in_one_report(invoke: Invoke, tmp_path: Path) -
     assert summary[1:3] == ["2", "2"] and of_pass[4] == "2"
 
 
-def test_check_each_passes_on_sound_passes(invoke: Invoke, small: Path) -> None:
+def test_verify_each_passes_on_sound_passes(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
-    assert invoke("optimize", small, "-o", target, "--verify-each", "--check-each").status == 0
+    assert invoke("optimize", small, "-o", target, "--validate-each", "--verify-each").status == 0
 
 
 def test_runs_are_deterministic(invoke: Invoke, small: Path, weights: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support import parse
 #: Options of optimize that say where things go, how to tune, who watches, or what is judged and how.
 OF_OPTIMIZE = {
     *("sources", "output", "report_path", "external_data", "verify", "strict", "strict_fusion"),
-    *("tune", "budget", "threads", "fresh", "log", "dump_dir", "verify_each", "check_each", "stop_after"),
+    *("tune", "budget", "threads", "fresh", "log", "dump_dir", "validate_each", "verify_each", "stop_after"),
 }
 #: Nothing is run to dump what passes do.
 OF_RUNS = {"input_files", "input_shapes", "seed", "device", "allow_fallback"}

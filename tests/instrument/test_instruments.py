@@ -19,7 +19,7 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.snapshot import Snapshot, difference
 from graphopt.instrument.stats import Refused, Stats
 from graphopt.instrument.summary import Interface, Summary, weights
-from graphopt.instrument.verify_each import VerifyEach
+from graphopt.instrument.validate_each import ValidateEach
 from graphopt.passes.pipeline import Pipeline, Record
 from graphopt.pipelines import registry
 from graphopt.rules import all_rules
@@ -194,7 +194,7 @@ def test_two_marks_add_refusals() -> None:
 # Checking -----------------------------------------------------------------------------------
 
 
-def run_checked(pass_: object, check: VerifyEach) -> None:
+def run_checked(pass_: object, check: ValidateEach) -> None:
     model = parse(SMALL)
     Pipeline((*Pipeline.parse("dce", registry()).steps, pass_)).run(  # type: ignore[arg-type]
         model, context_for(model), [check]
@@ -203,15 +203,15 @@ def run_checked(pass_: object, check: VerifyEach) -> None:
 
 def test_a_broken_structure_is_blamed_on_its_pass() -> None:
     with pytest.raises(VerificationFailed, match=r"pass 2 \(unsort\) broke the model"):
-        run_checked(Unsort(), VerifyEach())
+        run_checked(Unsort(), ValidateEach())
 
 
 def test_wrong_results_are_blamed_on_their_pass() -> None:
     from graphopt.runtime.oracle.oracle import Oracle
 
-    run_checked(ReluToSigmoid(), VerifyEach())  # the structure is sound
+    run_checked(ReluToSigmoid(), ValidateEach())  # the structure is sound
     with Oracle(parse(SMALL)) as oracle, pytest.raises(VerificationFailed) as caught:
-        run_checked(ReluToSigmoid(), VerifyEach(oracle))
+        run_checked(ReluToSigmoid(), ValidateEach(oracle))
     assert "pass 2 (relu-to-sigmoid) changed the results" in caught.value.message
     assert "relu-to-sigmoid ×1" in (caught.value.hint or "")
 

@@ -137,7 +137,7 @@ def _examine(data: bytes, plan: Plan, oracle: Oracle, valid: bool) -> list[Findi
 def optimized(model: ir.Model, plan: Plan) -> ir.Model:
     """A copy of ``model`` after ``plan``, its structure checked after each pass; nothing is repaired."""
     copy = ir.from_proto(ir.to_proto(model))
-    Job(make_pipeline(plan.pipeline), make_options(_settings(plan)), verify_each=True).run(copy)
+    Job(make_pipeline(plan.pipeline), make_options(_settings(plan)), validate_each=True).run(copy)
     return copy
 
 

@@ -1,4 +1,4 @@
-"""verify-each: check the model after every pass, to name the pass that breaks it."""
+"""validate-each: check the model after every pass, to name the pass that breaks it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.oracle.oracle import Oracle
 
 
-class VerifyEach(Watcher):
+class ValidateEach(Watcher):
     """Checks the structure after each pass, and with an ``oracle`` also what the model computes.
 
     Args:
