@@ -97,6 +97,7 @@ class Refusal:
     Attributes:
         value: the name of the value that stands in the way.
         hint: what the user can do about it.
+        shared: whether that is because others read the value.
     """
 
     rule: str
@@ -104,6 +105,7 @@ class Refusal:
     reason: str
     value: str | None = None
     hint: str | None = None
+    shared: bool = False
 
 
 class Observer:

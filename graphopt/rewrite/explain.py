@@ -161,7 +161,7 @@ class _Place:
         else:
             reason, kind, hint = self.refusal.reason, self.refusal.reason, self.refusal.hint
             value = _called(self.refusal.value, nodes)
-            if hint is None and value is not None and "read" in reason:
+            if hint is None and value is not None and self.refusal.shared:
                 hint = _unshared(value)
         nodes += [*_alone_before(self.anchor), *_views_before(self.partial.nodes.values())]
         origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
@@ -236,7 +236,7 @@ def _refused(
     """Why ``rule`` does not rewrite a place that its pattern matches."""
     match = Match(rule.name, root, nodes, cx)
     if rule.exclusive and (value := match.read_by_others()) is not None:
-        return match.no("something outside of the pattern reads a value inside", value)
+        return match.no("something outside of the pattern reads a value inside", value, shared=True)
     builder = Builder(cx.edit, root)
     try:
         result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})

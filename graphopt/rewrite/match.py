@@ -47,16 +47,19 @@ class Match:
         imports = self.cx.edit.scopes.imports(self.graph)
         return imports.get("", imports.get("ai.onnx", 1))
 
-    def no(self, reason: str, value: ir.Value | None = None, *, hint: str | None = None) -> Refusal:
+    def no(
+        self, reason: str, value: ir.Value | None = None, *, hint: str | None = None, shared: bool = False
+    ) -> Refusal:
         """Refuse: the place stays as it is, for this reason (shown by dumps and ``explain``).
 
         Args:
             reason: one phrase.
             value: what stands in the way.
             hint: what the user can do to the model, or ask for, that the place be rewritten.
+            shared: ``value`` stands in the way because others read it.
         """
         name = value.name if value is not None else None
-        return Refusal(self._rule, ir.label(self.root), reason, name, hint)
+        return Refusal(self._rule, ir.label(self.root), reason, name, hint, shared)
 
     def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """The dims of ``value``, perhaps symbolic."""

@@ -93,7 +93,7 @@ class _Run:
         bindings, nodes = found
         match = Match(rule.name, root, nodes, cx)
         if rule.exclusive and (value := match.read_by_others()) is not None:
-            cx.refuse(match.no("another node, or the caller, reads a value inside", value))
+            cx.refuse(match.no("another node, or the caller, reads a value inside", value, shared=True))
             return False
         builder = Builder(cx.edit, root)
         try:

@@ -169,7 +169,7 @@ def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     if m.dtype(x) == ir.DataType.DOUBLE:
         return m.no("onnxruntime fuses a scaled MatMul with a scale of float", x)
     if not affordable(m, number.nbytes, c):
-        return m.no("others read the constant, and a copy is large", c)
+        return m.no("others read the constant, and a copy is large", c, shared=True)
     return op.node(m.node("product").op_type, [x, np.asarray(-number)])
 
 

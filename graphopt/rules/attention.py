@@ -64,7 +64,11 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
     while True:
         node = value.producer()
         if node is None or node.domain or node.graph is not m.root.graph or not m.only_use(value):
-            return m.no("the scores are not a product of queries and keys that only the softmax reads", value)
+            return m.no(
+                "the scores are not a product of queries and keys that only the softmax reads",
+                value,
+                shared=True,
+            )
         if node.op_type == "MatMul":
             q, k = node.inputs
             assert q is not None and k is not None

@@ -86,7 +86,7 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: An
     if scaled is None or bias is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, scaled.nbytes, w) or not affordable(m, bias.nbytes, *_parameters(m.root)):
-        return m.no("others read the weight, and a second one is large", w)
+        return m.no("others read the weight, and a second one is large", w, shared=True)
     return op.Gemm(x, op.constant(scaled, folded_name(w)), bias)
 
 
@@ -152,7 +152,7 @@ def _with_scale_and_bias(
         if folded is None:
             return m.no("the new parameters are too large", value)
         if not affordable(m, folded.nbytes, value):
-            return m.no("others read the parameters, and new ones are large", value)
+            return m.no("others read the parameters, and new ones are large", value, shared=True)
         constants.append(op.constant(folded, folded_name(value)))
     return op.like(node, [node.inputs[0], *constants, *node.inputs[3:5]])
 

@@ -117,7 +117,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     if folded is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, folded.nbytes, w):
-        return m.no("others read the weight, and a second one is large", w)
+        return m.no("others read the weight, and a second one is large", w, shared=True)
     return op.like(m.root, [x, op.constant(folded.reshape(weight.shape), folded_name(w)), *rest])
 
 

@@ -43,7 +43,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     if scaled is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, scaled.nbytes, w):
-        return m.no("others read the weight, and a second one is large", w)
+        return m.no("others read the weight, and a second one is large", w, shared=True)
     folded = op.constant(scaled, folded_name(w))
     return op.MatMul(x, folded) if product.inputs[1] is w else op.MatMul(folded, x)
 
@@ -64,7 +64,7 @@ def join_matmuls(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
     if joined is None:
         return m.no("the product of the matrices loses digits", a)
     if not affordable(m, joined.nbytes, a, b):
-        return m.no("others read the matrices, and another one is large", a)
+        return m.no("others read the matrices, and another one is large", a, shared=True)
     return op.MatMul(x, op.constant(joined, folded_name(a)))
 
 

@@ -59,7 +59,7 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
     while value is not None and (node := value.producer()) is not None and _takes_integers(m, node, dtype):
         if not m.only_use(value):
-            return m.no("others read the moved elements", value)
+            return m.no("others read the moved elements", value, shared=True)
         moves.append(node)
         value = node.inputs[0]
     dequantize = quantized.dequantized(m, value)
@@ -220,7 +220,7 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
         if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
             return m.no("an operand is not dequantized in the same way", x)
         if not m.only_use(x):
-            return m.no("others read it", x)
+            return m.no("others read it", x, shared=True)
         integers = node.inputs[0]
         assert integers is not None
         if quantized.stays_paired(m, integers):

@@ -32,7 +32,7 @@ def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, 
 def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], keepdims: int) -> Outcome:
     node = m.node("reduce")
     if not m.only_use(node.outputs[0]):
-        return m.no("others read the reduction", node.outputs[0])
+        return m.no("others read the reduction", node.outputs[0], shared=True)
     axes = forms.axes_of(m, node) if node.op_type in forms.REDUCTIONS else _arg_axes(m, node, x)
     view = forms.axes_of(m, m.root)
     if axes is None or view is None:
@@ -53,7 +53,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     if inner.op_type != outer.op_type:
         return m.no("they reduce differently")
     if not m.only_use(inner.outputs[0]):
-        return m.no("others read the inner reduction", inner.outputs[0])
+        return m.no("others read the inner reduction", inner.outputs[0], shared=True)
     keeps = m.attribute(inner, "keepdims"), m.attribute(outer, "keepdims")
     first, second, rank = forms.axes_of(m, inner), forms.axes_of(m, outer), m.rank(x)
     if first is None or second is None or rank is None:

@@ -207,7 +207,7 @@ def gemm_without_reshapes(
     """Gemm of the flattened rows of x, given the shape of x again, is MatMul and Add on x."""
     gemm = m.node("gemm")
     if not m.only_use(gemm.outputs[0]):
-        return m.no("the product is read by others", gemm.outputs[0])
+        return m.no("the product is read by others", gemm.outputs[0], shared=True)
     if _transposed_and_maybe_empty(m, x):
         return m.no(_EMPTY_BATCHES, x)
     transposed = bool(m.attribute(gemm, "transB"))
@@ -220,7 +220,7 @@ def gemm_without_reshapes(
     if transposed:
         array = m.constant(w)
         if array is None or not m.only_use(w):
-            return m.no("the weight would have to be transposed, and others read it", w)
+            return m.no("the weight would have to be transposed, and others read it", w, shared=True)
         weight = np.ascontiguousarray(array.T)
     result = op.MatMul(x, weight)
     return result if c is None else op.Add(result, c)

@@ -83,7 +83,11 @@ def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i
     for reader in ir.readers(split.outputs[0]):
         place = ir.scalar_of(reader.inputs[1]) if reader.op_type == "SequenceAt" else None
         if place is None or not -count <= place < count or reader.graph is not split.graph:
-            return m.no("others read the sequence, or an index is unknown or out of range", split.outputs[0])
+            return m.no(
+                "others read the sequence, or an index is unknown or out of range",
+                split.outputs[0],
+                shared=True,
+            )
     assert index is not None
     parts = op.Split(x, s, axis=axis, outputs=count)
     return parts[int(index)] if count > 1 else parts

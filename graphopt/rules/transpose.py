@@ -77,7 +77,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     if first is None or any(source is None or source[1] != first[1] for source in sources):
         return m.no("the operands are not all transposed in the same way", xs[0])
     if sum(m.only_use(x) for x in dict.fromkeys(xs)) < 2:
-        return m.no("others read the transposed operands", xs[0])
+        return m.no("others read the transposed operands", xs[0], shared=True)
     perm, operands = first[1], [source[0] for source in sources if source is not None]
     if m.root.op_type == "Concat":
         axis = forms.axis_of(m, m.root, len(perm))
@@ -152,7 +152,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
     if m.rank(a) != 2 or m.rank(b) != 2 or forms.perm_of(m, m.node("T")) != (1, 0):
         return m.no("they are not both matrices", a)
     if not m.only_use(transposed):
-        return m.no("others read the transposed matrix", transposed)
+        return m.no("others read the transposed matrix", transposed, shared=True)
     if m.dtype(a) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return m.no("no float or double", a)
     return op.Gemm(a, b, **{"transA" if m.root.inputs[0] is transposed else "transB": 1})
