@@ -124,6 +124,7 @@ def optimize(
     pre_passes: Iterable[str | Pass] = (),
     post_passes: Iterable[str | Pass] = (),
     verify: bool | None = None,
+    require_verified: bool | None = None,
     inputs: InputOptions | None = None,
     dims: Mapping[str, int] | None = None,
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
@@ -165,6 +166,7 @@ def optimize(
         pre_passes, post_passes: passes to run first and last: objects, names, or
             ``package.module:Class``; passes of onnx-ir work too.
         verify: compare the result with the original in onnxruntime.
+        require_verified: fail where ``verify`` can compare nothing, because the original does not run.
         inputs: how to feed the models for that; made up by default.
         dims: sizes that dynamic dims are fixed to, by symbol or as ``"x@0"``; the result takes no others.
         dim_ranges: first and last size (``None`` for no last) that dynamic dims will have; the result
@@ -194,7 +196,8 @@ def optimize(
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator.
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
-        RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given.
+        RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given, or
+            at all where ``require_verified`` is set.
     """
     if tune is not None and stop_after is not None:
         raise UsageError("only whole results are tuned: leave out stop_after")
@@ -208,6 +211,7 @@ def optimize(
         memory_limit=memory_limit,
         skip=None if skip is None else tuple(skip),
         verify=verify,
+        require_verified=require_verified,
         allow_fallback=allow_fallback,
     )
     request = prepare(
@@ -248,6 +252,7 @@ def optimize(
             stop_after,
             weigh_each,
             instruments,
+            require_verified=settings.require_verified,
         )
         found = None
         if save_repro is not None:

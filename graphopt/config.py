@@ -40,6 +40,9 @@ class Settings:
         int, "bytes that folding may take, and what is risky to run when results are compared, such as 4GiB"
     ] = 2 << 30
     verify: Annotated[bool, "compare the result with the original before it is written"] = True
+    require_verified: Annotated[bool, "fail where the original does not run, so that nothing is compared"] = (
+        False
+    )
     verify_seconds: Annotated[
         Seconds, "after about half this time, only the most telling inputs are compared"
     ] = Seconds(10.0)

@@ -47,6 +47,7 @@ class Job:
         options: what they may do.
         oracle: judges against the original; needed to verify.
         verify: judge the result.
+        require_verified: fail where nothing can be compared.
         validate_each: check the structure of the model after each pass.
         verify_each: also judge the model after each pass that changed it.
         stop_after: make only so many rewrites.
@@ -65,6 +66,7 @@ class Job:
     weigh_each: bool = False
     watchers: Sequence[Watcher] = ()
     gate: Callable[[Action], bool] | None = None
+    require_verified: bool = False
 
     def run(self, model: ir.Model) -> Report:
         """Optimize ``model`` in place.
@@ -72,7 +74,7 @@ class Job:
         Raises:
             PassFailed: a pass raised an error, or does not end.
             VerificationFailed: the result does not compute the same, is called differently, or is broken.
-            RuntimeFailure: the original does not run with what the user said of its inputs.
+            RuntimeFailure: the original does not run, and has to.
         """
         self._check_given()
         before, interface = Summary.of(model), Interface.of(model)
@@ -111,16 +113,25 @@ class Job:
         return watchers
 
     def _check_given(self) -> None:
-        """Check, before any work is done, that the original runs with what the user said of its inputs."""
-        if not self.verify or self.oracle is None or not self.oracle.given:
+        """Check, before any work is done, that the original runs, if it has to.
+
+        It has to where the user said something of its inputs, or asked for that.
+        """
+        if not self.verify or self.oracle is None or not (self.oracle.given or self.require_verified):
             return
         for watcher in self.watchers:
             watcher.entered("running the original")
-        if self.oracle.refusal is not None:
+        if self.oracle.refusal is None:
+            return
+        if not self.oracle.given:
             raise RuntimeFailure(
-                f"with the inputs given, {self.oracle.refusal}",
-                hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
+                f"not verified: {self.oracle.refusal}",
+                hint="--input and --input-shape say how to feed it; without --require-verified it is written",
             )
+        raise RuntimeFailure(
+            f"with the inputs given, {self.oracle.refusal}",
+            hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
+        )
 
     def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> History:
         try:

@@ -83,7 +83,7 @@ def check_compared(judge: Check) -> None:
     if refusal is not None:
         raise RuntimeFailure(
             f"not verified: {refusal}",
-            hint="--input and --input-shape feed it, graphopt run tries that out; --check valid needs no inputs",
+            hint="--input and --input-shape feed it; graphopt run tries that out; --check valid needs none",
         )
 
 

@@ -152,6 +152,8 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
     given = {key: None if value == () else value for key, value in given.items()}
     settings = config.load(invocation.environ, overrides=given, assignments=assignments)
     invocation.debug = settings.debug
+    if given.get("require_verified") and not settings.verify:
+        raise UsageError("--no-verify and --require-verified exclude each other")
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     return Run(settings, console, verbose, invocation, save_repro)
 
@@ -357,6 +359,12 @@ verify_options = group(
     "Verification",
     click.option(
         "--verify/--no-verify", default=None, help="Compare the result with the original.  [default: verify]"
+    ),
+    click.option(
+        "--require-verified",
+        is_flag=True,
+        default=None,
+        help="Write nothing where IN does not run, so that nothing can be compared.",
     ),
 )
 

@@ -93,8 +93,11 @@ class Report:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
-    def lines(self, verbose: int = 0) -> Iterator[str]:
-        """The report as text; ``verbose`` adds the passes and what was left alone, twice all of it."""
+    def lines(self, verbose: int = 0, *, warned: bool = False) -> Iterator[str]:
+        """The report as text; ``verbose`` adds the passes and what was left alone, twice all of it.
+
+        ``warned``: why nothing was verified was told.
+        """
         yield from self.table().lines("  ")
         yield f"  kept: {kept(self.interface)}"
         for note in self.notes():
@@ -110,7 +113,7 @@ class Report:
             yield from (f"  {line}" for line in self.tuning.lines())
         if self.verdict is not None:
             yield ""
-            yield f"  {verified(self.verdict)}"
+            yield f"  {NOT_VERIFIED if warned and self.verdict.unverifiable else verified(self.verdict)}"
             yield from (f"  {line}" for line in details(self.verdict) if verbose)
 
     def _not_fused(self) -> Iterator[str]:
@@ -241,6 +244,10 @@ class Report:
     def rules(self) -> Counter[str]:
         """How often each rule or pass rewrote something."""
         return sum((record.rewrites for record in self.passes), Counter())
+
+
+#: What becomes of a result whose original does not run, without the reason.
+NOT_VERIFIED = "not verified: the original does not run"
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from graphopt.ir.region import (
     outline_obstacle,
     split,
 )
-from graphopt.ir.schemas import find_misuse, operator_schema
+from graphopt.ir.schemas import find_misuse, find_unknown, operator_schema
 from graphopt.ir.scopes import (
     Scopes,
     bodies,

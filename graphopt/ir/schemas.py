@@ -7,6 +7,8 @@ Operators that onnx does not know, and deprecated ones, may be anything.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -67,6 +69,60 @@ def find_misuse(model: onnx_ir.Model) -> str | None:
             if fault is not None:
                 return f"{label(node)!r} {fault}"
     return None
+
+
+def find_unknown(model: onnx_ir.Model) -> str | None:
+    """The first node of ``model`` with an operator or attribute that the standard does not know; the nearest.
+
+    Domains that onnx has no schemas of may hold anything.
+    """
+    scopes = Scopes(model)
+    for graph in graphs_of(model):
+        imports = scopes.imports(graph)
+        for node in graph:
+            version = imports.get(node.domain)
+            known = _operators().get(node.domain)
+            if version is None or known is None or node.op_identifier() in model.functions:
+                continue
+            unknown = _unknown(node, version, known)
+            if unknown is not None:
+                return f"{label(node)!r}: {unknown}"
+    return None
+
+
+def _unknown(node: onnx_ir.Node, version: int, known: dict[str, int]) -> str | None:
+    """What of ``node`` is not among the operators ``known`` at ``version`` of its domain, if anything."""
+    where = f"{node.domain or 'ai.onnx'} {version}"
+    first = known.get(node.op_type)
+    if first is None:
+        there = [name for name, since in known.items() if since <= version]
+        return f"no operator is called {node.op_type} in {where}{_nearest(node.op_type, there)}"
+    if first > version:
+        return f"{node.op_type} came with {node.domain or 'ai.onnx'} {first}, and the model imports {version}"
+    schema = operator_schema(node.domain, node.op_type, version)
+    if schema is None or schema.deprecated:
+        return None
+    for name in node.attributes:
+        if name not in schema.attributes:
+            return f"{node.op_type} has no attribute {name} in {where}{_nearest(name, [*schema.attributes])}"
+    return None
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; nearest: {found[0]}" if found else ""
+
+
+@lru_cache(maxsize=1)
+def _operators() -> dict[str, dict[str, int]]:
+    """By domain, all operators with the version that they came with."""
+    import onnx
+
+    found: dict[str, dict[str, int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        names = found.setdefault(schema.domain, {})
+        names[schema.name] = min(schema.since_version, names.get(schema.name, schema.since_version))
+    return found
 
 
 def _misuse(node: onnx_ir.Node, version: int) -> str | None:

@@ -232,6 +232,29 @@ def test_what_could_not_be_compared_is_told(invoke: Invoke, small: Path, tmp_pat
     assert outcome.err.startswith(f"graphopt: warning: {path}: not verified: ")
 
 
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ("Transpos <perm = [1, 0]> (x)", "no operator is called Transpos in ai.onnx 17; nearest: Transpose"),
+        ("Transpose <prm = [1, 0]> (x)", "Transpose has no attribute prm in ai.onnx 17; nearest: perm"),
+        ("Gelu (x)", "Gelu came with ai.onnx 20, and the model imports 17"),
+        ("Transpose (x, x)", "has 2 inputs, which Transpose does not take"),
+    ],
+)
+def test_what_must_be_verified(invoke: Invoke, tmp_path: Path, node: str, words: str) -> None:
+    path, target = tmp_path / "typo.onnx", tmp_path / "out.onnx"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2, 2] x) => (float[2, 2] y) {{ y = {node} }}'
+    onnx.save(onnx.parser.parse_model(text), path)
+    for environ, option in (({}, ["--require-verified"]), ({"GRAPHOPT_REQUIRE_VERIFIED": "1"}, [])):
+        outcome = invoke("optimize", path, "-o", target, *option, environ=environ)
+        assert outcome.status == 6 and not target.exists() and outcome.out == ""
+        assert "not verified: the original does not run" in outcome.err and words in outcome.err
+    assert invoke("optimize", path, "-o", target, "--require-verified", "--no-verify").status == 2
+    outcome = invoke("optimize", path, "-o", target)
+    assert outcome.status == 0 and words in outcome.err
+    assert "  not verified: the original does not run" in outcome.out.splitlines()
+
+
 @pytest.mark.parametrize("name", ["RemoveIdentities", "Copy"])
 def test_passes_of_onnx_ir(invoke: Invoke, small: Path, name: str) -> None:
     target = small.parent / "out.onnx"

@@ -223,6 +223,8 @@ def _optimize_all(
     run: Run, sources: tuple[Path, ...], targets: list[Path], arguments: dict[str, Any]
 ) -> tuple[dict[str, Any], int]:
     """Optimize several models: a line for each, and the worst exit status."""
+    from graphopt.instrument.report import NOT_VERIFIED
+
     results: list[dict[str, Any]] = []
     status, width = 0, max(len(source.name) for source in sources)
     for source, target in zip(sources, targets, strict=True):
@@ -240,7 +242,7 @@ def _optimize_all(
         verified = ""
         if report.verdict is not None:
             why = report.verdict.unverifiable
-            verified = "  verified" if why is None else f"  not verified: {why}"
+            verified = "  verified" if why is None else f"  {NOT_VERIFIED}"
         took = human_seconds(report.seconds["all"])
         run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{verified}  {took}")
     failed = sum("error" in result for result in results)
@@ -256,7 +258,7 @@ def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
 def _print(run: Run, report: Report, target: Path) -> None:
     if run.console.quiet:
         return
-    for line in report.lines(run.verbose):
+    for line in report.lines(run.verbose, warned=True):
         run.console.print(line)
     run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")
 

@@ -226,7 +226,11 @@ class Oracle:
     def refusal(self) -> str | None:
         """Why nothing can be compared, if so: the original does not run. It is run to find out, once."""
         refusal = self._gathered().refusal
-        return None if refusal is None else f"the original does not run ({refusal})"
+        if refusal is None:
+            return None
+        model = self._artifact.model()
+        suspect = ir.find_unknown(model) or ir.find_misuse(model)
+        return f"the original does not run ({refusal})" + (f"; {suspect}" if suspect else "")
 
     def feeds(self, row: Row) -> Feeds | None:
         """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
