@@ -2,14 +2,15 @@
 
 A specification names passes, rules or files of either, joined by ``:``. A plain name prints the
 whole graph before and after each pass so named, or that applies such rules (``DUMP``); ``>name``
-adds each rewrite (``UPDATE``), and ``>>name`` whatever the passes and rules have to say, refusals
-included (``DEBUG``). Every line begins with ``[LEVEL file:line]``.
+prints each rewrite (``UPDATE``), and ``>>name`` also whatever the passes and rules have to say,
+refusals included (``DEBUG``). For passes both also dump, as in the JIT; for rules they don't: the
+graph around them is that of all rules. Every line begins with ``[LEVEL file:line]``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import CodeType
@@ -75,13 +76,15 @@ class Log(Watcher):
         self._stream = stream
         self._rules = {rule.name: rule for rule in rules}
         families = [rule.family for rule in self._rules.values()]
+        passes = list(passes)
         self._levels = parse_log(spec, dict.fromkeys([*passes, *families, *self._rules]))
+        self._dumped = self._names_of_dumped(passes)
         self._pass = ""
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Dump the graph that the pass is handed."""
         self._pass = pass_.name
-        if self._dumps(pass_.name):
+        if pass_.name in self._dumped:
             self._print(
                 Level.DUMP,
                 _place(type(pass_).run.__code__),
@@ -91,7 +94,7 @@ class Log(Watcher):
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
         """Dump the graph that the pass leaves."""
-        if self._dumps(pass_.name):
+        if pass_.name in self._dumped:
             text = ir.print_model(model, types=known_types(cx)) if record.changes else "(nothing changed)"
             self._print(Level.DUMP, _place(type(pass_).run.__code__), f"after {record.index} {pass_}:", text)
 
@@ -120,12 +123,15 @@ class Log(Watcher):
         names = [self._pass, owner, rule.family if rule else ""]
         return max(self._levels.get(name, 0) for name in names)
 
-    def _dumps(self, name: str) -> bool:
-        if name in self._levels:
-            return True
-        return name == "peephole" and any(
-            rule.name in self._levels or rule.family in self._levels for rule in self._rules.values()
-        )
+    def _names_of_dumped(self, passes: Sequence[str]) -> set[str]:
+        """The passes whose graphs are printed: those named, and those that apply rules with a plain name."""
+        plain = {name for name, level in self._levels.items() if level == Level.DUMP}
+        applied = {
+            "fuse-builtin" if rule.fuses else "peephole"
+            for rule in self._rules.values()
+            if rule.name in plain or rule.family in plain
+        }
+        return applied.union(name for name in passes if name in self._levels)
 
     def _place_of(self, owner: str) -> str:
         """Where a rule is defined; for a pass, the line that the call came from."""

@@ -172,9 +172,17 @@ def test_one_mark_adds_rewrites() -> None:
     lines = logged(">drop-identity")
     updates = [line for line in lines if line.startswith("[UPDATE identities.py:")]
     assert len(updates) == 1 and "drop-identity: Identity" in updates[0]
-    assert any(line.startswith("[DUMP peephole.py:") for line in lines)
-    assert not any(line.startswith("[UPDATE") for line in logged("drop-identity"))
+    assert not any(line.startswith("[DUMP") for line in lines)
+    plain = logged("drop-identity")
+    assert {line.split(":")[0] for line in plain} == {"[DUMP peephole.py"}
+    assert any(line.startswith("[DUMP") for line in logged(">peephole"))
     assert sum(line.startswith("[UPDATE") for line in logged(">peephole")) == 2
+
+
+def test_rules_that_fuse_dump_the_pass_that_fuses() -> None:
+    assert {line.split(":")[0] for line in logged("layer-norm", "peephole,fuse-builtin")} == {
+        "[DUMP fuse_builtin.py"
+    }
 
 
 def test_two_marks_add_refusals() -> None:
@@ -186,7 +194,7 @@ def test_two_marks_add_refusals() -> None:
     assert (
         stream.getvalue().splitlines()[-1].endswith("drop-identity leaves node alone: it is needed (value)")
     )
-    assert "[DEBUG identities.py:" in stream.getvalue()
+    assert "[DEBUG identities.py:" in stream.getvalue() and "[DUMP" not in stream.getvalue()
     log.refused(Refusal("collapse-views", "node", "another family"))
     assert "another family" not in stream.getvalue()
 
