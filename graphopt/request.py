@@ -109,12 +109,11 @@ def vouch(
     """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
 
     Raises:
-        UsageError: no input has such a dim, or it is fixed to another size.
+        UsageError: no input has such a dim, it is fixed to another size, or its size is out of its range.
     """
-    from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
+    from graphopt.runtime.inputs import dims as said
 
-    ranges = resolve_ranges(model, dim_ranges or {})
-    fix_dims(model, dims or {})
+    ranges = said.vouch(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
 
 

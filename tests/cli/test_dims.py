@@ -103,6 +103,21 @@ def test_a_name_that_no_input_has(invoke: Invoke, chain: Path) -> None:
     assert not (chain.parent / "out.onnx").exists()
 
 
+def test_sizes_and_ranges_agree(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "sum.onnx"
+    text = "g (float[h, 3] x, float[?] k, float[s] m) => (float[h, 3] y) { y = Relu (x) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    proto.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "h + 1"
+    onnx.save(proto, path)
+    for sizes in (("h=64", "h=1:32"), ("h=64", "x@0=65:"), ("k@0=2", "k@0=3:4"), ("h=64", "h + 1=1:64")):
+        outcome = invoke("optimize", path, "-o", "out.onnx", "--dim", sizes[0], "--dim-range", sizes[1])
+        assert outcome.status == 2 and "rules out" in outcome.err and not Path("out.onnx").exists()
+    fits = ("--dim", "h=64", "--dim-range", "h=1:64", "--dim-range", "h + 1=65:")
+    assert invoke("optimize", path, "-o", "out.onnx", *fits).status == 0
+    outcome = invoke("optimize", path, "-o", "out.onnx", "--dim", "h=0")
+    assert outcome.status == 2 and "can't fix dim 'h' to 0: " in outcome.err
+
+
 def test_inspect_and_dump_show_them(invoke: Invoke, chain: Path) -> None:
     assert "[4, seq, 8]" in invoke("inspect", chain, "--dim", "batch=4").out
     assert "f32[4,9,8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out

@@ -26,8 +26,13 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.strip().isdecimal() or int(size) < 1:
+        if not equals or not name or not size.strip().isdecimal():
             raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
+        if int(size) == 0:
+            raise UsageError(
+                f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
+                hint="leave it dynamic, which allows 0",
+            )
         if sizes.setdefault(name, int(size)) != int(size):
             raise UsageError(f"--dim gives {name!r} two sizes")
     return sizes
@@ -49,7 +54,7 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
             )
         found = (int(first or 0), int(last) if last else None)
         if found[1] is not None and found[1] < max(found[0], 1):
-            raise UsageError(f"--dim-range {text!r} holds no size")
+            raise UsageError(f"--dim-range {text!r} holds no size above 0")
         if ranges.setdefault(name, found) != found:
             raise UsageError(f"--dim-range gives {name!r} two ranges")
     return ranges
@@ -102,6 +107,30 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Ra
             symbol = f"{place[0]}.{place[1]}"
         if symbol is not None:
             found[symbol] = (first, last)
+    return found
+
+
+def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """Fix ``sizes`` in ``model``, in place; returns ``ranges`` as :func:`resolve_ranges` does.
+
+    Raises:
+        UsageError: as for both; or a size is not within the range of the same dim.
+    """
+    found = resolve_ranges(model, ranges)
+    places = [
+        (value, axis, symbol or f"{value.name}.{axis}")
+        for value in model.graph.inputs
+        for axis, symbol in enumerate(_names(value))
+    ]
+    fix_dims(model, sizes)
+    for value, axis, name in places:
+        size = (value.shape or ())[axis]
+        if name not in found or not isinstance(size, int) or size < 1:
+            continue
+        first, last = found[name]
+        if not first <= size <= (math.inf if last is None else last):
+            text = f"{first}:{'' if last is None else last}"
+            raise UsageError(f"--dim makes {name!r} {size}, which --dim-range {name}={text} rules out")
     return found
 
 
