@@ -319,7 +319,7 @@ def _scopes(model: ir.Model, scopes: Iterable[str], pipeline: Pipeline) -> dict[
 
     found = {scope: names_within(model, scope) for scope in scopes}
     if found and not any(step.name == "fuse-builtin" for step in pipeline.passes()):
-        raise UsageError("nothing is fused, so no scope can be", hint="-O3 fuses operators")
+        raise UsageError("nothing is fused, so no scope can be", hint="add -O3, which fuses operators")
     return found
 
 

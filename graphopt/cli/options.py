@@ -437,7 +437,25 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
             f"{given[0]} and {given[1]} exclude each other",
             hint="--skip leaves out passes; --pre-pass and --post-pass add some at the ends",
         )
-    return f"O{level}" if level is not None else ",".join(passes) or None
+    chosen = f"O{level}" if level is not None else ",".join(passes) or None
+    _tell_idle_portable(chosen, values)
+    return chosen
+
+
+def _tell_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None:
+    """Say so where ``--portable`` leaves nothing out."""
+    context = click.get_current_context()
+    if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
+        return
+    from graphopt.driver import make_pipeline
+    from graphopt.passes.fuse_builtin import FuseBuiltin
+
+    text = pipeline or config.current().pipeline
+    passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()
+    if not any(isinstance(step, FuseBuiltin) for step in passes):
+        click.echo(
+            "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators", err=True
+        )
 
 
 def chosen_device(run: Run) -> Device:

@@ -76,16 +76,18 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
 def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed]) -> NotFused:
     """The error that names ``strays`` under the reasons why they are none of a fused operator."""
     reasons: dict[str, list[str]] = {}
-    hints: list[str] = []
+    far = False
     for node in strays:
         place = _nearest(node, missed)
+        far |= place is None
         reason = "no pattern comes near" if place is None else f"{place.rule}: {place.reason}"
+        if place is not None and place.hint is not None:
+            reason += f" ({place.hint})"
         reasons.setdefault(reason, []).append(told(node))
-        hints += [] if place is None or place.hint is None else [place.hint]
     return NotFused(
         f"not all of {scope!r} became one fused operator: {counted(len(strays), 'node')} left out, "
         f"such as {told(strays[0])}",
-        hint=hints[0] if hints else "name a smaller scope: no rule takes them in",
+        hint="name a smaller scope, without the nodes that no pattern comes near" if far else None,
         details=[
             line for reason, names in reasons.items() for line in (reason, *(f"  {name}" for name in names))
         ],

@@ -195,7 +195,7 @@ def _is(node: ir.Node, op_type: str) -> bool:
 def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Outcome:
     """Attention whose queries are split off rows is a MultiHeadAttention of these rows."""
     if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard")
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
     scores = scores_of(m, s)
     if isinstance(scores, Refusal):
         return scores

@@ -20,6 +20,8 @@ _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: sqrt(2 / pi) (x + 0.044715 x^3), the polynomial in the GELU by tanh (Hendrycks and Gimpel, 2016).
 _TANH = {1: math.sqrt(2 / math.pi), 3: 0.044715 * math.sqrt(2 / math.pi)}
 _ERF = {1: math.sqrt(0.5)}
+#: The opset that has a Gelu.
+_SINCE = 20
 _MEND = "if a GELU is meant, mend its constants"
 #: By the function in the middle: what it is taken of, onnxruntime's operator, and the standard's attribute.
 _FUNCTIONS = {"Erf": (_ERF, "Gelu", "none"), "Tanh": (_TANH, "FastGelu", "tanh")}
@@ -154,10 +156,12 @@ def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) 
     if m.rank(x) == 0:
         return m.no("the kernel takes no single number", x)
     result = None
-    if m.version >= 20 and target.has_kernel("Gelu", "", m.version, dtype):
+    if m.version >= _SINCE and target.has_kernel("Gelu", "", m.version, dtype):
         result = op.Gelu(x, approximate=None if approximate == "none" else approximate)
     elif not m.cx.options.portable and target.has_kernel(vendor, ir.MICROSOFT, 1, dtype):
         result = op.node(vendor, [x], domain=ir.MICROSOFT)
+    if result is None and m.version < _SINCE and target.has_kernel("Gelu", "", _SINCE, dtype):
+        return m.no(f"the opset is below {_SINCE}", x, hint=f"raise it: --target-opset {_SINCE}")
     if result is None:
         return m.no("the target has no kernel for it at this opset", x)
     assert isinstance(result, ir.Value)
@@ -177,8 +181,10 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     factor = polynomial_of(y, x)
     if factor is None or list(factor) != [1]:
         return m.no("the sigmoid is not of a multiple of the other factor", x)
-    if m.cx.options.portable or not m.cx.target.has_kernel("QuickGelu", ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("it is no operator of the ONNX standard, or the target has no kernel for it", x)
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if not m.cx.target.has_kernel("QuickGelu", ir.MICROSOFT, 1, m.dtype(x)):
+        return m.no("the target has no kernel for it", x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
     return op.node("QuickGelu", [x], {"alpha": factor[1]}, domain=ir.MICROSOFT)

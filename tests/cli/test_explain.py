@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -10,6 +11,7 @@ import onnx.parser
 import pytest
 
 from tests.cli.conftest import Invoke
+from zoo import SAMPLES
 
 #: A GELU, and half of one.
 GELUS = """
@@ -65,6 +67,31 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
         "if a GELU is meant, mend its constants",
     )
     assert "/second/Mul_z" in missed["origins"]
+
+
+def test_what_would_help_without_operators_of_onnxruntime(invoke: Invoke, gelus: Path) -> None:
+    out = invoke("explain", gelus, "--portable", "--node", "/first").out
+    assert "the opset is below 20" in out and "do     raise it: --target-opset 20" in out
+    assert "fused 1 × gelu: Gelu" in invoke("explain", gelus, "--portable", "--target-opset", "20").out
+
+
+def test_portable_tells_where_it_is_idle(invoke: Invoke, gelus: Path) -> None:
+    arguments = ["optimize", gelus, "-o", "o.onnx", "--no-verify", "--portable"]
+    assert "--portable leaves out nothing here" in invoke(*arguments).err
+    assert invoke(*arguments, "-O3").err == ""
+
+
+def test_the_examples_of_strict_fusion_hold(invoke: Invoke) -> None:
+    onnx.save(SAMPLES["transformer"].build(), "transformer.onnx")
+    page = Path(__file__).parent.parent.parent / "docs" / "explain.md"
+    examples = re.findall(r"^graphopt (optimize transformer.onnx .*)$", page.read_text(), re.MULTILINE)
+    (epilog,) = re.findall(
+        r"^  graphopt (optimize .*--strict-fusion .*)$", invoke("optimize", "--help").out, re.M
+    )
+    for example in [*examples, epilog.replace("model.onnx", "transformer.onnx")]:
+        outcome = invoke(*example.split(), "--no-verify")
+        assert outcome.status == 0, outcome.err
+    assert len(examples) == 2
 
 
 def test_nothing_near_is_told(invoke: Invoke, gelus: Path) -> None:

@@ -47,7 +47,10 @@ def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
         api.optimize(model("one"), pipeline="O3", strict_fusion=["/one", "/two"], verify=False)
     assert raised.value.status == ExitStatus.VERIFICATION_FAILED
     reason, *nodes = raised.value.details
-    assert reason == "gelu: the product is taken 1 times, in a GELU 0.5 times"
+    assert reason == (
+        "gelu: the product is taken 1 times, in a GELU 0.5 times (if a GELU is meant, mend its constants)"
+    )
+    assert raised.value.hint is None
     assert [node.split("/")[-1] for node in nodes] == ["Div_f", "Erf_h", "Add_i", "Mul_j"]
 
 
@@ -62,6 +65,7 @@ def test_what_no_pattern_comes_near_is_named_too() -> None:
     with pytest.raises(NotFused) as raised:
         run_pipeline(wider, "fuse-builtin,check-strict-fusion{scopes=/act}")
     assert raised.value.details == ("no pattern comes near", "  Exp /act/Exp")
+    assert raised.value.hint is not None and "smaller scope" in raised.value.hint
 
 
 def test_a_scope_that_became_several_operators_fails() -> None:

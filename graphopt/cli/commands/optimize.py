@@ -27,7 +27,7 @@ graphopt optimize a.onnx b.onnx -o folder/ --exact
 graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
-graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention
+graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention/self/Softmax
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 """
 
