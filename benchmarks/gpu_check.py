@@ -33,11 +33,11 @@ from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device, choose
 from graphopt.runtime.timing.footprint import footprint
 from graphopt.runtime.timing.harness import compare_speed
-from graphopt.runtime.timing.stopwatch import Limits, Setup, output_shapes
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 # Seconds after which no further model is begun: the whole takes minutes.
 BUDGET = 360
-LIMITS = Limits(rounds=30, processes=5, warmup=20, seconds=40)
+LIMITS = RaceLimits(rounds=30, processes=5, warmup=20, seconds=40)
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def context_for(
 
 def is_heavy(model: ir.Model, memory: int) -> bool:
     """Whether a run of ``model`` may take more ``memory`` than that: a process with a limit is to run it."""
-    from graphopt.analysis.footprint import result_bytes
+    from graphopt.analysis.result_size import result_bytes
     from graphopt.passes.inline_functions import InlineFunctions
     from graphopt.runtime.hazards import may_not_end
 

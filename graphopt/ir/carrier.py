@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir import form
+from graphopt.ir import spelling
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.onnxir import onnx_ir
 
@@ -68,7 +68,7 @@ def stow(proto: onnx.ModelProto) -> None:
     """Pack what onnx-ir can't hold, in place."""
     _stow_graph(proto.graph)
     for function in proto.functions:
-        form.note_order(function)
+        spelling.note_order(function)
         _stow_infos(function.value_info, frozenset())
         _stow_nodes(function.node)
         for attribute in function.attribute_proto:
@@ -82,7 +82,7 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     training info updates are not constant.
     """
     meta = model.graph.meta
-    meta[_HEADER] = form.header_of(proto)
+    meta[_HEADER] = spelling.header_of(proto)
     if proto.training_info:
         meta[_TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
         meta[UPDATED_OUTSIDE] = frozenset(
@@ -102,10 +102,10 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     for data in model.graph.meta.get(_TRAINING_INFO, ()):
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
-    form.restore_header(proto, model.graph.meta.get(_HEADER))
+    spelling.restore_header(proto, model.graph.meta.get(_HEADER))
     _unpack_graph(proto.graph)
     for function in proto.functions:
-        form.restore_order(function)
+        spelling.restore_order(function)
         function.domain = function.domain  # the checker wants the field even if it is empty
         _strip(function.metadata_props)
         _unpack_infos(function.value_info)
@@ -116,8 +116,8 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
 
 def _stow_graph(graph: onnx.GraphProto) -> None:
     names = frozenset(tensor.name for tensor in graph.initializer)
-    form.note_order(graph)
-    form.note_outputs(graph)
+    spelling.note_order(graph)
+    spelling.note_outputs(graph)
     _stow_infos(graph.input, frozenset())
     _stow_infos(graph.output, frozenset())
     _stow_infos(graph.value_info, names)
@@ -217,15 +217,15 @@ def _is_utf8(text: bytes) -> bool:
 
 def _unpack_graph(graph: onnx.GraphProto) -> None:
     for info in graph.input:
-        default = form.entry(info.metadata_props, _SPARSE_DEFAULT)
+        default = spelling.entry(info.metadata_props, _SPARSE_DEFAULT)
         if default is not None:
             graph.sparse_initializer.add().ParseFromString(base64.b64decode(default))
             graph.sparse_initializer[-1].values.name = info.name
     _unpack_infos(graph.input)
     _unpack_infos(graph.output)
-    form.restore_outputs(graph)
+    spelling.restore_outputs(graph)
     _drop_infos_of_initializers(graph)
-    form.restore_order(graph)
+    spelling.restore_order(graph)
     _unpack_infos(graph.value_info)
     _strip(graph.metadata_props)
     for tensor in graph.initializer:

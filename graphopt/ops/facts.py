@@ -109,8 +109,11 @@ BINARY_ELEMENTWISE = frozenset(
     ]
 )
 
+#: The same elements in the same order, with other dims.
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
 #: Move or relabel elements without computing.
-VIEW = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Identity"})
+VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
 
 #: Compute something of the size of 1 and round it as such.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.ops import facts
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
@@ -17,7 +18,7 @@ from graphopt.rules import _forms as forms
 _SHAPE_INPUT = 5
 
 
-@rule(lambda op, x, rest: op.one_of(*forms.VIEWS)(x, rest.rest()), numerics=Exact)
+@rule(lambda op, x, rest: op.one_of(*facts.RESHAPES)(x, rest.rest()), numerics=Exact)
 def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A view, or a view of a view, whose shape is known but for one dim is one Reshape to a constant."""
     if m.version < _SHAPE_INPUT:
@@ -40,7 +41,7 @@ def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcom
 
 
 def _is_view(node: ir.Node) -> bool:
-    return node.op_type in forms.VIEWS and not node.domain and not node.overload
+    return node.op_type in facts.RESHAPES and not node.domain and not node.overload
 
 
 def _says(node: ir.Node, target: tuple[int, ...]) -> bool:

@@ -118,7 +118,7 @@ def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray 
 
 
 @dataclass(frozen=True)
-class Limits:
+class FloatLimits:
     """Of a floating-point type: the step from 1 to the next number, the least and the largest finite one."""
 
     eps: float
@@ -126,10 +126,10 @@ class Limits:
     highest: float
 
 
-def limits(dtype: np.dtype[Any]) -> Limits:
+def limits(dtype: np.dtype[Any]) -> FloatLimits:
     """The limits of a floating-point type, bfloat16 included."""
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return Limits(float(info.eps), float(info.min), float(info.max))
+    return FloatLimits(float(info.eps), float(info.min), float(info.max))
 
 
 def exact(array: np.ndarray) -> np.ndarray:

@@ -29,7 +29,6 @@ REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
     "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 # Operands ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import dims
+from graphopt.ops import facts
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rules import _forms as forms
@@ -184,7 +185,7 @@ def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
     if view.op_type == "Transpose":
         perm = forms.perm_of(m, view)
         return None if perm is None else perm.index(axis)
-    if view.op_type not in forms.VIEWS or view.inputs[0] is None:
+    if view.op_type not in facts.RESHAPES or view.inputs[0] is None:
         return None
     source, result = m.shape(view.inputs[0]), m.shape(view.outputs[0])
     if source is None or result is None:

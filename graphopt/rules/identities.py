@@ -53,7 +53,7 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 
 
 @rule(
-    lambda op, x, rest: op.one_of(*forms.VIEWS, "Expand", "Tile")(x, rest.rest()),
+    lambda op, x, rest: op.one_of(*facts.RESHAPES, "Expand", "Tile")(x, rest.rest()),
     numerics=Exact,
     tags=(
         "onnxslim:reshape-noop",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -145,10 +146,10 @@ _LOOK_UPS = ("Gather", "GatherElements", "GatherND")
 
 
 @rule(
-    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *facts.RESHAPES, *_LOOK_UPS)(
         op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
-    lambda op, x, a, b: op.one_of("Slice", "Transpose", *forms.VIEWS, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *facts.RESHAPES, *_LOOK_UPS)(
         op.domain(ir.MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     numerics=Exact,
@@ -163,7 +164,9 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
     else:
         fits = dtype in (*BYTES, *WORDS)
         source = x.producer()
-        joins_views = move.op_type in forms.VIEWS and source is not None and source.op_type in forms.VIEWS
+        joins_views = (
+            move.op_type in facts.RESHAPES and source is not None and source.op_type in facts.RESHAPES
+        )
         if move.op_type != "Slice" and not joins_views:
             return m.no("nothing is gained by it, or more elements may be taken than there are", x)
         if quantized.stays_paired(m, x):
@@ -187,8 +190,8 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
 
 
 @rule(
-    lambda op, x, a, q, b: op.one_of(*forms.VIEWS)(
-        op.QuantizeLinear(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
+    lambda op, x, a, q, b: op.one_of(*facts.RESHAPES)(
+        op.QuantizeLinear(op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
         b.rest(),
     ),
     numerics=Exact,

@@ -60,7 +60,9 @@ def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[d
 
 
 @rule(
-    lambda op, x, a, b: op.one_of(*forms.VIEWS)(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), b.rest()),
+    lambda op, x, a, b: op.one_of(*facts.RESHAPES)(
+        op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), b.rest()
+    ),
     numerics=Exact,
     tags=(
         "onnxslim:reshape-chain",
@@ -250,8 +252,10 @@ def _is_row(m: Match, c: ir.Value) -> bool:
 
 
 @rule(
-    lambda op, x, a, c, b: op.one_of(*forms.VIEWS)(
-        op.one_of(*_ELEMENTWISE)(op.one_of(*forms.VIEWS)(x, a.rest(), tag="inner"), c.rest(), tag="between"),
+    lambda op, x, a, c, b: op.one_of(*facts.RESHAPES)(
+        op.one_of(*_ELEMENTWISE)(
+            op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), c.rest(), tag="between"
+        ),
         b.rest(),
     ),
     numerics=Exact,

@@ -201,8 +201,8 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: obj
 
 
 @rule(
-    lambda op, x, p, a: op.one_of(*forms.VIEWS)(op.Transpose(x, perm=p, tag="T"), a.rest()),
-    lambda op, x, p, a: op.Transpose(op.one_of(*forms.VIEWS)(x, a.rest()), perm=p, tag="T"),
+    lambda op, x, p, a: op.one_of(*facts.RESHAPES)(op.Transpose(x, perm=p, tag="T"), a.rest()),
+    lambda op, x, p, a: op.Transpose(op.one_of(*facts.RESHAPES)(x, a.rest()), perm=p, tag="T"),
     numerics=Exact,
     tags=("onnxslim:transpose-as-reshape",),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from graphopt.errors import GraphoptError
 from graphopt.runtime.timing.harness import compare_speed
 from graphopt.runtime.timing.ratios import Band, Comparison, decided
-from graphopt.runtime.timing.stopwatch import Limits, Setup
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Reading, Size
 from graphopt.tune.workshop import Workshop
@@ -89,7 +89,7 @@ class HarnessRaces:
         rounds, processes, warmup = _THOROUGH if thorough else _SCREENING
         left = self._budget * max(0.0, 1 - self.spent())
         seconds = max(left / 2, _LEAST_SECONDS) if thorough else self._budget / 4
-        limits = Limits(rounds, processes, warmup, seconds / len(self._setups))
+        limits = RaceLimits(rounds, processes, warmup, seconds / len(self._setups))
         variants = {_REFERENCE: reference, **{str(number): other for number, other in enumerate(others)}}
         sources = {name: self._workshop.path(variant) for name, variant in variants.items()}
         choices = {name: variant.choice for name, variant in variants.items() if not variant.choice.plain}
@@ -110,7 +110,7 @@ class HarnessRaces:
         return [Reading.of(series) for series in found]
 
     def _race(
-        self, sources: dict[str, Path], setup: Setup, limits: Limits, text: str
+        self, sources: dict[str, Path], setup: Setup, limits: RaceLimits, text: str
     ) -> list[tuple[Comparison, Band]]:
         timing = compare_speed(
             sources, setup, limits, lambda done: self._say(text, self.spent()), enough=decided

@@ -107,12 +107,12 @@ def command(
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.inputs.shape_grids import parse_grid
     from graphopt.runtime.timing.bench import Bench, cuda_options
-    from graphopt.runtime.timing.stopwatch import Limits
+    from graphopt.runtime.timing.stopwatch import RaceLimits
 
     check_file(plot)
     grid = parse_grid(values.pop("input_shapes"))
     inputs = InputOptions.parse((), values.pop("input_files"), run.settings.seed)
-    limits = Limits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
+    limits = RaceLimits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
     flags = {key: values.pop(key) for key in ("tf32", "cuda_graph", "nhwc")}
     threads = values.pop("threads")
     _check_against(models, against)

@@ -16,7 +16,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.runtime.inputs.bindings import RANKS, Binding, Dimensions, Shape
 from graphopt.runtime.inputs.domain import Domain
-from graphopt.runtime.inputs.domains import domains
+from graphopt.runtime.inputs.domain_inference import domains
 from graphopt.runtime.inputs.samples import Flavour, sample
 from graphopt.runtime.signature import Port, Signature
 from graphopt.runtime.values import LOW_TYPES

@@ -20,7 +20,7 @@ from graphopt.runtime.oracle.compare import Outcome, Tolerance, compare
 from graphopt.runtime.session_choice import SessionChoice, recommended
 from graphopt.runtime.timing.footprint import Footprint, footprint
 from graphopt.runtime.timing.harness import Speed, Timing, compare_speed
-from graphopt.runtime.timing.stopwatch import Limits, Setup, output_shapes
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 #: Processes that session creation and memory are measured in, for each model.
 _MOST = 3
@@ -132,7 +132,7 @@ class Bench:
     device: Device
     threads: int | None = None
     provider_options: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    limits: RaceLimits = field(default_factory=RaceLimits)
     heeds_choices: bool = True
 
     @property

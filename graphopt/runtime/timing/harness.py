@@ -27,7 +27,7 @@ from graphopt.runtime.child import Child
 from graphopt.runtime.session import Source
 from graphopt.runtime.timing import ratios
 from graphopt.runtime.timing.ratios import Band, Comparison
-from graphopt.runtime.timing.stopwatch import Limits, Setup, race, round_ratios
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, race, round_ratios
 
 #: The original's second session; no model is called so.
 _TWIN = "\0twin"
@@ -86,7 +86,7 @@ class Timing:
 def compare_speed(
     sources: Mapping[str, Source],
     setup: Setup,
-    limits: Limits | None = None,
+    limits: RaceLimits | None = None,
     advance: Advance | None = None,
     enough: Enough = ratios.settled,
 ) -> Timing:
@@ -106,7 +106,7 @@ def compare_speed(
     Raises:
         RuntimeFailure: a model does not run.
     """
-    limits = limits or Limits()
+    limits = limits or RaceLimits()
     first, *others = sources
     field = {**sources, _TWIN: sources[first]}
     if first in setup.choices:
@@ -133,7 +133,7 @@ def compare_speed(
 
 
 def _run(
-    field: Mapping[str, Source], setup: Setup, limits: Limits, index: int
+    field: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
 ) -> dict[str, list[list[float]]]:
     with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"]) as child:
         return child.call(race, dict(field), setup, limits, index, timeout=limits.seconds + _PATIENCE)

@@ -96,7 +96,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RaceLimits:
     """How much is measured.
 
     Attributes:
@@ -113,7 +113,7 @@ class Limits:
 
 
 def race(
-    sources: Mapping[str, Source], setup: Setup, limits: Limits, index: int
+    sources: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
 ) -> dict[str, list[list[float]]]:
     """Time models in turns: for each of them, by round, the seconds of each run.
 

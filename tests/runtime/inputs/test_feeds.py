@@ -14,7 +14,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, Usa
 from graphopt.runtime import session
 from graphopt.runtime.inputs.bindings import Dimensions, describe
 from graphopt.runtime.inputs.domain import Domain
-from graphopt.runtime.inputs.domains import domains
+from graphopt.runtime.inputs.domain_inference import domains
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
 from graphopt.runtime.inputs.samples import sample
 from graphopt.runtime.inputs.search import find_legal

@@ -13,10 +13,17 @@ from graphopt.errors import RuntimeFailure
 from graphopt.runtime.session import create
 from graphopt.runtime.timing.footprint import footprint, read_profile
 from graphopt.runtime.timing.harness import compare_speed
-from graphopt.runtime.timing.stopwatch import Limits, Setup, known_feeds, output_shapes, race, round_ratios
+from graphopt.runtime.timing.stopwatch import (
+    RaceLimits,
+    Setup,
+    known_feeds,
+    output_shapes,
+    race,
+    round_ratios,
+)
 
 FEEDS = {"x": np.ones((32, 128), np.float32)}
-LIMITS = Limits(rounds=10, processes=5, warmup=2, seconds=60)
+LIMITS = RaceLimits(rounds=10, processes=5, warmup=2, seconds=60)
 
 
 def products(path: Path, count: int) -> Path:
@@ -62,7 +69,7 @@ def test_the_same_model_is_no_different(quick: Path) -> None:
 
 
 def test_all_take_their_turn_in_every_round(quick: Path, slow: Path) -> None:
-    times = race({"a": quick, "b": slow}, Setup(FEEDS, threads=1), Limits(rounds=4, warmup=1), 0)
+    times = race({"a": quick, "b": slow}, Setup(FEEDS, threads=1), RaceLimits(rounds=4, warmup=1), 0)
     assert [len(times[name]) for name in ("a", "b")] == [4, 4]
     assert len({len(turn) for turns in times.values() for turn in turns}) == 1  # equally many runs
 
@@ -73,7 +80,7 @@ def test_a_hiccup_within_a_turn_does_not_count() -> None:
 
 
 def test_the_time_limit_ends_rounds_and_processes(quick: Path) -> None:
-    timing = compare_speed({"a": quick}, Setup(FEEDS, threads=1), Limits(rounds=10_000, seconds=0.01))
+    timing = compare_speed({"a": quick}, Setup(FEEDS, threads=1), RaceLimits(rounds=10_000, seconds=0.01))
     assert timing.processes == 1 and timing.rounds < 10_000
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.analysis.footprint import result_bytes
+from graphopt.analysis.result_size import result_bytes
 from tests.support import parse
 
 

@@ -1,4 +1,4 @@
-"""Keep the form of a file where it means nothing, so that an unchanged model is saved as it was.
+"""Keep how a file is spelt where it means nothing, so that an unchanged model is saved as it was.
 
 onnx-ir sorts entries, drops fields that are set to nothing, and holds one declaration for each value.
 """
