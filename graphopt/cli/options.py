@@ -18,7 +18,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.console import Console
-from graphopt.cli.parameters import ReadsArrays, Seconds, Size, split_names, writes
+from graphopt.cli.parameters import ReadsArrays, Seconds, Size, split_names, split_some, writes
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ pipeline_options = group(
         "--pipeline", metavar="NAME|TEXT", help="A named pipeline, or text such as dce,fixpoint(cse,dce)."
     ),
     click.option(
-        "--passes", multiple=True, callback=split_names, metavar="A,B", help="Only these passes, in order."
+        "--passes", multiple=True, callback=split_some, metavar="A,B", help="Only these passes, in order."
     ),
     click.option(
         "--skip",
@@ -255,7 +255,7 @@ pipeline_options = group(
     click.option(
         "--only",
         multiple=True,
-        callback=split_names,
+        callback=split_some,
         metavar="A,B",
         help="Of the rewrite rules, only these, or these families.",
     ),

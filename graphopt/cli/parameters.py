@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from graphopt.errors import UsageError
+
 
 class ReadsModel(click.Path):
     """The file of a model that is read."""
@@ -92,3 +94,11 @@ writes_model = Writes(path_type=Path, in_place=True)
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Names given one at a time or joined by commas."""
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The same where no names, if the option is given, would mean something else than is said."""
+    names = split_names(context, param, values)
+    if values and not names:
+        raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")
+    return names

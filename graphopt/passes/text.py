@@ -29,7 +29,8 @@ def parse_items(text: str) -> tuple[Item, ...]:
     """
     items, end = _sequence(text, 0, depth=0)
     if end != len(text):
-        raise _error(text, end, "unbalanced ')'")
+        what = "unbalanced ')'" if text[end] == ")" else "a comma is expected"
+        raise _error(text, end, what)
     return items
 
 
@@ -54,7 +55,9 @@ def _sequence(text: str, at: int, depth: int) -> tuple[tuple[Item, ...], int]:
         if text[at : at + 1] == "(":
             children, at = _sequence(text, at + 1, depth + 1)
             if text[at : at + 1] != ")":
-                raise _error(text, at, "'(' is not closed")
+                raise _error(
+                    text, at, "'(' is not closed" if at >= len(text) else "a comma or ')' is expected"
+                )
             at += 1
         items.append(Item(name, options, children))
         while text[at : at + 1].isspace():

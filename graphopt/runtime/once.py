@@ -82,8 +82,11 @@ def try_out(
         found = find_legal(maker, attempt, wanted=1, typical=typical)
     if trial is None:
         raise RuntimeFailure(
-            f"the model does not run on made-up inputs: {found.refusal}",
-            hint="give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
+            f"the model does not run on {'the' if inputs.given else 'made-up'} inputs"
+            f"{' given' if inputs.given else ''}: {found.refusal}",
+            hint="change what --input-shape and --input say"
+            if inputs.given
+            else "give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
         )
     return trial
 

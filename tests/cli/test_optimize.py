@@ -220,6 +220,30 @@ def test_given_inputs_must_run(invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("optimize", path, "-o", target, "--input-shape", "x:4").status == 0
 
 
+def test_how_shapes_and_passes_are_written(invoke: Invoke, small: Path) -> None:
+    several = ("--input-shape", "x:1x4,2x4")
+    for command in (("optimize", small, "-o", "o.onnx"), ("run", small), ("verify", small, small)):
+        outcome = invoke(*command, *several)
+        assert outcome.status == 2 and "gives several shapes" in outcome.err and "--tune" in outcome.err
+    outcome = invoke("run", small, "--input-shape", "x:1,4", "--input-shape", "x:2,4")
+    assert outcome.status == 2 and "twice" in outcome.err
+    for text in ("", " , "):
+        outcome = invoke("optimize", small, "-o", "o.onnx", "--passes", text)
+        assert outcome.status == 2 and "--passes names nothing" in outcome.err
+        assert invoke("optimize", small, "-o", "o.onnx", "--only", text).status == 2
+    outcome = invoke("optimize", small, "-o", "o.onnx", "--pipeline", "dce cse")
+    assert outcome.status == 2 and "a comma is expected at column 5" in outcome.err
+    assert not Path("o.onnx").exists()
+
+
+def test_a_hint_does_not_ask_for_what_was_done(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "reshape.onnx"
+    graph = "g (float[N] x) => (float[A, B] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
+    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + graph), path)
+    outcome = invoke("run", path, "--input-shape", "x:3")
+    assert outcome.status == 6 and "hint: change what --input-shape and --input say" in outcome.err
+
+
 def test_what_could_not_be_compared_is_told(invoke: Invoke, small: Path, tmp_path: Path) -> None:
     path = tmp_path / "unknown.onnx"
     head = '<ir_version: 8, opset_import: ["" : 17, "nobody" : 1]> '

@@ -47,6 +47,10 @@ def test_named_pipelines_parse(name: str) -> None:
         ("fixpoint(dce", "'(' is not closed"),
         ("dce{", "'{' is not closed"),
         ("dce)", "unbalanced ')'"),
+        ("dce cse", "a comma is expected at column 5"),
+        ("fixpoint(dce cse)", "a comma or ')' is expected at column 14"),
+        ("dce{a=1}cse", "a comma is expected at column 9"),
+        ("fixpoint(dce,cse", "'(' is not closed"),
         (",dce", "a name is expected at column 1"),
     ],
 )

@@ -15,7 +15,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Runs, Seconds, reads_model, split_names, writes
+from graphopt.cli.parameters import Runs, Seconds, reads_model, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _ORIGINAL = "original"
     click.option(
         "--against",
         multiple=True,
-        callback=split_names,
+        callback=split_some,
         metavar="A,B",
         help="Compare with: original, onnxslim, onnxsim, onnxoptimizer, onnxscript.  [default: original]",
     ),

@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import reads_model, split_names
+from graphopt.cli.parameters import reads_model, split_names, split_some
 from graphopt.tables import shortened
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NAMES = 3
         "--pattern",
         "patterns",
         multiple=True,
-        callback=split_names,
+        callback=split_some,
         metavar="A,B",
         help="Only these patterns: rules such as layer-norm, or families such as attention.",
     ),

@@ -71,6 +71,10 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     name, colon, sizes = text.rpartition(":")
     match = re.fullmatch(r"\s*(?:\[(.*)\]|(.*?))\s*", sizes)
     words = [word for word in re.split(r"[,x\s]+", (match[1] or match[2] or "") if match else sizes) if word]
+    if colon and name and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:
+        raise UsageError(
+            f"{text!r} gives several shapes", hint="bench and optimize --tune take several; give one here"
+        )
     if not colon or not name or not all(word.isdecimal() for word in words):
         raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1,3,224,224")
     return name, tuple(map(int, words))
