@@ -14,6 +14,8 @@ from graphopt.errors import UnsupportedModel
 
 #: The name of a Resize that is known not to shrink.
 _GROWS = "grows"
+#: The name of a node with attributes that are the function's: what it becomes must do for all values of them.
+REFERRING = "referring"
 
 _Kind = onnx.defs.OpSchema.AttrType
 Adapter = Callable[[onnx.ModelProto, onnx.NodeProto], onnx.ModelProto]
@@ -51,14 +53,25 @@ def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
     return _with(model, node, [made], 10)
 
 
-def _hardmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """As onnx's converter does it for Softmax: over the flattened axes."""
+def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Over the flattened axes; onnx's converter, which spares that for some, has to know the axis."""
+    if node.name == REFERRING:
+        shape, flat, done = (f"{node.name}_{what}" for what in ("shape", "flat", "done"))
+        flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
+        flatten.attribute.extend(node.attribute)  # of the same default
+        made = [
+            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
+            flatten,
+            onnx.helper.make_node(node.op_type, [flat], [done], axis=-1),
+            onnx.helper.make_node("Reshape", [done, shape], list(node.output)),
+        ]
+        return _with(model, node, made, 13)
     from onnx import version_converter
 
-    node.op_type = "Softmax"
+    op_type, node.op_type = node.op_type, "Softmax"
     model = version_converter.convert_version(model, 13)
     for item in model.graph.node:
-        item.op_type = "Hardmax" if item.op_type == "Softmax" else item.op_type
+        item.op_type = op_type if item.op_type == "Softmax" else item.op_type
     return model
 
 
@@ -188,7 +201,9 @@ def _inputs_to_attributes(
 ADAPTERS: dict[tuple[str, int, int], Adapter] = {
     ("Upsample", 9, 10): _upsample_from_9,
     ("Resize", 10, 11): _resize_from_10,
-    ("Hardmax", 12, 13): _hardmax_from_12,
+    ("Softmax", 12, 13): _softmax_from_12,
+    ("LogSoftmax", 12, 13): _softmax_from_12,
+    ("Hardmax", 12, 13): _softmax_from_12,
     ("GroupNormalization", 20, 21): _group_normalization_from_20,
     ("Reshape", 13, 14): _reshape_from_13,
     ("Softmax", 13, 12): _softmax_to_12,

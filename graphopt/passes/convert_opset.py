@@ -12,20 +12,25 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.ops import versions
+from graphopt.ops.version_adapters import REFERRING
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 
 #: Constants of at most this many elements are shown to the converter, which turns some into attributes.
 _SHOWN = 4096
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-#: What stands for a reference to an attribute of the function while a node is converted.
-_STAND_INS = {
-    ir.AttributeType.INT: 1,
-    ir.AttributeType.FLOAT: 0.8125,
-    ir.AttributeType.INTS: (1,),
-    ir.AttributeType.FLOATS: (0.8125,),
-    ir.AttributeType.STRING: "graphopt",
+#: What stands for a reference to an attribute of the function while a node is converted; then what is
+#: tried instead, to see whether the conversion depends on it: common values, and some that no axis has.
+_STAND_INS: dict[ir.AttributeType, tuple[object, ...]] = {
+    ir.AttributeType.INT: (1, 0, -1, 100),
+    ir.AttributeType.FLOAT: (0.8125, 0.0, 1.0),
+    ir.AttributeType.INTS: ((1,), (0,), (-1,), (0, 1), (100,)),
+    ir.AttributeType.FLOATS: ((0.8125,), (0.0,), (1.0, 2.0)),
+    ir.AttributeType.STRING: ("graphopt", "other"),
 }
+
+#: By attribute, the stand-in and the reference that it stands for.
+_References = dict[str, tuple[onnx.AttributeProto, ir.Attr]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class _Plan:
     outputs: list[str]
     places: dict[str, int]
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    references: dict[str, tuple[onnx.AttributeProto, ir.Attr]] = field(default_factory=dict)
+    references: _References = field(default_factory=dict)
 
     def carry_out(self, cx: Context) -> None:
         """Change the node in place if it stays one of its kind, else put the new ones in its place."""
@@ -192,6 +197,13 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
     if any(attribute.type in _GRAPH_TYPES for attribute in node.attributes.values()):
         raise UnsupportedModel(f"{node.op_type} of opset {source} means something else there")
     result = versions.convert(_model(node, proto, named, source, cx), target)
+    for name, tried, variant in _variants(node, proto, references, source, cx):
+        try:
+            other = versions.convert(_model(node, variant, named, source, cx), target)
+        except UnsupportedModel:
+            other = None
+        if other is None or _with_other(other, None, None) != _with_other(result, references[name][0], tried):
+            raise UnsupportedModel(f"attribute {name!r} of {node.op_type} is the function's, and changes")
     constants = {tensor.name: tensor for tensor in result.graph.initializer}
     made = []
     for item in result.graph.node:
@@ -241,9 +253,7 @@ def _spelt_out(node: ir.Node, target: int) -> _Plan | None:
     return _Plan(node, [made], ["o0"], {})
 
 
-def _proto(
-    node: ir.Node, named: dict[ir.Value, str]
-) -> tuple[onnx.NodeProto, dict[str, tuple[onnx.AttributeProto, ir.Attr]]]:
+def _proto(node: ir.Node, named: dict[ir.Value, str]) -> tuple[onnx.NodeProto, _References]:
     """The node, and what stands for references to attributes in it."""
     proto = onnx.NodeProto(op_type=node.op_type, name="n")
     proto.input.extend("" if value is None else named[value] for value in node.inputs)
@@ -253,14 +263,62 @@ def _proto(
         if attribute.type in _GRAPH_TYPES:
             continue
         if attribute.is_ref():
-            stand_in = _STAND_INS.get(attribute.type)
-            if stand_in is None:
+            if attribute.type not in _STAND_INS:
                 raise UnsupportedModel(f"attribute {name!r} is the function's")
-            references[name] = (onnx.helper.make_attribute(name, stand_in), attribute)
+            references[name] = (onnx.helper.make_attribute(name, _STAND_INS[attribute.type][0]), attribute)
             proto.attribute.append(references[name][0])
         else:
             proto.attribute.append(ir.serialize_attribute(attribute))
+    if references:
+        proto.name = REFERRING
     return proto, references
+
+
+def _variants(
+    node: ir.Node,
+    proto: onnx.NodeProto,
+    references: _References,
+    source: int,
+    cx: Context,
+) -> Iterator[tuple[str, onnx.AttributeProto | None, onnx.NodeProto]]:
+    """``proto`` with other values of what the function tells, or none where callers may leave it out."""
+    definition = ir.operator_schema("", node.op_type, source)
+    function = cx.edit.scopes.function(node.graph) if node.graph is not None else None
+    for name, (stand_in, reference) in references.items():
+        values: list[object] = list(_STAND_INS[reference.type][1:])
+        known = None if definition is None else definition.attributes.get(name)
+        if known is not None and known.default_value.type:
+            values.append(onnx.helper.get_attribute_value(known.default_value))
+        tried: list[onnx.AttributeProto | None] = [
+            onnx.helper.make_attribute(name, value, attr_type=stand_in.type) for value in values
+        ]
+        told = None if function is None else function.attributes.get(reference.ref_attr_name or "")
+        if (told is None or told.value is None) and (known is None or not known.required):
+            tried.append(None)
+        for attribute in tried:
+            variant = onnx.NodeProto()
+            variant.CopyFrom(proto)
+            place = [item.name for item in proto.attribute].index(name)
+            if attribute is None:
+                del variant.attribute[place]
+            else:
+                variant.attribute[place].CopyFrom(attribute)
+            yield name, attribute, variant
+
+
+def _with_other(
+    model: onnx.ModelProto, old: onnx.AttributeProto | None, new: onnx.AttributeProto | None
+) -> onnx.ModelProto:
+    """What ``model`` computes, with ``new`` in place of the attribute ``old``."""
+    rest = onnx.ModelProto()
+    rest.graph.node.extend(model.graph.node)
+    rest.graph.initializer.extend(model.graph.initializer)
+    for node in rest.graph.node:
+        found = (new if item == old else item for item in node.attribute)
+        kept = sorted((item for item in found if item is not None), key=lambda item: item.name)
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return rest
 
 
 def _model(

@@ -252,6 +252,36 @@ def test_an_attribute_of_the_function_that_becomes_an_input() -> None:
         run_pipeline(model, "convert-opset{target=13}")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "node", "default"),
+    [
+        (15, 12, "Softmax <axis: int = @ax>", "ax"),
+        (15, 12, "Softmax <axis: int = @ax>", "ax: int = 1"),
+        (15, 12, "Hardmax <axis: int = @ax>", "ax"),
+        (18, 17, "Split <axis: int = @ax, num_outputs = 1>", "ax"),
+        (10, 11, "Resize <mode: string = @ax>", "ax"),
+    ],
+)
+def test_what_would_depend_on_an_attribute_of_the_function(
+    source: int, target: int, node: str, default: str
+) -> None:
+    operator, _, attributes = node.partition(" ")
+    inputs = "a, s" if operator == "Resize" else "a"
+    value = '"nearest"' if operator == "Resize" else 1
+    declared = "<ax> (a) => (b)" if ":" not in default else f"<{default}> (a) => (b)"
+    model = parse(
+        f"""g (float[3,3] x) => (float[p,q] y) {{ y = d.f <ax = {value}> (x) }}
+        <domain: "d", opset_import: ["" : {source}]> f {declared} {{
+            s = Constant <value = float[2] {{0.5, 0.5}}> ()
+            b = {operator} {attributes} ({inputs})
+        }}""",
+        opset=source,
+        domains=', "d" : 1',
+    )
+    with pytest.raises(UnsupportedModel, match=r"is the function's, and changes.*in function d::f"):
+        run_pipeline(model, f"convert-opset{{target={target}}}")
+
+
 def test_types_that_an_older_opset_does_not_take() -> None:
     model = parse("g (bfloat16[B] x) => (bfloat16[B] y) { y = Relu (x) }", opset=13)
     with pytest.raises(UnsupportedModel, match=r"Relu takes no tensor\(bfloat16\) in opset 12"):
