@@ -21,26 +21,28 @@ from graphopt.request import prepare
 from tests.cli.conftest import Invoke
 from tests.support import parse
 
-#: Options of optimize that say where things go, how to tune, who watches, or what is judged and how.
-OF_OPTIMIZE = {
-    *("sources", "output", "report_path", "external_data", "verify", "strict", "strict_fusion"),
-    *("tune", "budget", "threads", "fresh", "log", "dump_dir", "validate_each", "verify_each", "stop_after"),
-}
-#: Nothing is run to dump what passes do.
+#: What the help of optimize lists options under that shape a result, or say what models are fed and run on.
+SHAPING = {"Passes", "Inputs", "Device"}
+#: To dump what passes do, nothing is run.
 OF_RUNS = {"input_files", "input_shapes", "seed", "device", "allow_fallback"}
 
 TEXT = "g (float[n, 2] past) => (float[n, 2] present) { a = Identity(past)  present = Relu(a) }"
 
 
-def names(command: str) -> set[str]:
+def options_of(command: str, sections: set[str] | None = None) -> set[str]:
     module = importlib.import_module(f"graphopt.cli.commands.{command}")
-    return {str(parameter.name) for parameter in module.command.params}
+    return {
+        str(parameter.name)
+        for parameter in module.command.params
+        if sections is None or getattr(parameter, "section", None) in sections
+    }
 
 
 @pytest.mark.parametrize("command", ["bisect", "reduce", "dump"])
 def test_whatever_shapes_a_result_can_be_told_to(command: str) -> None:
-    wanted = names("optimize") - OF_OPTIMIZE - (OF_RUNS if command == "dump" else set())
-    assert wanted <= names(command) and "share_buffers" in wanted
+    wanted = options_of("optimize", SHAPING) - (OF_RUNS if command == "dump" else set())
+    assert wanted <= options_of(command)
+    assert {"share_buffers", "strip_docs", "target_opset", "portable", "memory_limit", "dims"} <= wanted
 
 
 def test_looking_for_a_fault_runs_what_optimize_runs(tmp_path: Path) -> None:
