@@ -63,7 +63,8 @@ class Report:
         verdict: the comparison with the original, if it was made.
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
-        file_bytes: sizes of the files before and after, where there are files.
+        file_bytes: sizes of the files before and after, those of external data included, where there are files.
+        other_form: the file afterwards is of another form, such as JSON IR, so that sizes tell little.
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         dropped: rewrites that were left out because the result was wrong with them.
@@ -84,6 +85,7 @@ class Report:
     next_action: Action | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     file_bytes: tuple[int | None, int | None] = (None, None)
+    other_form: bool = False
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
@@ -160,7 +162,8 @@ class Report:
         table.add("parameters", human_count(before.parameters), human_count(after.parameters))
         old_bytes, new_bytes = self.file_bytes
         if old_bytes is not None and new_bytes is not None:
-            table.add("file", human_bytes(old_bytes), human_bytes(new_bytes), _percent(old_bytes, new_bytes))
+            change = "other form" if self.other_form else _percent(old_bytes, new_bytes)
+            table.add("file", human_bytes(old_bytes), human_bytes(new_bytes), change)
         else:
             table.add("weights", human_bytes(before.weight_bytes), human_bytes(after.weight_bytes))
         return table

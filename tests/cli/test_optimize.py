@@ -324,6 +324,17 @@ def test_dump_dir_and_log(invoke: Invoke, small: Path) -> None:
     assert "[UPDATE identities.py:" in outcome.err and "[DUMP dce.py:" in outcome.err
 
 
+def test_sizes_of_different_forms_are_not_compared(invoke: Invoke, weights: Path) -> None:
+    assert invoke("convert", weights, "w.json", "--threshold", 1).status == 0
+    out = invoke("optimize", "w.json", "-o", "o.onnx", "--no-verify").out
+    row = next(line for line in out.splitlines() if line.startswith("  file "))
+    assert "%" not in row and row.endswith("other form")
+    both = Path("w.json").stat().st_size + Path("w.json.bin").stat().st_size
+    told = json.loads(invoke("optimize", "w.json", "-o", "o.json", "--no-verify", "--json").out)
+    assert told["original"]["file_bytes"] == both
+    assert "w.json.bin" in invoke("inspect", "w.json").out
+
+
 def test_nodes_are_counted_alike_in_one_report(invoke: Invoke, tmp_path: Path) -> None:
     source = tmp_path / "constants.onnx"
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) {

@@ -190,7 +190,7 @@ def _optimize(
     run: Run, source: Path, target: Path, arguments: dict[str, Any], *, several: bool = False
 ) -> Report:
     """Optimize one model and write it."""
-    from graphopt import api
+    from graphopt import api, ir
     from graphopt.cli.outputs import make_folder
     from graphopt.cli.watching import Progress, instruments
 
@@ -216,6 +216,7 @@ def _optimize(
         click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
     report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
+    report.other_form = ir.form_of(source) is not ir.form_of(target)
     return report
 
 
