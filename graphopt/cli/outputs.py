@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -65,11 +65,21 @@ def _is_same(one: Path, other: Path) -> bool:
     return one.absolute() == other.absolute()
 
 
-def check_file(path: Path | None) -> None:
+def check_model_file(path: Path, *sources: Path) -> None:
+    """The same for a model, whose suffix tells its form, or is that of one of ``sources``."""
+    from graphopt import ir
+
+    check_file(path, (*ir.SUFFIXES, *(source.suffix for source in sources)))
+
+
+def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """Check that a file can be written to ``path``, if there is one.
 
+    Args:
+        suffixes: those that it may have; any if there are none.
+
     Raises:
-        UsageError: its folder is missing, or it can't be written there.
+        UsageError: its folder is missing, it can't be written there, or what is written is called otherwise.
     """
     if path is None:
         return
@@ -83,6 +93,9 @@ def check_file(path: Path | None) -> None:
             f"can't write {path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
         )
     special = path.exists() and not path.is_file()
+    if suffixes and not special and path.suffix not in suffixes:
+        known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
+        raise UsageError(f"{path} should end in {known}", hint="suffixes tell what is written")
     _check_access(path if special else path.parent, path)
 
 

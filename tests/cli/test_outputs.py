@@ -47,6 +47,29 @@ def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option
 
 
 @pytest.mark.parametrize(
+    ("arguments", "known"),
+    [
+        ("optimize IN -o x.pt", ".onnx or .json or .onnxjson"),
+        ("optimize IN -o x", ".onnx or .json or .onnxjson"),
+        ("reduce IN -o x.pt", ".onnx or .json or .onnxjson"),
+        ("convert IN x.pt", ".onnx or .json or .onnxjson"),
+        ("optimize IN -o x.onnx --report x.txt", ".json"),
+        ("run IN -o x.npy", ".npz"),
+        ("bench IN --plot x.png", ".svg"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_suffixes(invoke: Invoke, small: Path, arguments: str, known: str) -> None:
+    words = [str(small) if word == "IN" else word for word in arguments.split()]
+    check(invoke(*words), 2, f"{words[-1]} should end in {known}")
+
+
+def test_a_result_may_be_called_like_its_model(invoke: Invoke, small: Path) -> None:
+    odd = small.rename(small.with_suffix(".model"))
+    assert invoke("optimize", odd, "-o", "x.model").status == 0
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["optimize", "-o", "out.onnx", "--dump-dir"],
@@ -72,7 +95,6 @@ def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
         ("optimize small.onnx -o out.onnx --report ./small.onnx", "--report would write over small.onnx"),
         ("optimize small.onnx -o out.json --report out.json", "--report would write over out.json, which -o"),
         ("run small.onnx --input x.npz -o x.npz", "-o would write over x.npz, which --input names, too"),
-        ("run small.onnx --input x:x.npy -o x.npy", "-o would write over x.npy, which --input names, too"),
         ("bench small.onnx other.onnx --plot other.onnx", "--plot would write over other.onnx"),
         ("bisect small.onnx -o .", "-o might write over small.onnx, which is read"),
         ("dump small.onnx -o .", "-o might write over small.onnx, which is read"),

@@ -109,7 +109,7 @@ def command(
     from graphopt.runtime.timing.bench import Bench, cuda_options
     from graphopt.runtime.timing.stopwatch import RaceLimits
 
-    check_file(plot)
+    check_file(plot, [".svg"])
     grid = parse_grid(values.pop("input_shapes"))
     inputs = InputOptions.parse((), values.pop("input_files"), run.settings.seed)
     limits = RaceLimits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))

@@ -9,7 +9,6 @@ import click
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.cli.parameters import Size, reads_model, writes_model
-from graphopt.errors import UsageError
 
 EXAMPLE = """
 graphopt convert model.onnx model.json
@@ -45,13 +44,10 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.outputs import check_model_file
     from graphopt.tables import human_bytes
 
-    if target.suffix not in ir.SUFFIXES and not target.is_dir():
-        known = ", ".join(ir.SUFFIXES)
-        raise UsageError(f"the suffix of {target} tells no form of models", hint=f"known suffixes: {known}")
-    check_file(target)
+    check_model_file(target)
     remarks: list[str] = []
     if target_opset is None:
         model = api.load(source)

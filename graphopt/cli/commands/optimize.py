@@ -104,7 +104,7 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     from graphopt.cli.outputs import check_file, check_folder
 
     targets = _targets(sources, output)
-    check_file(report_path)
+    check_file(report_path, [".json"])
     check_folder(values["dump_dir"])
     arguments = _arguments(run, values)
     if len(sources) == 1:
@@ -123,11 +123,11 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
 def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
     """Where each result goes."""
     from graphopt import ir
-    from graphopt.cli.outputs import check_file, check_folder
+    from graphopt.cli.outputs import check_file, check_folder, check_model_file
 
     path = Path(output)
     if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
-        check_file(path)
+        check_model_file(path, *sources)
         return [path]
     if path.suffix in ir.SUFFIXES and not path.exists() and not output.endswith("/"):
         raise UsageError(

@@ -43,14 +43,14 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     command, is of the model itself. Inputs are made up for each model that is tried.
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.outputs import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce import reduce, still_fails
     from graphopt.debug.reproducer import helper, isolated
     from graphopt.gates import Limits
 
-    check_file(output)
+    check_model_file(output, model)
     attempt, check = debugging.prepare(run, model, values)
     culprit = None
     with run.console.progress(model.name) as advance, helper() as child:

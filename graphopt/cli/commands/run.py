@@ -50,7 +50,7 @@ def command(
     from graphopt.runtime import npz
     from graphopt.runtime.session_choice import recommended
 
-    check_file(output)
+    check_file(output, [".npz"])
     inputs = options.given_inputs(run, values)
     loaded = api.load(model)
     device = options.chosen_device(run)
