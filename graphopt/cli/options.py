@@ -162,8 +162,8 @@ def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[],
     """What ``call`` returns or raises, kept in a reproducer with all that led there."""
     from graphopt.cli.failure import Failure
     from graphopt.cli.outputs import check_new
-    from graphopt.cli.recorded import Outcome
     from graphopt.cli.recording import Recording
+    from graphopt.cli.repro_folder import Outcome
 
     invocation = run.invocation
     check_new(folder, "--save-repro")

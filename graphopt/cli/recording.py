@@ -14,7 +14,7 @@ import click
 from graphopt import config
 from graphopt.cli.outputs import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
-from graphopt.cli.recorded import IN, OUT, README, SETTINGS, Outcome, Recorded, given
+from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
 from graphopt.errors import GraphoptError, UsageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from graphopt import config
-from graphopt.cli.recorded import Recorded, rerun
+from graphopt.cli.repro_folder import Recorded, rerun
 from graphopt.errors import UsageError
 from tests.cli.conftest import Invoke
 

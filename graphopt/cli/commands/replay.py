@@ -28,7 +28,7 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
     command: exit status 0 if it ends as it did when it was recorded, with the same status and, where it
     writes models, the same bytes; 1 if not.
     """
-    from graphopt.cli.recorded import COMMAND
+    from graphopt.cli.repro_folder import COMMAND
 
     if (folder / COMMAND).exists():
         return _rerun(run, folder, allow_command)
@@ -37,7 +37,7 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
 
 def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
     """Run a whole command again."""
-    from graphopt.cli.recorded import Recorded, rerun
+    from graphopt.cli.repro_folder import Recorded, rerun
 
     recorded = Recorded.load(folder)
     with run.console.progress("replaying"):

@@ -27,7 +27,7 @@ COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
 IN, OUT = "in", "out"
 _AGAIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from graphopt.cli.recorded import again; again(*json.loads(sys.argv[2]))"
+    "from graphopt.cli.repro_folder import again; again(*json.loads(sys.argv[2]))"
 )
 
 
