@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import onnx
@@ -18,6 +19,8 @@ import onnx.defs
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.ops.version_adapters import ADAPTERS
+
+_Option = onnx.defs.OpSchema.FormalParameterOption
 
 #: The newest ai.onnx opset that the installed onnx knows.
 NEWEST = int(onnx.defs.onnx_opset_version())
@@ -78,12 +81,12 @@ def _form(definition: onnx.defs.OpSchema) -> object:
     return attributes, inputs, outputs
 
 
-def obstacle(node: onnx.NodeProto, types: Iterable[str | None], source: int, target: int) -> str | None:
+def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int, target: int) -> str | None:
     """Why ``node`` can't stand under opset ``target``, if its definition there tells.
 
     Args:
         node: as it stands under ``target``.
-        types: of its inputs, as schemas write them (``tensor(float)``), where they are known.
+        types: by the name of the value, as schemas write them (``tensor(float)``), where they are known.
         source: the version that it came from; what was beyond the definition there already is let be.
     """
     before, after = ir.operator_schema("", node.op_type, source), ir.operator_schema("", node.op_type, target)
@@ -92,20 +95,48 @@ def obstacle(node: onnx.NodeProto, types: Iterable[str | None], source: int, tar
     for attribute in node.attribute:
         if attribute.name not in after.attributes and (before is None or attribute.name in before.attributes):
             return f"{node.op_type} has no attribute {attribute.name!r} in opset {target}"
-    for index, type_ in enumerate(types):
-        if not (type_ is None or _takes(after, index, type_)) and (
-            before is None or _takes(before, index, type_)
-        ):
-            return f"{node.op_type} takes no {type_} in opset {target}"
+    for verb, what, names, found, allowed in (
+        ("takes", "inputs", node.input, _inputs(after), None if before is None else _inputs(before)),
+        ("gives", "outputs", node.output, _outputs(after), None if before is None else _outputs(before)),
+    ):
+        if not found.count(names) and (allowed is None or allowed.count(names)):
+            return f"{node.op_type} can't have {len(names)} {what} in opset {target}"
+        for index, name in enumerate(names):
+            type_ = types.get(name)
+            if not (type_ is None or found.takes(index, type_)) and (
+                allowed is None or allowed.takes(index, type_)
+            ):
+                return f"{node.op_type} {verb} no {type_} in opset {target}"
     return None
 
 
-def _takes(definition: onnx.defs.OpSchema, index: int, type_: str) -> bool:
-    inputs = definition.inputs
-    if index >= len(inputs):
-        variadic = inputs and inputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
-        return bool(variadic and type_ in inputs[-1].types)
-    return type_ in inputs[index].types
+@dataclass(frozen=True)
+class _Parameters:
+    """The inputs or outputs of an operator's definition, and how many a node may have."""
+
+    items: Sequence[onnx.defs.OpSchema.FormalParameter]
+    least: int
+    most: int
+
+    def count(self, names: Sequence[str]) -> bool:
+        """Whether there may be as many as ``names``, of which the last may be left out."""
+        count = max((index + 1 for index, name in enumerate(names) if name), default=0)
+        return self.least <= len(names) and count <= self.most
+
+    def takes(self, index: int, type_: str) -> bool:
+        """Whether one may be of this type."""
+        if index < len(self.items):
+            return type_ in self.items[index].types
+        variadic = self.items and self.items[-1].option == _Option.Variadic
+        return bool(variadic and type_ in self.items[-1].types)
+
+
+def _inputs(definition: onnx.defs.OpSchema) -> _Parameters:
+    return _Parameters(definition.inputs, definition.min_input, definition.max_input)
+
+
+def _outputs(definition: onnx.defs.OpSchema) -> _Parameters:
+    return _Parameters(definition.outputs, definition.min_output, definition.max_output)
 
 
 def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]) -> onnx.ModelProto:

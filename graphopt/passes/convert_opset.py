@@ -15,6 +15,7 @@ from graphopt.ops import versions
 from graphopt.ops.version_adapters import REFERRING
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
+from graphopt.runtime.signature import text_of_type
 
 #: Constants of at most this many elements are shown to the converter, which turns some into attributes.
 _SHOWN = 4096
@@ -87,7 +88,7 @@ class ConvertOpset(Pass):
         source = cx.version(node)
         if not versions.changes(node.op_type, source, self.target):
             return
-        if node.op_type == "Constant" and (self.target >= source or "value" in node.attributes):
+        if node.op_type == "Constant" and self.target >= source:
             return
         try:
             plan = _planned(node, source, self.target, cx)
@@ -184,13 +185,14 @@ class _Plan:
 def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
     """What becomes of ``node``; ``None`` if it stays as it is."""
     if node.op_type == "Constant":
-        return _spelt_out(node, target)
+        return _spelt_out(node, source, target, cx)
     named: dict[ir.Value, str] = {}
     for value in node.inputs:
         if value is not None:
             named.setdefault(value, f"i{len(named)}")
     proto, references = _proto(node, named)
     types = {name: _type_text(value, cx) for value, name in named.items()}
+    types.update((f"o{index}", _type_text(output, cx)) for index, output in enumerate(node.outputs))
     if versions.same_form(node.op_type, source, target):
         _check(proto, types, source, target)
         return None
@@ -226,7 +228,7 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
 
 
 def _check(proto: onnx.NodeProto, types: dict[str, str | None], source: int, target: int) -> None:
-    found = versions.obstacle(proto, [types.get(name) for name in proto.input], source, target)
+    found = versions.obstacle(proto, types, source, target)
     if found is not None:
         raise UnsupportedModel(found)
 
@@ -241,9 +243,13 @@ def _check_references(plan: _Plan) -> None:
             )
 
 
-def _spelt_out(node: ir.Node, target: int) -> _Plan | None:
+def _spelt_out(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
     """A Constant that holds a tensor, for opsets that know no other."""
-    if target >= 12:
+    if node.graph is not None and cx.edit.scopes.function(node.graph) is not None:
+        # elsewhere runtimes make an initializer of it, and ask nothing of its type
+        bare = onnx.NodeProto(op_type=node.op_type, output=["o0"])
+        _check(bare, {"o0": _type_text(node.outputs[0], cx)}, source, target)
+    if target >= 12 or "value" in node.attributes:
         return None
     tensor = ir.constant_of(node.outputs[0])
     if tensor is None:
@@ -357,6 +363,7 @@ def _declare(info: onnx.ValueInfoProto, value: ir.Value, dims: dict[str, str], c
 
 
 def _type_text(value: ir.Value, cx: Context) -> str | None:
-    """The type of a tensor as schemas write it, if it is known."""
-    dtype = cx.dtype(value)
-    return None if dtype is None else f"tensor({dtype.name.lower()})"
+    """The type as schemas write it, if it is known."""
+    found = cx.facts.type(value) or value.type
+    is_known = found is not None and found.dtype != ir.DataType.UNDEFINED
+    return text_of_type(found) if found is not None and is_known else None

@@ -112,7 +112,7 @@ def type_text(value: ir.Value) -> str:
     carried = ir.Carried.type(value)
     if carried is not None:
         return _proto_text(carried)
-    return "" if value.type is None else _type_text(value.type)
+    return "" if value.type is None else text_of_type(value.type)
 
 
 def _port(value: ir.Value, role: Literal["required", "overridable", "constant"]) -> Port:
@@ -137,11 +137,12 @@ def _element_text(code: int) -> str:
         return f"type {code}"
 
 
-def _type_text(type_: ir.TypeProtocol) -> str:
+def text_of_type(type_: ir.TypeProtocol) -> str:
+    """``type_`` as onnxruntime and the definitions of operators write it, such as ``seq(tensor(float))``."""
     if isinstance(type_, ir.SequenceType):
-        return f"seq({_type_text(type_.elem_type)})"
+        return f"seq({text_of_type(type_.elem_type)})"
     if isinstance(type_, ir.OptionalType):
-        return f"optional({_type_text(type_.elem_type)})"
+        return f"optional({text_of_type(type_.elem_type)})"
     name = "sparse_tensor" if isinstance(type_, ir.SparseTensorType) else "tensor"
     return f"{name}({_element_text(type_.dtype)})"
 

@@ -288,6 +288,64 @@ def test_types_that_an_older_opset_does_not_take() -> None:
         run_pipeline(model, "convert-opset{target=12}")
 
 
+_LOOP = """g (float[2] x, int64 n) => (int64 y) {{
+    s = SequenceConstruct (x)
+    l = Loop (n, "", s) <body = b (int64 i, bool c, seq(float[2]) a) => (bool c, seq(float[2]) d) {{
+        d = {node}
+    }}>
+    y = SequenceLength (l)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "reason"),
+    [
+        (_LOOP.format(node="Identity (a)"), 17, 13, r"Identity takes no seq\(tensor\(float\)\) in opset 13"),
+        (_LOOP.format(node="SequenceInsert (a, x)"), 13, 12, r"Loop takes no seq\(tensor\(float\)\)"),
+        (
+            """g (float[2] x, bool c) => (int64 y) {
+                s = If (c) <then_branch = t () => (seq(float[2]) a) { a = SequenceConstruct (x) },
+                    else_branch = e () => (seq(float[2]) b) { b = SequenceConstruct (x, x) }>
+                y = SequenceLength (s)
+            }""",
+            13,
+            12,
+            r"If gives no seq\(tensor\(float\)\) in opset 12",
+        ),
+        (
+            """g (float[2] x, int64 n) => (float[p,2] y) {
+                y = Loop (n, "") <body = b (int64 i, bool c) => (bool c, float[2] d) { d = Neg (x) }>
+            }""",
+            11,
+            10,
+            "Loop can't have 2 inputs in opset 10",
+        ),
+        (
+            """g (float[2] x) => (float[2] y) { y = d.f (x) }
+            <domain: "d", opset_import: ["" : 9]> f (a) => (b) {
+                s = Constant <value = int64[1] {-1}> ()
+                b = Reshape (a, s)
+            }""",
+            9,
+            7,
+            r"Constant gives no tensor\(int64\) in opset 7.*in function d::f",
+        ),
+    ],
+)
+def test_what_older_definitions_have_no_room_for(text: str, source: int, target: int, reason: str) -> None:
+    model = parse(text, opset=source, domains=', "d" : 1' if "d.f" in text else "")
+    with pytest.raises(UnsupportedModel, match=reason):
+        run_pipeline(model, f"convert-opset{{target={target}}}")
+
+
+def test_runtimes_take_constants_of_all_types_outside_functions() -> None:
+    text = """g (float[2] x) => (float[1,2] y) {
+        s = Constant <value = int64[2] {1, 2}> ()
+        y = Reshape (x, s)
+    }"""
+    assert ops(converted(text, 9, 7)) == ["Constant", "Reshape"]
+
+
 def test_the_ir_version_is_raised_where_the_opset_needs_it() -> None:
     text = "g (float[B,3] x, float[3] w) => (float[B,3] y) <float[3] w = {1, 2, 3}> { y = Mul (x, w) }"
     model = converted(text, 8, 13, ir_version=3)
