@@ -1,6 +1,9 @@
 """Write a rewrite rule and a pass of your own, and let them run after the default pipeline.
 
 python samples/05_own_pass.py [FOLDER TO WRITE TO]
+
+A copy called own_pass.py also gives the pass to the command line:
+PYTHONPATH=. graphopt optimize model.onnx -o out.onnx --post-pass own_pass:FastDivision
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import models
 import numpy as np
 
 import graphopt
@@ -46,10 +48,18 @@ class FastDivision(Pass):
         apply_rules([multiply_by_reciprocal], model, cx)
 
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
-folder.mkdir(parents=True, exist_ok=True)
+def main() -> None:
+    """Let the pass run over a sample model."""
+    import models  # beside this file
 
-# The result is checked as always. On the command line: --post-pass MODULE:FastDivision
-model, report = graphopt.optimize(models.write("transformer", folder), post_passes=[FastDivision()])
-print(report)
-graphopt.save(model, folder / "transformer.fast.onnx")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
+    folder.mkdir(parents=True, exist_ok=True)
+
+    # The result is checked as always.
+    model, report = graphopt.optimize(models.write("transformer", folder), post_passes=[FastDivision()])
+    print(report)
+    graphopt.save(model, folder / "transformer.fast.onnx")
+
+
+if __name__ == "__main__":  # so that importing the file gives the pass and runs nothing
+    main()

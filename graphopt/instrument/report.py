@@ -63,7 +63,7 @@ class Report:
         verdict: the comparison with the original, if it was made.
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
-        file_bytes: sizes of the files before and after, those of external data included, where there are files.
+        file_bytes: sizes of the files before and after, external data included, where there are files.
         other_form: the file afterwards is of another form, such as JSON IR, so that sizes tell little.
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.

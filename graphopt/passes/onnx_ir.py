@@ -15,6 +15,9 @@ from graphopt.ir.foreign import PassBase, take_over
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import make
 
+_NAMED = "name it as package.module:Class; modules are looked for where PYTHONPATH says"
+_PASSES = "passes are dataclasses from graphopt.passes.base.Pass, or classes from onnx_ir.passes.PassBase"
+
 
 @dataclass(frozen=True)
 class OnnxIrPass(Pass):
@@ -44,7 +47,7 @@ class OnnxIrPass(Pass):
         try:
             result = made(model)
         except Exception as error:  # somebody else's code may raise anything
-            raise RuntimeFailure(f"{type(error).__name__}: {error}") from error
+            raise RuntimeFailure(_sentence(error)) from error
         if result.model is not model:
             take_over(model, result.model)
         if result.modified or result.model is not model:
@@ -68,7 +71,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
         return OnnxIrPass(path)
     raise UsageError(
         f"{path} is no pass",
-        hint="it should be a dataclass from graphopt.passes.base.Pass, or one from onnx_ir.passes.PassBase",
+        hint=_PASSES,
     )
 
 
@@ -78,15 +81,23 @@ def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"pass {path}: {error}", hint="name it as package.module:Class") from error
+        raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
+    except Exception as error:  # somebody else's code may raise anything
+        raise UsageError(f"pass {path}: importing {module_name} fails: {_sentence(error)}") from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
         raise UsageError(f"pass {path}: module {module_name} has no {name or 'class named'}")
+    if not callable(found):
+        raise UsageError(f"{path} is no pass, but a {type(found).__name__}", hint=_PASSES)
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except ValueError as error:  # of what is built in, nobody knows
+        raise UsageError(f"{path} is no pass", hint=_PASSES) from error
     required = [
         parameter.name
-        for parameter in inspect.signature(found).parameters.values()
+        for parameter in parameters
         if parameter.default is parameter.empty
         and parameter.kind in (0, 1, 3)
         and parameter.name not in given
@@ -94,3 +105,7 @@ def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     if required:
         raise UsageError(f"pass {path} can't be made without arguments: {', '.join(required)}")
     return found
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

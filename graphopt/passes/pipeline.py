@@ -268,5 +268,10 @@ def _unknown(name: str, registry: Registry) -> UsageError:
             f"{name!r} names rewrite rules, and is no pass",
             hint=f"--passes peephole --only {name} runs them; --skip {name} leaves them out",
         )
+    if name.endswith(".py"):
+        return UsageError(
+            f"{name!r} is a file, and passes of your own are named as module:Class",
+            hint=f"say {name.removesuffix('.py')}:Class",
+        )
     known = [*registry.passes, *registry.pipelines]
     return unknown("pass or pipeline", name, known, "graphopt passes and graphopt pipelines list all")

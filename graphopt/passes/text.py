@@ -73,4 +73,6 @@ def _option(part: str) -> tuple[str, str]:
 
 
 def _error(text: str, at: int, what: str) -> UsageError:
-    return UsageError(f"pipeline text: {what} at column {at + 1}: {text[:at]}⟨here⟩{text[at:]}")
+    file = "/" in re.split(r"[\s,{}()]", text[at:], maxsplit=1)[0]
+    hint = "passes of your own are no files, but named as module:Class" if file else None
+    return UsageError(f"pipeline text: {what} at column {at + 1}: {text[:at]}⟨here⟩{text[at:]}", hint=hint)

@@ -281,6 +281,26 @@ def test_another_interface_is_refused_even_without_verification(invoke: Invoke, 
     assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("os:path", "os:path is no pass, but a module"),
+        ("builtins:dict", "builtins:dict is no pass"),
+        ("fails:Class", "importing fails fails: ZeroDivisionError"),
+        ("/tmp/foo.py", "but named as module:Class"),
+        ("folder/foo.py", "but named as module:Class"),
+        ("foo.py", "hint: say foo:Class"),
+    ],
+)
+def test_what_is_no_pass(
+    invoke: Invoke, small: Path, named: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("fails.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(Path.cwd())
+    outcome = invoke("optimize", small, "-o", "o.onnx", "--pre-pass", named)
+    assert outcome.status == 2 and message in outcome.err
+
+
 def test_validate_each_names_the_pass(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
     arguments = ["--pipeline", "dce", "--post-pass", "tests.cli.broken_passes:Unsort", "--validate-each"]

@@ -40,6 +40,21 @@ def test_runs_to_its_end(script: Path, environment: dict[str, str], tmp_path: Pa
     assert done.stdout
 
 
+def test_the_sample_pass_is_imported_without_running(environment: dict[str, str], tmp_path: Path) -> None:
+    shutil.copy(ROOT / "samples" / "05_own_pass.py", tmp_path / "own_pass.py")
+    code = "from graphopt.passes.onnx_ir import load_pass; load_pass('own_pass:FastDivision')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "" and not (tmp_path / "build").exists()
+
+
 def test_readme_lists_them_all() -> None:
     readme = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     assert WALKTHROUGHS
