@@ -6,19 +6,16 @@ import pytest
 
 import graphopt
 from graphopt import ir
+from graphopt.context import Observer, Refusal
 from tests.support import ops, parse, run_pipeline
 
 
-class _Refusals:
+class _Refusals(Observer):
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def rewrote(self, *_: object) -> None: ...
-
-    def refused(self, refusal: object) -> None:
-        self.reasons.append(refusal.reason)  # type: ignore[attr-defined]
-
-    def said(self, *_: object) -> None: ...
+    def refused(self, refusal: Refusal) -> None:
+        self.reasons.append(refusal.reason)
 
 
 def _unrolled(text: str, pipeline: str = "unroll-loops,dce", opset: int = 17) -> ir.Model:

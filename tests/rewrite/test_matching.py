@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.context import Options, Refusal
+from graphopt.context import Observer, Options, Refusal
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.match import Matcher
 from graphopt.rewrite.pattern import build
@@ -142,7 +142,7 @@ def refuses(op: Any, m: Any, x: ir.Value, c: ir.Value) -> Any:
     return m.no("never", c)
 
 
-class Watch:
+class Watch(Observer):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -154,9 +154,6 @@ class Watch:
 
     def refused(self, refusal: Refusal) -> None:
         self.refusals.append(refusal)
-
-    def said(self, owner: str, message: Any) -> None:
-        """Not needed here."""
 
 
 def test_a_rewrite_keeps_interface_names_and_records_where_it_came_from() -> None:
@@ -185,7 +182,9 @@ def test_exclusive_rules_leave_shared_values_alone_and_say_so() -> None:
     watch = Watch()
     apply_rules([double_abs], model, context_for(model, observers=[watch]))
     assert ops(model) == ["Abs", "Abs"]
-    assert [(refusal.rule, refusal.value) for refusal in watch.refusals] == [("double-abs", "a")]
+    assert [(refusal.rule, refusal.value, refusal.shared) for refusal in watch.refusals] == [
+        ("double-abs", "a", True)
+    ]
 
 
 def test_a_refusal_leaves_no_trace_in_the_model() -> None:
@@ -194,7 +193,7 @@ def test_a_refusal_leaves_no_trace_in_the_model() -> None:
     watch = Watch()
     apply_rules([refuses], model, context_for(model, observers=[watch]))
     assert ir.to_bytes(model) == before
-    assert [refusal.reason for refusal in watch.refusals] == ["never"]
+    assert [(refusal.reason, refusal.shared) for refusal in watch.refusals] == [("never", False)]
     assert len(model.graph.inputs[0].uses()) == 1
 
 

@@ -39,7 +39,7 @@ from onnx import AttributeProto, TensorProto
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.context import Options, Refusal
+from graphopt.context import Observer, Options, Refusal
 from graphopt.numerics import Numerics
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.peephole import Peephole
@@ -124,14 +124,11 @@ def rules_by_name() -> dict[str, Rule]:
 # Running a rule ------------------------------------------------------------------------------
 
 
-class Refusals:
+class Refusals(Observer):
     """An observer that keeps what rules refused."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-
-    def rewrote(self, action: Any, root: Any, made: Any) -> None:
-        """Not kept."""
 
     def refused(self, refusal: Refusal) -> None:
         self.reasons.append(f"{refusal.node}: {refusal.reason} ({refusal.value})")
