@@ -15,6 +15,7 @@ from graphopt import config
 from graphopt.cli.outputs import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
+from graphopt.debug.commands import keep_files
 from graphopt.errors import GraphoptError, UsageError
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Recording:
             case Writes():
                 return self._target(str(value))
             case Runs():
-                return self._keep_words(str(value))
+                return keep_files(str(value), self._keep_file)
         return str(value)
 
     # What it reads ------------------------------------------------------------------------------
@@ -154,23 +155,13 @@ class Recording:
             ir.save(model, target, threshold=1)
         return self._name(target)
 
-    def _keep_words(self, command: str) -> str:
-        """A command, with the files of the current folder that it names."""
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            return command
-        if not any(_is_ours(word) for word in words):
-            return command
-        return shlex.join(self._keep_file(Path(word)) if _is_ours(word) else word for word in words)
-
     def _copy(self, path: Path, target: Path) -> bool:
         """Copy a file, unless it is none; returns whether that was done."""
         if not path.is_file():
             self._missing.append(str(path))
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        shutil.copy(path, target)  # scripts stay executable
         return True
 
     # What it writes -----------------------------------------------------------------------------
@@ -210,10 +201,6 @@ def _named_in(path: Path) -> list[Path]:
     content = path.read_bytes()
     files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and file != path]
     return [file.resolve() for file in files if file.name.encode() in content]
-
-
-def _is_ours(word: str) -> bool:
-    return not Path(word).is_absolute() and Path(word).is_file()
 
 
 def _pipeline(context: click.Context, settings: config.Settings) -> str | None:

@@ -28,6 +28,7 @@ from graphopt import ir
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.dims import typical
 from graphopt.context import Context
+from graphopt.debug.commands import CommandNotRun, check_ran
 from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.instrument.summary import Summary
@@ -68,6 +69,7 @@ class CheckOptions:
         growth: how many times as large a result may be as the original.
         seconds: what comparing the results of one model may take, and what a command may take in all.
         memory: bytes that what is risky to run may take; ``None`` for any size.
+        folder: where a command runs; the current folder if ``None``.
     """
 
     kind: str = "numerics"
@@ -77,6 +79,7 @@ class CheckOptions:
     growth: float = GROWTH
     seconds: float = 10.0
     memory: int | None = None
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.is_command:
@@ -137,7 +140,7 @@ def make_check(
         case "work":
             yield GrowthCheck(original, options.growth, work_of)
         case _:
-            yield CommandCheck(options.kind, options.seconds)
+            yield CommandCheck(options.kind, options.seconds, options.folder)
 
 
 class NumericsCheck:
@@ -254,10 +257,15 @@ def _number(dim: Any, cx: Context) -> float:
 
 
 class CommandCheck(_WithoutFeeds):
-    """A command that ends with status 0 if the model is good."""
+    """A command that ends with status 0 if the model is good.
 
-    def __init__(self, command: str, seconds: float) -> None:
+    Raises, when called:
+        CommandNotRun: it could not judge.
+    """
+
+    def __init__(self, command: str, seconds: float, folder: Path | None = None) -> None:
         self._words, self._seconds = shlex.split(command), max(seconds, 60.0)
+        self._folder = Path.cwd() if folder is None else folder.absolute()
 
     def __call__(self, model: ir.Model) -> str | None:
         """Run it on ``model``."""
@@ -266,6 +274,7 @@ class CommandCheck(_WithoutFeeds):
                 words = [word.replace("{model}", str(path)) for word in self._words]
                 done = subprocess.run(
                     words,
+                    cwd=self._folder,
                     capture_output=True,
                     text=True,
                     errors="replace",
@@ -275,12 +284,16 @@ class CommandCheck(_WithoutFeeds):
         except subprocess.TimeoutExpired:
             return f"the command took more than {self._seconds:g} s"
         except OSError as error:
-            raise UsageError(f"can't run {self._words[0]}: {error.strerror or error}") from error
+            raise CommandNotRun(f"can't run {self._words[0]}: {error.strerror or error}") from error
         except InvalidModel as error:
             return error.message
         if done.returncode == 0:
             return None
-        said = (done.stderr or done.stdout).strip().splitlines()
+        text = done.stderr or done.stdout
+        check_ran(
+            [word for word in self._words if "{model}" not in word], self._folder, done.returncode, text
+        )
+        said = text.strip().splitlines()
         return f"the command ended with status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
 
 

@@ -16,6 +16,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.debug.attempt import Attempt, find_node
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.commands import CommandNotRun
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.driver import context_for, copy
@@ -273,6 +274,8 @@ def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Ch
                 if attempt.pipeline.steps and check.is_command and judge(model) is not None:
                     return False
                 return judge(outcome.model) is not None
+        except CommandNotRun:
+            raise
         except GraphoptError:
             return False  # not a model that could be judged
 

@@ -6,9 +6,11 @@ options, which rewrites to allow, the check, versions, the command) and a ``READ
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from graphopt import ir
 from graphopt.context import Options
 from graphopt.debug.attempt import Attempt, IsolatedAttempt, Try, steps_text
 from graphopt.debug.checks import CheckOptions, make_check
+from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError
@@ -33,6 +36,8 @@ from graphopt.runtime.inputs.feeds import Feeds, InputOptions
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
 _MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
+#: Where files go that a command names; none of them is of the names above.
+_FILES = "check"
 
 
 def versions() -> dict[str, str]:
@@ -156,8 +161,9 @@ def save_culprit(
             tuple(command),
         )
         save(folder, model, case, feeds)
-        if replay(folder, allow_command=True) is not None:
-            return True
+        with contextlib.suppress(CommandNotRun):  # it needs more than the files that it names
+            if replay(folder, allow_command=True) is not None:
+                return True
     return False
 
 
@@ -181,6 +187,7 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        case = replace(case, check=_kept(case.check, folder))
         ir.save(model, folder / _MODEL)
         (folder / _INPUTS).unlink(missing_ok=True)
         if feeds and npz.first_other(feeds) is None:
@@ -190,6 +197,23 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
         (folder / _README).write_text(_readme(case, bool(feeds)), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't write to {folder}: {error.strerror or error}") from error
+
+
+def _kept(check: CheckOptions, folder: Path) -> CheckOptions:
+    """``check`` to be run in ``folder``: files that its command names are copied there."""
+    if not check.is_command:
+        return check
+    shutil.rmtree(folder / _FILES, ignore_errors=True)
+    names: list[str] = []
+
+    def keep(file: Path) -> str:
+        name = f"{_FILES}/{len(names) + 1}/{file.name}"
+        (folder / name).parent.mkdir(parents=True)
+        shutil.copy(file, folder / name)
+        names.append(name)
+        return name
+
+    return replace(check, kind=keep_files(check.kind, keep))
 
 
 def load(folder: Path) -> Case:
@@ -218,6 +242,7 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
 
     Raises:
         UsageError: there is no case, or its check is a command and commands are not allowed.
+        CommandNotRun: the command could not judge.
     """
     case = load(folder)
     if case.check.is_command and not allow_command:
@@ -227,7 +252,7 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
         )
     model = ir.load(folder / _MODEL)
     attempt = Attempt(model, make_pipeline((), case.pipeline), case.options)
-    return fails(attempt, case.check, case.limits)
+    return fails(attempt, replace(case.check, folder=folder), case.limits)
 
 
 def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
@@ -286,7 +311,7 @@ def _readme(case: Case, feeds: bool) -> str:
         "",
         "Show it again with",
         "",
-        "    graphopt replay .",
+        f"    graphopt replay .{' --allow-command' if case.check.is_command else ''}",
         "",
         "which exits with status 1 as long as the check fails.",
         "",
@@ -294,6 +319,8 @@ def _readme(case: Case, feeds: bool) -> str:
     ]
     if feeds:
         lines.append(f"- `{_INPUTS}`: inputs that show it")
+    if case.check.is_command:
+        lines.append(f"- `{_FILES}/`: files that the command names, if any; what else it needs is not kept")
     lines.append(f"- `{_CASE}`: passes, options, rewrites that are allowed, versions")
     if case.lines:
         lines += ["", "What went (`-`) and came (`+`), and the nodes around it:", ""]

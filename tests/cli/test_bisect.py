@@ -98,6 +98,34 @@ def test_bisect_with_a_command(invoke: Invoke, small: Path) -> None:
     assert invoke("bisect", small, "--check", "nowhere-to-be-found {model}").status == 2
 
 
+def test_a_command_that_can_not_run_judges_nothing(invoke: Invoke, small: Path) -> None:
+    for check in (f"{sys.executable} gone.py {{model}}", "sh -c 'exit 127' {model}", "./gone.sh {model}"):
+        for arguments in (["bisect", small], ["reduce", small, "-o", "r.onnx"]):
+            outcome = invoke(*arguments, "--check", check)
+            assert outcome.status == 2 and "run" in outcome.err and not list(Path().iterdir())
+
+
+def test_what_a_command_names_is_kept(
+    invoke: Invoke, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("my").mkdir()
+    script = Path("my/check.sh")
+    script.write_text("#!/bin/sh\ngrep -q Identity $1\n")
+    script.chmod(0o755)
+    arguments = ["bisect", small, "--check", "./my/check.sh {model}"]
+    outcome = invoke(*arguments, "--save-repro", "whole")
+    assert outcome.status == 1 and "wrote      small.repro: graphopt replay" in outcome.out, outcome
+    assert Path("small.repro/check/1/check.sh").read_bytes() == script.read_bytes()
+    assert "--allow-command" in Path("small.repro/README.md").read_text()
+    assert not Path("small.repro/inputs.npz").exists()
+    script.unlink()
+    monkeypatch.chdir(tmp_path)
+    for name, status in (("small.repro", 1), ("whole", 0)):
+        assert invoke("replay", f"cwd/{name}", "--allow-command").status == status
+    Path("cwd/small.repro/check/1/check.sh").unlink()
+    assert invoke("replay", "cwd/small.repro", "--allow-command").status == 2
+
+
 def test_reduce(invoke: Invoke, big: Path) -> None:
     outcome = invoke("reduce", big, "-o", "small.onnx", *plant("WrongAttribute"))
     assert outcome.status == 0 and "wrong-attribute at softmax_33" in outcome.out

@@ -1,0 +1,53 @@
+"""Commands that judge a model: the files that they name, and whether they ran at all."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from graphopt.errors import UsageError
+
+#: What a shell exits with where a command is not executable, or not found.
+_NOT_RUN = (126, 127)
+
+
+class CommandNotRun(UsageError):
+    """A command could not do its work, so that it judged nothing."""
+
+
+def keep_files(command: str, keep: Callable[[Path], str]) -> str:
+    """``command`` with each file of the current folder that it names called what ``keep`` returns for it."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    if not any(_is_ours(word) for word in words):
+        return command
+    return shlex.join(keep(Path(word)) if _is_ours(word) else word for word in words)
+
+
+def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> None:
+    """Check that a command that failed did its work, going by what is known of shells and interpreters.
+
+    Args:
+        words: the command, without the model.
+        folder: where it ran.
+        status: what it ended with.
+        said: what it wrote.
+
+    Raises:
+        CommandNotRun: it, or a file that it names, was not found, or could not be executed.
+    """
+    lost = [word for word in words if word in said and not (folder / word).exists()]
+    if status not in _NOT_RUN and not (lost and "No such file" in said):
+        return
+    last = (said.strip().splitlines() or ["it was not found"])[-1][:200]
+    raise CommandNotRun(
+        f"the check could not run: {shlex.join(words)} ended with status {status}: {last}",
+        hint=f"paths in it are relative to {folder}",
+    )
+
+
+def _is_ours(word: str) -> bool:
+    return not Path(word).is_absolute() and Path(word).is_file()
