@@ -5,14 +5,13 @@ Usage: python docs/generate.py [--check]
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import sys
 import tomllib
 from pathlib import Path
 
+from graphopt.passes.described import options_of, prose
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
-from graphopt.rules import all_rules
+from graphopt.rules import all_rules, applied_by
 
 DOCS = Path(__file__).parent
 
@@ -26,15 +25,25 @@ def passes_page() -> str:
         "",
     ]
     for name, kind in sorted(registry().passes.items()):
-        lines += [f"## {name}", "", inspect.cleandoc(kind.__doc__ or "").split("Attributes:")[0].strip(), ""]
-        options = dataclasses.fields(kind)  # type: ignore[arg-type]
+        lines += [f"## {name}", "", prose(kind), ""]
+        options = options_of(kind)
         if options:
-            lines += ["| option | default |", "|---|---|"]
-            lines += [f"| `{field.name.replace('_', '-')}` | `{field.default!r}` |" for field in options]
+            lines += ["| option | default | meaning |", "|---|---|---|"]
+            lines += [f"| `{one.name}` | `{one.default_text}` | {_cell(one.meaning)} |" for one in options]
             lines.append("")
+        rules = sorted({rule.family for rule in all_rules() if applied_by(rule) == name})
+        if rules:
+            lines += [
+                f"[Rules](rules.md): {', '.join(f'[{family}](rules.md#{family})' for family in rules)}",
+                "",
+            ]
         if kind.tags:
             lines += [f"Elsewhere: {', '.join(f'`{tag}`' for tag in kind.tags)}", ""]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def rules_page() -> str:
@@ -43,22 +52,23 @@ def rules_page() -> str:
     lines = [
         "# Rewrite rules",
         "",
-        "Made from the code by `python docs/generate.py`; the pass `peephole` applies them.",
+        "Made from the code by `python docs/generate.py`; the pass `peephole` applies them, and",
+        "`fuse-builtin` those that write fused operators.",
         "*Numerics* tells what a rule does to the numbers (see [architecture](architecture.md)).",
         "",
     ]
     families: dict[str, list[str]] = {}
     for rule in all_rules():
         also = ", ".join(f"`{tag}`" for tag in rule.tags)
-        summary = rule.summary.replace("|", "\\|")
-        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | {also} |"
+        summary = _cell(rule.summary)
+        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | `{applied_by(rule)}` | {also} |"
         families.setdefault(rule.family, []).append(row)
     for family, rows in sorted(families.items()):
         lines += [
             f"## {family}",
             "",
-            "| rule | what | numerics | elsewhere |",
-            "|---|---|---|---|",
+            "| rule | what | numerics | pass | elsewhere |",
+            "|---|---|---|---|---|",
             *rows,
             "",
         ]

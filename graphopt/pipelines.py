@@ -1,7 +1,7 @@
 """The named pipelines, as text.
 
 ``noopt`` and the other lower-case names follow the order of PyTorch's JIT executor and of
-Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O2`` are the presets that
+Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O3`` are the presets that
 ``graphopt optimize`` offers.
 """
 
@@ -48,7 +48,7 @@ PIPELINES = {
 }
 
 SUMMARIES = {
-    "fallback": "what the executor runs when optimizing or profiling is switched off",
+    "fallback": "where optimizing or profiling is switched off: only what onnxruntime could not run goes",
     "noopt": "inline and clean, nothing else",
     "pre-autodiff": "clean the graph and unroll its loops before groups of nodes are differentiated or fused",
     "no-grad": "where no gradients are wanted: groups of nodes are fused by the types that were seen",

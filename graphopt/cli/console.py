@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: What lies between two columns of rich's tables.
 _RICH_GAP = 3
-#: Columns of a table that nobody's terminal limits.
-_PIPED = 160
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
 
 #: Called with how far it is (0 to 1, or ``None`` for unknown) and what is being done.
@@ -60,7 +58,7 @@ class Console:
             fitted = table.fitted(rich.width - len(indent), gap=_RICH_GAP, wraps=True)
             rich.print(_rich_table(fitted, indent))
         else:
-            for line in table.fitted(_PIPED - len(indent)).lines(indent):
+            for line in table.lines(indent):  # whole: programs read it, too
                 click.echo(_encodable(line, sys.stdout))
 
     def json(self, result: Any) -> None:

@@ -24,6 +24,7 @@ from graphopt.instrument.snapshot import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 from graphopt.rewrite.rule import Rule
+from graphopt.rules import applied_by
 
 
 class Level(IntEnum):
@@ -127,9 +128,7 @@ class Log(Watcher):
         """The passes whose graphs are printed: those named, and those that apply rules with a plain name."""
         plain = {name for name, level in self._levels.items() if level == Level.DUMP}
         applied = {
-            "fuse-builtin" if rule.fuses else "peephole"
-            for rule in self._rules.values()
-            if rule.name in plain or rule.family in plain
+            applied_by(rule) for rule in self._rules.values() if rule.name in plain or rule.family in plain
         }
         return applied.union(name for name in passes if name in self._levels)
 

@@ -43,7 +43,7 @@ class Pass:
     @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return (cls.__doc__ or "").strip().splitlines()[0].replace("``", "`")
 
 
 def _option_text(name: str, value: object) -> str:

@@ -54,7 +54,7 @@ class Rule:
     @property
     def summary(self) -> str:
         """The first line of the docstring."""
-        return (self.replace.__doc__ or "").strip().splitlines()[0]
+        return (self.replace.__doc__ or "").strip().splitlines()[0].replace("``", "`")
 
 
 #: Operators that tell of no pattern, since they are in most of them.

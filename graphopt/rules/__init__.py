@@ -29,6 +29,11 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def applied_by(rule: Rule) -> str:
+    """The pass that applies ``rule`` by default."""
+    return "fuse-builtin" if rule.fuses else "peephole"
+
+
 def admitted_rules(options: Options, families: Sequence[str] = (), *, fuses: bool = False) -> list[Rule]:
     """The rules that ``options`` allow, of ``families`` only if any are given.
 

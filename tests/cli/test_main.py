@@ -15,6 +15,9 @@ import pytest
 
 from graphopt.cli import console
 from graphopt.cli.main import cli
+from graphopt.passes.described import options_of
+from graphopt.pipelines import registry
+from graphopt.rules import all_rules
 from tests.cli.conftest import Invoke
 
 COMMANDS = cli.list_commands(None)  # type: ignore[arg-type]
@@ -119,21 +122,30 @@ def test_no_command_shows_the_help(invoke: Invoke, monkeypatch: pytest.MonkeyPat
 def test_tables_are_no_wider_than_what_they_are_read_on(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    assert max(map(len, invoke(*arguments).out.splitlines())) <= 160
+    told = [kind.summary() for kind in registry().passes.values()]
+    if "peephole" in arguments:
+        told = [rule.summary for rule in all_rules() if not rule.fuses]
+    piped = invoke(*arguments).out
+    assert all(sentence in piped for sentence in told)
     monkeypatch.setattr(console, "_is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "100")
     lines = [line.rstrip() for line in invoke(*arguments).out.splitlines()]
     assert 60 < max(map(len, lines)) <= 100
 
 
-def test_long_names_are_shortened_in_the_middle(invoke: Invoke, small: Path) -> None:
+def test_long_names_are_shortened_in_the_middle_on_terminals(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proto = onnx.load(small)
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "head/" + "very/" * 60 + "tail"
     onnx.save(proto, small)
-    lines = invoke("inspect", small).out.splitlines()
+    assert "very/" * 60 in invoke("inspect", small).out
+    assert "very/" * 60 in invoke("inspect", small, "--json").out
+    monkeypatch.setattr(console, "_is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "160")
+    lines = [line.rstrip() for line in invoke("inspect", small).out.splitlines()]
     line = next(line for line in lines if "tail" in line)
     assert "head/very" in line and "…" in line and len(line) <= 160 and line.endswith("[N, 4]")
-    assert "very/" * 60 in invoke("inspect", small, "--json").out
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
@@ -192,3 +204,13 @@ def test_the_time_that_the_process_took_to_start_counts(
     finally:
         gc.set_threshold(*threshold)
     assert json.loads(capsys.readouterr().out)["seconds"]["all"] > 1000
+
+
+def test_each_pass_tells_its_options_and_rules(invoke: Invoke) -> None:
+    for name, kind in registry().passes.items():
+        assert all(option.meaning for option in options_of(kind)), f"an option of {name} has no meaning"
+    out = invoke("passes", "peephole").out
+    assert "``" not in out and "Attributes:" not in out and "approximates  the furthest class" in out
+    assert "drop-identity" in out and "multi-head-attention" not in out
+    fused = invoke("passes", "fuse-builtin").out
+    assert "multi-head-attention" in fused and "drop-identity" not in fused

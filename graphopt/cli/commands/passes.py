@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt import config
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.errors import unknown
@@ -33,13 +31,13 @@ def command(run: Run, name: str | None) -> None:
     That is: its options, and the rules that it applies. NAME may also be a rule, or a family of rules.
     """
     from graphopt.pipelines import registry
-    from graphopt.rules import all_rules
+    from graphopt.rules import all_rules, applied_by
 
     known, rules = registry(), all_rules()
     if name is None:
         _list(run, known.passes, known.planned)
     elif name in known.passes:
-        _show_pass(run, known.passes[name], list(rules) if name == "peephole" else [])
+        _show_pass(run, known.passes[name], [rule for rule in rules if name == applied_by(rule)])
     elif found := [rule for rule in rules if name in (rule.name, rule.family)]:
         _show_rules(run, found)
     elif name in known.planned:
@@ -56,6 +54,8 @@ def command(run: Run, name: str | None) -> None:
 
 
 def _list(run: Run, passes: dict[str, type[Pass]], planned: Any) -> None:
+    from graphopt.passes.described import options_of
+
     run.console.json(
         {
             "passes": [_describe(kind) for _, kind in sorted(passes.items())],
@@ -64,29 +64,32 @@ def _list(run: Run, passes: dict[str, type[Pass]], planned: Any) -> None:
     )
     table = Table(["pass", "what it does", "options"], "<<<")
     for name, kind in sorted(passes.items()):
-        table.add(name, kind.summary(), ", ".join(option["name"] for option in _options(kind)))
+        table.add(name, kind.summary(), ", ".join(option.name for option in options_of(kind)))
     for name, text in sorted(planned.items()):
         table.add(name, f"{text} (not built yet)")
     run.console.table(table)
-    run.console.print("\n  graphopt passes NAME tells more; graphopt passes peephole lists the rewrite rules")
+    run.console.print(
+        "\n  graphopt passes NAME tells more; those of peephole and fuse-builtin are all the rewrite rules"
+    )
 
 
 def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
+    from graphopt.passes.described import options_of, prose
+
     run.console.json(
         {**_describe(kind), "rules": [_rule_dict(rule) for rule in rules]} if rules else _describe(kind)
     )
     run.console.print(kind.name, bold=True)
-    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
+    for line in prose(kind).splitlines():
         run.console.print(f"  {line}".rstrip())
-    found = _options(kind)
+    found = options_of(kind)
     if found:
         run.console.print()
-        table = Table(["option", "default"], "<<")
+        table = Table(["option", "default", "meaning"], "<<<")
         for option in found:
-            table.add(option["name"], config.shown(option["default"]))
+            table.add(option.name, option.default_text, option.meaning)
         run.console.table(table)
-        first = found[0]
-        run.console.print(f"\n  in pipeline text: {kind.name}{{{first['name']}=…}}")
+        run.console.print(f"\n  in pipeline text: {kind.name}{{{found[0].name}=…}}")
     if kind.tags:
         run.console.print(f"\n  elsewhere: {', '.join(kind.tags)}")
     if rules:
@@ -99,11 +102,16 @@ def _show_rules(run: Run, rules: list[Rule]) -> None:
     if len(rules) > 1:
         _print_rules(run, rules)
         return
+    from graphopt.passes.described import prose
+    from graphopt.rules import applied_by
+
     (rule,) = rules
     run.console.print(rule.name, bold=True)
-    for line in inspect.cleandoc(rule.replace.__doc__ or "").splitlines():
+    for line in prose(rule.replace).splitlines():
         run.console.print(f"  {line}".rstrip())
-    run.console.print(f"\n  family {rule.family}, numerics {rule.numerics.name.lower()}")
+    run.console.print(
+        f"\n  applied by {applied_by(rule)}, family {rule.family}, numerics {rule.numerics.name.lower()}"
+    )
     if rule.tags:
         run.console.print(f"  elsewhere: {', '.join(rule.tags)}")
 
@@ -116,19 +124,14 @@ def _print_rules(run: Run, rules: list[Rule]) -> None:
 
 
 def _describe(kind: type[Pass]) -> dict[str, Any]:
+    from graphopt.passes.described import options_of
+
     return {
         "name": kind.name,
         "summary": kind.summary(),
-        "options": _options(kind),
+        "options": [dataclasses.asdict(option) for option in options_of(kind)],
         "elsewhere": list(kind.tags),
     }
-
-
-def _options(kind: type[Pass]) -> list[dict[str, Any]]:
-    return [
-        {"name": field.name.replace("_", "-"), "default": field.default, "type": str(field.type)}
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-    ]
 
 
 def _rule_dict(rule: Rule) -> dict[str, Any]:
