@@ -72,6 +72,18 @@ def check_model_file(path: Path, *sources: Path) -> None:
     check_file(path, (*ir.SUFFIXES, *(source.suffix for source in sources)))
 
 
+def check_told(source: Path, target: Path) -> None:
+    """Check that the form of ``target`` can hold the model in ``source``, which hardly any form can't.
+
+    Raises:
+        UnsupportedModel: it can't.
+    """
+    from graphopt import api, ir
+
+    if ir.form_of(target) not in (ir.FileForm.ONNX, ir.FileForm.JSON_IR):
+        ir.check_form(api.load(source), target)
+
+
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """Check that a file can be written to ``path``, if there is one.
 

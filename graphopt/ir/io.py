@@ -31,7 +31,7 @@ from graphopt.ir.external import (
 from graphopt.ir.forms import FileForm, form_of
 from graphopt.ir.json import from_json, to_json
 from graphopt.ir.onnx_json import from_onnx_json, to_onnx_json
-from graphopt.ir.onnx_text import to_text
+from graphopt.ir.onnx_text import messages_of, to_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
 from graphopt.ir.pieces import pieces, set_aside
@@ -40,6 +40,8 @@ from graphopt.ir.weights import slots
 
 #: protobuf can't hold more in one message; leave room for the rest of the model.
 INLINE_LIMIT = 2**31 - 2**20
+#: Of larger tensors, only the types are tried where a form is checked.
+_SAMPLE = 4096
 #: Smaller tensors stay in the model file when the others go to external data.
 EXTERNAL_THRESHOLD = 1024
 
@@ -178,6 +180,25 @@ def save(
         return [path]
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def check_form(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
+    """Check that ``model`` can be told in the form of the file ``path``, but for the contents of its weights.
+
+    Raises:
+        UnsupportedModel: it can't.
+    """
+    form = form_of(path)
+    if form not in (FileForm.TEXT, FileForm.ONNX_JSON):
+        return
+    proto = to_proto(model)
+    for message in messages_of(proto):
+        if isinstance(message, onnx.TensorProto) and (
+            message.data_location == onnx.TensorProto.EXTERNAL or message.ByteSize() > _SAMPLE
+        ):
+            sample = onnx.TensorProto(name=message.name, data_type=message.data_type, dims=[0])
+            message.CopyFrom(sample)
+    _converted(proto, form, EXTERNAL_THRESHOLD)
 
 
 def _converted(proto: onnx.ModelProto, form: FileForm, threshold: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from graphopt.errors import UnsupportedModel
 from graphopt.ir.json.tensors import bytes_of
 from graphopt.ir.onnxir import onnx_ir
 
+#: Characters of a line that are shown.
+_LONGEST = 100
 #: What may get lost: it does not change what a model computes, or how it is called.
 _COMMENTARY = ("doc_string", "metadata_props", "value_info", "denotation")
 
@@ -27,16 +30,50 @@ def to_text(proto: onnx.ModelProto) -> str:
         text = onnx.printer.to_text(proto)
         back = onnx.parser.parse_model(text)
     except Exception as error:  # onnx lets C++'s own errors through, too
-        raise _unsupported("onnx does not read what it prints") from error
-    lost = _difference(_essence(proto), _essence(back))
+        raise _unsupported(_complaint(error)) from error
+    essence = _essence(proto)
+    lost = _difference(essence, _essence(back))
     if lost:
-        raise _unsupported(f"{lost} would change")
+        raise _unsupported(f"{lost} would change{_names(essence, lost)}")
     return text
 
 
 def _unsupported(why: str) -> UnsupportedModel:
     hint = "write .json, which holds everything; to look at a model: graphopt dump MODEL"
     return UnsupportedModel(f"ONNX text can't hold this model: {why}", hint=hint)
+
+
+def _complaint(error: Exception) -> str:
+    """What onnx does not print or read, and the line that it is in."""
+    if isinstance(error, UnicodeDecodeError):
+        before, after = error.object[: error.start], error.object[error.start :]
+        line = before[before.rfind(b"\n") + 1 :] + after.partition(b"\n")[0]
+        return f"text that is not UTF-8 in {_shortened(line.decode('utf-8', 'replace'))}"
+    said = error.args[0] if error.args else ""
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    found = re.search(r"Error context:(.*)\n(.*)", text)
+    if found is None:
+        return "onnx does not read what it prints"
+    return f"onnx prints, but does not read {_shortened(found[1])}: {found[2].strip().rstrip('.')}"
+
+
+def _shortened(line: str) -> str:
+    line = line.strip()
+    return f"{line[:_LONGEST]}…" if len(line) > _LONGEST else line
+
+
+def _names(proto: onnx.ModelProto, path: str) -> str:
+    """The names of the node and of all else that ``path`` into ``proto`` leads through, in parentheses."""
+    here: Any = proto
+    names: list[str] = []
+    for name, index in re.findall(r"(\w+)(?:\[(\d+)\])?", path):
+        here = getattr(here, name)[int(index)] if index else getattr(here, name)
+        match here:
+            case onnx.NodeProto():
+                names.append(f"node {(here.name or ', '.join(here.output))!r} ({here.op_type})")
+            case onnx.AttributeProto() | onnx.TensorProto() | onnx.ValueInfoProto() | onnx.FunctionProto():
+                names.append(f"{name.removesuffix('s')} {here.name!r}")
+    return f" ({', '.join(names)})" if names else ""
 
 
 def _essence(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -53,6 +90,11 @@ def _essence(proto: onnx.ModelProto) -> onnx.ModelProto:
             if field.name in _COMMENTARY or (not field.is_repeated and value == ""):
                 message.ClearField(field.name)
     return copy
+
+
+def messages_of(message: Any) -> Iterator[Any]:
+    """``message`` and every message in it."""
+    return (inner for inner, _ in _messages(message, 0))
 
 
 def _messages(message: Any, depth: int) -> Iterator[tuple[Any, int]]:

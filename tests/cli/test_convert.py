@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from graphopt import ir
 from tests.cli.conftest import Invoke
@@ -67,6 +70,35 @@ def test_where_weights_go(invoke: Invoke, weights: Path, options: list[str], fil
     assert list(json.loads(outcome.out)["files"]) == files
     assert sorted(path.name for path in Path().iterdir()) == files
     assert _run_of(invoke, "w.json") == _run_of(invoke, weights)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"),
+    [
+        ([helper.make_tensor("t", TensorProto.FLOAT, [1], [1.0])], "node 'odd' (Foo), attribute 'a'"),
+        (b"\xff\x00", "text that is not UTF-8 in [odd] y = my.Foo"),
+        (helper.make_tensor("t", TensorProto.COMPLEX64, [1], [1j]), "[odd] y = my.Foo"),
+    ],
+)
+def test_what_onnx_text_can_not_hold_is_named(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: Any, words: str
+) -> None:
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    node = helper.make_node("Foo", ["x"], ["y"], name="odd", domain="my", a=attribute)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "m.onnx")
+    path = tmp_path / "m.onnx"
+    told = invoke("convert", path, "m.txt")
+    assert told.status == 4 and words in told.err, told.err
+
+    def refuse(*arguments: object, **more: object) -> None:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("graphopt.api.optimize", refuse)
+    for early in (["optimize", path, "-o", "m.txt"], ["convert", path, "m.txt", "--target-opset", "18"]):
+        assert invoke(*early) == told
+    assert not list(Path().iterdir())
 
 
 def test_bad_requests(invoke: Invoke, small: Path) -> None:

@@ -44,7 +44,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_model_file
+    from graphopt.cli.outputs import check_model_file, check_told
     from graphopt.tables import human_bytes
 
     check_model_file(target)
@@ -52,6 +52,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     if target_opset is None:
         model = api.load(source)
     else:
+        check_told(source, target)
         model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
         remarks = list(report.notes())
         if report.verdict is not None and report.verdict.unverifiable is not None:

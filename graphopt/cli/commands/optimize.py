@@ -191,7 +191,7 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it."""
     from graphopt import api, ir
-    from graphopt.cli.outputs import make_folder
+    from graphopt.cli.outputs import check_told, make_folder
     from graphopt.cli.watching import Progress, instruments
 
     arguments = dict(arguments)
@@ -201,6 +201,7 @@ def _optimize(
     begin = time.perf_counter()
     with run.console.progress(source.name) as advance:
         advance(None, "loading")
+        check_told(source, target)
         model, report = api.optimize(source, instruments=[*watchers, Progress(advance)], **arguments)
         advance(None, "writing")
         before_save = time.perf_counter()
