@@ -43,6 +43,23 @@ def check_apart(context: click.Context) -> None:
                 f"{name} would write over {path}, which {other} names, too", hint=f"give {name} another file"
             )
         written.append((name, path))
+    _check_data(context)
+
+
+def _check_data(context: click.Context) -> None:
+    """No weights of a model that is read may be written over, whatever the command."""
+    models = [path for kind, _, path in _paths(context) if isinstance(kind, ReadsModel)]
+    for kind, name, path in _paths(context):
+        if not isinstance(kind, Writes) or not path.is_file():
+            continue
+        from graphopt import ir
+
+        for model in models:
+            if any(_is_same(file, path) for file in ir.data_files(model, path.name)):
+                raise UsageError(
+                    f"{name} would write over {path}, which holds weights of {model}",
+                    hint=f"give {name} another file",
+                )
 
 
 def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:

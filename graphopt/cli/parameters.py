@@ -13,15 +13,25 @@ import click
 from graphopt.errors import UsageError
 
 
-class ReadsModel(click.Path):
+class _Named(click.Path):
+    """A path that has a name: a shell variable that is not set names nothing, not this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("it is empty", param, context)
+        return super().convert(value, param, context)
+
+
+class ReadsModel(_Named):
     """The file of a model that is read."""
 
 
-class ReadsFolder(click.Path):
+class ReadsFolder(_Named):
     """A folder that is read."""
 
 
-class Writes(click.Path):
+class Writes(_Named):
     """A file or folder that is written.
 
     Args:

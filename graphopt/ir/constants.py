@@ -14,6 +14,8 @@ IR_VERSION = "graphopt.ir_version"
 FUNCTIONS = "graphopt.functions"
 #: Key in ``graph.meta`` of the main graph: its nodes refer to attributes, though no function is around them.
 LOOSE_REFERENCES = "graphopt.loose_references"
+#: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
+DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
 

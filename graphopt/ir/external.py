@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
 
 from graphopt.errors import InvalidModel
+from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 
@@ -24,6 +25,11 @@ class Folders:
         self._folder = folder
         self._allowed = [path.resolve() for path in ([] if folder is None else [folder, *allowed])]
         self._files: dict[Path, MappedFile] = {}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that were found."""
+        return tuple(self._files)
 
     def find(self, location: str, tensor: str) -> MappedFile:
         """Map the file that ``location`` of tensor ``tensor`` names, once.
@@ -94,6 +100,7 @@ def map_external_data(model: onnx_ir.Model, folders: Folders) -> None:
     for slot in list(slots(model)):
         if isinstance(slot.tensor, onnx_ir.ExternalTensor):
             slot.put(_mapped(slot.tensor, folders))
+    model.graph.meta[DATA_FILES] = folders.files
 
 
 def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
@@ -117,7 +124,12 @@ Change = tuple[Slot, onnx_ir.TensorProtocol]
 
 
 def write_external_data(
-    model: onnx_ir.Model, file: BinaryIO, location: str, threshold: int, *, attributes: bool = False
+    model: onnx_ir.Model,
+    file: BinaryIO,
+    location: Callable[[], str],
+    threshold: int,
+    *,
+    attributes: bool = False,
 ) -> list[Change]:
     """Write the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
@@ -125,12 +137,13 @@ def write_external_data(
     or with ``attributes`` all such attributes.
 
     Returns:
-        what each of these slots is to hold instead: its place in the file, to be called ``location``;
-        and for external tensors that are too small, their contents.
+        what each of these slots is to hold instead: its place in the file, which is to be called what
+        ``location`` tells once all is written; and for external tensors that are too small, their contents.
     """
     end = 0
     offsets: dict[tuple[object, ...], int] = {}
     changes: list[Change] = []
+    placed: list[tuple[Slot, int]] = []
     for slot in slots(model):
         tensor = slot.tensor
         is_external = isinstance(tensor, onnx_ir.ExternalTensor)
@@ -146,8 +159,13 @@ def write_external_data(
             offsets[storage] = end = end + -end % _ALIGNMENT
             tensor.tofile(file)  # type: ignore[attr-defined]
             end += tensor.nbytes
+        placed.append((slot, offsets[storage]))
+    file.flush()
+    name = location()
+    for slot, offset in placed:
+        tensor = slot.tensor
         place = onnx_ir.ExternalTensor(
-            location, offsets[storage], tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
+            name, offset, tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
         )
         changes.append((slot, place))
     return changes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError
 from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
-from graphopt.ir.constants import FUNCTIONS, IR_VERSION
+from graphopt.ir.beside import locations, mentions, name_for, remove_unread
+from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION
 from graphopt.ir.external import (
     Folders,
     changed,
@@ -47,6 +49,8 @@ EXTERNAL_THRESHOLD = 1024
 
 #: What the file is called that holds the large tensors of a JSON IR, after the name of the JSON IR itself.
 _SIDECAR = ".bin"
+#: The same of a model that is no JSON IR.
+_DATA = ".data"
 
 
 def load(
@@ -144,15 +148,17 @@ def save(
 ) -> list[Path]:
     """Write ``model`` to ``path``; returns the files written, the model first.
 
-    It may be saved over the files that it was loaded from.
+    It may be saved over the file that it was loaded from. Data of the old model is not written over: the new
+    data then has a hash in its name, and the old goes with the old model unless other models of the folder
+    may read it.
 
     Args:
         model: the model; it is not changed.
         path: target; its suffix tells the form, as for :func:`load`.
         external_data: put tensors of at least ``threshold`` bytes into a file beside ``path``:
-            ``<path>.data`` beside ``.onnx``, by default when the model came with external data or
-            exceeds 2 GB; ``<path>.bin`` beside the JSON IR, by default always. The other forms
-            hold everything.
+            ``<path>.data`` (or ``<path>.<hash>.data``) beside ``.onnx``, by default when the model
+            came with external data or exceeds 2 GB; ``<path>.bin`` beside the JSON IR, by default
+            always. The other forms hold everything.
         threshold: bytes.
 
     Raises:
@@ -167,12 +173,16 @@ def save(
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
     form = form_of(path)
     try:
+        if any(file.exists() and path.exists() and path.samefile(file) for file in _read_by(model)):
+            raise UsageError(
+                f"can't write {path}: the model's weights are in it", hint="give another file name"
+            )
         if form is FileForm.JSON_IR and external_data is not False:
-            return _save_with_sidecar(model, path, threshold)
+            return _save_with_data(model, path, form, threshold)
         if external_data is None and form is FileForm.ONNX:
             external_data = _wants_external_data(model)
         if external_data and form is FileForm.ONNX:
-            return _save_with_external_data(model, path, threshold)
+            return _save_with_data(model, path, form, threshold)
         if form is FileForm.ONNX:
             _write(path, _in_pieces(model))
         else:
@@ -201,6 +211,11 @@ def check_form(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
     _converted(proto, form, EXTERNAL_THRESHOLD)
 
 
+def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
+    files: tuple[Path, ...] = model.graph.meta.get(DATA_FILES, ())
+    return files
+
+
 def _converted(proto: onnx.ModelProto, form: FileForm, threshold: int) -> bytes:
     match form:
         case FileForm.JSON_IR:
@@ -220,38 +235,61 @@ def _wants_external_data(model: onnx_ir.Model) -> bool:
     return (
         any(
             isinstance(tensor, onnx_ir.ExternalTensor)
-            and not str(tensor.location).endswith(f".json{_SIDECAR}")
+            and not re.search(rf"\.json(\.[0-9a-f]+)?{re.escape(_SIDECAR)}$", str(tensor.location))
             for tensor in tensors
         )
         or sum(tensor.nbytes for tensor in tensors) > INLINE_LIMIT
     )
 
 
-def _save_with_sidecar(model: onnx_ir.Model, path: Path, threshold: int) -> list[Path]:
-    threshold = max(threshold, 1)
-    data_path = path.with_name(path.name + _SIDECAR)
+def _save_with_data(model: onnx_ir.Model, path: Path, form: FileForm, threshold: int) -> list[Path]:
+    """Write the model and the file beside it; at any time ``path`` is the old model or the new one."""
+    is_json = form is FileForm.JSON_IR
+    suffix, threshold = (_SIDECAR, max(threshold, 1)) if is_json else (_DATA, threshold)
+    data_path = path.with_name(path.name + suffix)
     with _temporary(data_path) as temporary_data, _temporary(path) as temporary:
+
+        def location() -> str:
+            nonlocal data_path
+            data_path = name_for(path, suffix, temporary_data)
+            return data_path.name
+
         with open(temporary_data, "wb") as file:
-            changes = write_external_data(model, file, data_path.name, threshold, attributes=True)
-            is_empty = file.tell() == 0
+            changes = write_external_data(model, file, location, threshold, attributes=is_json)
+            is_needed = file.tell() > 0 or not is_json
         with changed(changes):
-            temporary.write_bytes(to_json(to_proto(model), threshold).encode())
-        if not is_empty:
+            proto = to_proto(model)
+            temporary.write_bytes(
+                _converted(proto, form, threshold) if is_json else proto.SerializeToString()
+            )
+        del proto
+        old = data_files(path)
+        is_new = is_needed and not os.path.lexists(data_path)
+        if is_needed:
             os.replace(temporary_data, data_path)
-        os.replace(temporary, path)
-    return [path] if is_empty else [path, data_path]
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if is_new:
+                data_path.unlink()
+            raise
+        remove_unread(old, path, suffix, data_path)
+    return [path, data_path] if is_needed else [path]
 
 
-def _save_with_external_data(model: onnx_ir.Model, path: Path, threshold: int) -> list[Path]:
-    data_path = path.with_name(path.name + ".data")
-    with _temporary(data_path) as temporary_data, _temporary(path) as temporary:
-        with open(temporary_data, "wb") as file:
-            changes = write_external_data(model, file, data_path.name, threshold)
-        with changed(changes):
-            temporary.write_bytes(to_proto(model).SerializeToString())
-        os.replace(temporary_data, data_path)
-        os.replace(temporary, path)
-    return [path, data_path]
+def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Path]:
+    """The files that hold the external data of the model at ``path``; none if there is no model.
+
+    Args:
+        name: only of interest if one of them is called so, which is told much sooner.
+    """
+    path = Path(path)
+    try:
+        if name is not None and path.is_file() and not mentions(path, name):
+            return []
+        return locations(_parse(path), path.parent)
+    except (GraphoptError, OSError):
+        return []
 
 
 @contextlib.contextmanager

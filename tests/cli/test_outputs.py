@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.cli.conftest import Invoke
 from tests.cli.test_bad_input import bytes_in, check
@@ -111,6 +114,35 @@ def test_what_is_read_is_not_written_over(invoke: Invoke, small: Path, arguments
     before = bytes_in(Path())
     check(invoke(*arguments.split()), 2, words)
     assert bytes_in(Path()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "name"),
+    [
+        ("optimize", "-o", "w.onnx"),
+        ("optimize", "-o out.onnx --report", "w.json"),
+        ("run", "-o", "w.npz"),
+        ("bench", "--plot", "w.svg"),
+        ("convert", "", "w.onnx"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_weights_are_not_written_over(
+    invoke: Invoke, small: Path, command: str, option: str, name: str
+) -> None:
+    model = onnx.load(small)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(400, np.float32), "spare"))
+    onnx.save(model, "outside.onnx", save_as_external_data=True, location=name, size_threshold=0)
+    before = bytes_in(Path())
+    words = f"would write over {name}, which holds weights of outside.onnx"
+    check(invoke(command, "outside.onnx", *option.split(), name), 2, words)
+    assert bytes_in(Path()) == before
+
+
+@pytest.mark.parametrize("option", ["-o", "--report", "--dump-dir", "--save-repro"])
+@pytest.mark.usefixtures("no_work")
+def test_no_path_is_empty(invoke: Invoke, small: Path, option: str) -> None:
+    check(invoke("optimize", small, option, ""), 2, f"'{option}'", "it is empty")
 
 
 def test_a_result_may_go_over_its_model(invoke: Invoke, small: Path) -> None:

@@ -209,6 +209,82 @@ def test_saving_over_the_files_that_are_read(tmp_path: Path, external_data: bool
     np.testing.assert_array_equal(run(path, x=x)[0], expected - a)
 
 
+def _weights(path: Path) -> list[float]:
+    return [float(numpy_helper.to_array(tensor).max()) for tensor in onnx.load(path).graph.initializer]
+
+
+def _halved(path: Path) -> ir.Model:
+    """A model with data beside it whose first weight is 1, loaded; the second, 2, would move in the file."""
+    ones = np.ones((500, 4), np.float32)
+    external(path, {"a": ones, "b": ones * 2}, location=f"{path.name}.data")
+    loaded = ir.load(path)
+    edit = ir.Editor(loaded)
+    first = loaded.graph[0]
+    edit.replace(first.outputs[0], loaded.graph.inputs[0])
+    edit.remove(first)
+    edit.remove_initializer(loaded.graph.initializers["a"])
+    return loaded
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".json"])
+@pytest.mark.parametrize("replaced", [0, 1])
+def test_a_save_that_is_cut_off_leaves_the_old_model_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, replaced: int
+) -> None:
+    loaded = _halved(tmp_path / "m.onnx")
+    path = tmp_path / f"m{suffix}"
+    if suffix == ".json":
+        ir.save(ir.load(tmp_path / "m.onnx"), path)
+
+    def weights() -> list[float]:
+        values = ir.load(path).graph.initializers.values()
+        return [float(value.const_value.numpy().max()) for value in values if value.const_value is not None]
+
+    before = weights()
+    really, done = os.replace, []
+
+    def replace(source: object, target: object) -> None:
+        if len(done) == replaced:
+            raise KeyboardInterrupt
+        done.append(really(source, target))  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        ir.save(loaded, path)
+    assert weights() == before == [1, 2]
+
+
+def test_data_of_the_old_model_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    loaded = _halved(path)
+    _, data = ir.save(loaded, path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", data.name]
+    assert data.name.startswith("m.onnx.") and data.name.endswith(".data") and data.name != "m.onnx.data"
+    assert _weights(path) == [2]
+    again = ir.save(ir.load(path), tmp_path / "out.onnx")
+    assert ir.save(ir.load(path), tmp_path / "out.onnx") == again  # the same data keeps its name
+    assert again[1].name == "out.onnx.data"
+
+
+def test_data_that_another_model_reads_stays(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    loaded = _halved(path)
+    other = path.rename(tmp_path / "other.onnx")
+    _, data = ir.save(loaded, path)
+    assert _weights(other) == [1, 2] and _weights(path) == [2]
+    path.write_bytes(other.read_bytes())
+    ir.save(loaded, path)
+    assert _weights(other) == [1, 2] and _weights(path) == [2] and data.exists()
+
+
+def test_a_model_is_not_saved_over_its_own_weights(tmp_path: Path) -> None:
+    external(tmp_path / "m.onnx", {"a": np.ones((500, 4), np.float32)}, location="w.onnx")
+    before = (tmp_path / "w.onnx").read_bytes()
+    with pytest.raises(UsageError, match="the model's weights are in it"):
+        ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "w.onnx")
+    assert (tmp_path / "w.onnx").read_bytes() == before
+
+
 def test_a_thousand_external_weights_take_one_file_descriptor(tmp_path: Path) -> None:
     external(tmp_path / "m.onnx", {f"w{i}": np.full(4, i, np.float32) for i in range(1200)})
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
