@@ -93,6 +93,11 @@ def load(
     return Settings(**values)
 
 
+def defaults() -> Settings:
+    """The settings where nothing is set."""
+    return Settings(cache_dir=Settings().cache_dir.expanduser())
+
+
 _patched: ContextVar[Settings | None] = ContextVar("graphopt settings", default=None)
 
 

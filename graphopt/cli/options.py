@@ -72,13 +72,17 @@ class Invocation:
 
 @dataclass
 class Run:
-    """What a command is handed: its settings, where its output goes, and where to keep what can repeat it."""
+    """What a command is handed: its settings, where its output goes, and where to keep what can repeat it.
+
+    ``settings_fault`` tells why settings could not be read, and the defaults are in force.
+    """
 
     settings: config.Settings
     console: Console
     verbose: int = 0
     invocation: Invocation = field(default_factory=Invocation)
     save_repro: Path | None = None
+    settings_fault: UsageError | None = None
 
 
 class Command(click.Command):
@@ -96,8 +100,13 @@ class Command(click.Command):
                 formatter.write_dl(records)
 
 
-def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
-    """Make a command of a function; ``example`` ends its help."""
+def command(name: str, *, example: str, needs_settings: bool = True) -> Callable[[Function], click.Command]:
+    """Make a command of a function.
+
+    Args:
+        example: ends its help.
+        needs_settings: settings that can't be read are an error; otherwise the defaults are in force.
+    """
 
     def make(function: Function) -> click.Command:
         @functools.wraps(function)
@@ -105,7 +114,7 @@ def command(name: str, *, example: str) -> Callable[[Function], click.Command]:
         def call(context: click.Context, /, **values: Any) -> Any:
             from graphopt.cli.outputs import check_apart
 
-            run = _start(context, values)
+            run = _start(context, values, needs_settings=needs_settings)
             check_apart(context)
             with config.using(run.settings):
                 if run.save_repro is None:
@@ -142,7 +151,7 @@ _COMMON = (
 )
 
 
-def _start(context: click.Context, values: dict[str, Any]) -> Run:
+def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bool) -> Run:
     """Take the common options and those that are settings out of ``values``."""
     invocation = context.ensure_object(Invocation)
     invocation.debug = bool(values["debug"])
@@ -150,12 +159,18 @@ def _start(context: click.Context, values: dict[str, Any]) -> Run:
     assignments, save_repro = values.pop("assignments"), values.pop("save_repro")
     given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
     given = {key: None if value == () else value for key, value in given.items()}
-    settings = config.load(invocation.environ, overrides=given, assignments=assignments)
+    fault = None
+    try:
+        settings = config.load(invocation.environ, overrides=given, assignments=assignments)
+    except UsageError as error:
+        if needs_settings:
+            raise
+        fault, settings = error, config.defaults()
     invocation.debug = settings.debug
     if given.get("require_verified") and not settings.verify:
         raise UsageError("--no-verify and --require-verified exclude each other")
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
-    return Run(settings, console, verbose, invocation, save_repro)
+    return Run(settings, console, verbose, invocation, save_repro, fault)
 
 
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:

@@ -71,6 +71,8 @@ class Dump(Watcher):
         self._replaced: dict[ir.Value, ir.Value] = {}
         self._by: dict[str, str] = {}
         self._listens = False
+        #: Files that were written, and lines that were shown or written, headings left out.
+        self.files, self.lines = 0, 0
 
     def model(self, model: ir.Model, cx: Context) -> None:
         """Dump ``model`` as it is, under the name ``model``."""
@@ -112,9 +114,12 @@ class Dump(Watcher):
             assert self._folder is not None, "ONNX models go to files"
             self._make(self._folder)
             ir.save(model, self._folder / f"{name}.onnx")
+            self.files += 1
             return
         lines = to_dot(model, known_types(cx)).splitlines() if after is None else list(self._text(after))
+        self.lines += len(lines)
         if self._folder is not None:
+            self.files += 1
             self._make(self._folder)
             is_diff = self.what.diff and self._before is not None
             self._write(self._folder / f"{name}.{'diff' if is_diff else _SUFFIXES[self.what.format]}", lines)

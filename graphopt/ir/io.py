@@ -70,7 +70,12 @@ def load(
             :func:`graphopt.ir.verify.verify`), or its data is missing.
     """
     path = Path(path)
-    return _from_proto(_parse(path), Folders(path.parent, [Path(folder) for folder in allow_external]))
+    try:
+        return _from_proto(_parse(path), Folders(path.parent, [Path(folder) for folder in allow_external]))
+    except InvalidModel as error:
+        if str(path) in error.message:
+            raise
+        raise InvalidModel(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def from_proto(proto: onnx.ModelProto) -> onnx_ir.Model:

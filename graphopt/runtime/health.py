@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import config
-from graphopt.errors import GraphoptError
+from graphopt.errors import GraphoptError, UsageError
 from graphopt.runtime.devices import CudaStatus, probe_cuda
 from graphopt.runtime.target import Target
 from graphopt.store import Store
@@ -80,6 +80,7 @@ class Health:
         compilers: C compilers by the command that starts them.
         store: the store.
         settings: files and environment variables that settings come from.
+        fault: why settings could not be read, so that the defaults are in force.
     """
 
     versions: dict[str, str]
@@ -90,6 +91,7 @@ class Health:
     compilers: dict[str, str]
     store: Folder
     settings: tuple[str, ...]
+    fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -109,18 +111,26 @@ class Health:
         elif not self.cuda.available:
             advice = "models run on the CPU; --device cpu asks for that, and then nothing looks for CUDA"
             found.append(Problem(f"CUDA is off: {self.cuda.reason}", advice))
+        if self.fault is not None:
+            advice = "mend or remove it: no other command runs with it; docs/cli.md lists the settings"
+            found.append(Problem(f"settings: {self.fault}", advice, broken=True))
         if self.store.error:
             advice = "--set cache-dir=FOLDER, or GRAPHOPT_CACHE_DIR, puts the store elsewhere"
             found.append(Problem(f"the store can't be used: {self.store.error}", advice))
         return sorted(found, key=lambda problem: not problem.broken)
 
 
-def examine(settings: config.Settings, environ: Mapping[str, str] | None = None) -> Health:
+def examine(
+    settings: config.Settings,
+    environ: Mapping[str, str] | None = None,
+    fault: UsageError | None = None,
+) -> Health:
     """Look at everything; nothing is printed or changed.
 
     Args:
         settings: those in force.
         environ: environment variables; the process's own by default.
+        fault: why others could not be read.
     """
     runtime = _runtime()
     opset, ir_version = _onnx_ceilings()
@@ -136,7 +146,8 @@ def examine(settings: config.Settings, environ: Mapping[str, str] | None = None)
         ir_version=ir_version,
         compilers=_compilers(environ),
         store=_store(settings.cache_dir),
-        settings=config.sources(environ),
+        settings=config.sources(environ) if fault is None else (),
+        fault=None if fault is None else fault.message,
     )
 
 

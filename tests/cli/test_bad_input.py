@@ -355,3 +355,35 @@ def test_text_models_can_be_optimized(invoke: Invoke, tmp_path: Path) -> None:
     target = tmp_path / "out.onnxtxt"
     assert invoke("optimize", source, "-o", target).status == 0
     assert [node.op_type for node in onnx.parser.parse_model(target.read_text()).graph.node] == ["Relu"]
+
+
+def test_replay_of_a_file(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("replay", small)
+    assert outcome.status == 2 and "is a file, and reproducers are folders" in outcome.err
+    assert "Errno" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reads", "message"),
+    [
+        (
+            {"int": [1, 0, 2]},
+            "x",
+            "attributes.perm: expects one int, found a list; the type of several is 'ints'",
+        ),
+        ({"ints": [1, 0, 2]}, "z", "reads 'z', which nothing defines"),
+    ],
+)
+def test_faults_of_documents_name_the_file(
+    invoke: Invoke, attribute: dict[str, object], reads: str, message: str
+) -> None:
+    node = {"op": "Transpose", "inputs": [reads], "outputs": ["y"], "attributes": {"perm": attribute}}
+    ports = {
+        "inputs": [{"name": "x", "type": "f32[N,4,4]"}],
+        "outputs": [{"name": "y", "type": "f32[4,N,4]"}],
+    }
+    document = {"graphopt": 1, "ir_version": 8, "opset_imports": {"": 17}}
+    graph = {"name": "g", **ports, "nodes": [node]}
+    Path("model.json").write_text(json.dumps({**document, "graph": graph}))
+    outcome = invoke("inspect", "model.json")
+    assert outcome.status == 3 and outcome.err.startswith("graphopt: model.json: ") and message in outcome.err

@@ -57,7 +57,7 @@ NO_STORE = replace(SOUND, store=Folder("/dev/null", error="/dev/null is not a fo
 def test_problems_and_advice(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, found: Health, status: int, words: list[str]
 ) -> None:
-    monkeypatch.setattr(health, "examine", lambda settings, environ: found)
+    monkeypatch.setattr(health, "examine", lambda settings, environ, fault: found)
     outcome = invoke("doctor")
     assert outcome.status == status
     for word in words:
@@ -108,3 +108,11 @@ def test_two_packages_of_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health.metadata, "packages_distributions", lambda: owners)
     monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
     assert health.examine(config.Settings(), {}).runtime.packages == ("onnxruntime", "onnxruntime-gpu")
+
+
+@pytest.mark.parametrize("text", ["pipeline = 3", "[[", "nosuch = 1", "seed = -1"])
+def test_settings_that_can_not_be_read_are_a_problem(invoke: Invoke, text: str) -> None:
+    Path("graphopt.toml").write_text(text)
+    outcome = invoke("doctor")
+    assert outcome.status == 6 and "broken: settings: " in outcome.out and "onnxruntime" in outcome.out
+    assert invoke("passes").status == 2

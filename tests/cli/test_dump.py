@@ -66,7 +66,9 @@ def test_the_filter(invoke: Invoke, small: Path) -> None:
     arguments = ["dump", small, "--pass-by-pass", "--diff", "--changed", "--passes", "peephole"]
     out = invoke(*arguments, "--filter", "Add|%y").out
     assert "Identity" not in out and "Add" in out
-    assert invoke(*arguments, "--filter", "nothing like it").out == ""
+    nothing = invoke(*arguments, "--filter", "nothing like it")
+    assert nothing.out == "" and "no line matches --filter nothing like it" in nothing.err
+    assert "no line matches" in invoke("dump", small, "--filter", "nothing like it").err
 
 
 @pytest.mark.parametrize(("format_", "suffix"), [("onnx", "onnx"), ("text", "txt"), ("dot", "dot")])
@@ -75,6 +77,7 @@ def test_files(invoke: Invoke, small: Path, format_: str, suffix: str) -> None:
         "dump", small, "--pass-by-pass", "--format", format_, "-o", "stages", "--passes", "dce,peephole"
     )
     assert outcome.status == 0 and outcome.out == ""
+    assert "wrote     3 files to stages" in outcome.err
     names = sorted(path.name for path in Path("stages").iterdir())
     assert names == [f"000-input.{suffix}", f"001-after-dce.{suffix}", f"002-after-peephole.{suffix}"]
     if format_ == "onnx":

@@ -18,7 +18,7 @@ graphopt doctor --json | jq .problems
 """
 
 
-@options.command("doctor", example=EXAMPLE)
+@options.command("doctor", example=EXAMPLE, needs_settings=False)
 def command(run: Run) -> None:
     """Show what graphopt stands on, and what to do about problems.
 
@@ -28,7 +28,7 @@ def command(run: Run) -> None:
     """
     from graphopt.runtime.health import examine
 
-    health = examine(run.settings, run.invocation.environ)
+    health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
     run.console.json(health.to_dict() | {"problems": [vars(problem) for problem in problems]})
     run.console.table(_facts(health))

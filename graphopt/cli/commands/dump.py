@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,10 @@ from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.errors import UsageError
+from graphopt.tables import counted
+
+if TYPE_CHECKING:
+    from graphopt.instrument.dump import Dump
 
 EXAMPLE = """
 graphopt dump model.onnx
@@ -101,6 +105,7 @@ def command(
     if not pass_by_pass:
         choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
         dump.model(loaded, api.context_for(loaded, choices))
+        _tell(run, dump, output)
         run.console.json({"model": str(model), "text": "\n".join(shown)})
         return
     values["share_buffers"] = pairs_of(values["share_buffers"])
@@ -109,7 +114,16 @@ def command(
     _, report = api.optimize(
         model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
     )
+    _tell(run, dump, output)
     run.console.json({"text": "\n".join(shown), **report.to_dict()})
+
+
+def _tell(run: Run, dump: Dump, folder: Path | None) -> None:
+    """Where the dump went, if nothing shows it."""
+    if folder is not None:
+        run.console.note(f"  wrote     {counted(dump.files, 'file')} to {folder}")
+    if dump.what.filter is not None and not dump.lines:
+        run.console.note(f"  no line matches --filter {dump.what.filter.pattern}")
 
 
 def _show(run: Run, line: str) -> None:

@@ -10,7 +10,7 @@ import click
 from graphopt.cli import options
 from graphopt.cli.options import Run
 from graphopt.cli.parameters import reads_folder
-from graphopt.errors import ExitStatus
+from graphopt.errors import ExitStatus, UsageError
 
 EXAMPLE = """
 graphopt replay model.repro
@@ -30,6 +30,8 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
     """
     from graphopt.cli.repro_folder import COMMAND
 
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file, and reproducers are folders", hint="name the folder it is in")
     if (folder / COMMAND).exists():
         return _rerun(run, folder, allow_command)
     return _show_fault(run, folder, allow_command)

@@ -163,6 +163,8 @@ def _read_attribute(item: Any, attribute: onnx.AttributeProto) -> None:
             attribute.type = _NUMBERS[item["type"]]
             return
         attribute.type = _NUMBERS[kind]
+        if isinstance(item[kind], list) and f"{kind}s" in _NUMBERS:
+            raise Fault(f"expects one {kind}, found a list; the type of several is {kind + 's'!r}")
         _read_value(item[kind], attribute, kind)
     except Fault as fault:
         # the path ends at the attribute: its type is told once more only where something lies deeper
