@@ -144,7 +144,7 @@ class Report:
         if self.skipped:
             yield f"skipped: {', '.join(self.skipped)}"
         for drop in self.dropped:
-            yield f"dropped: {drop} (pass {drop.pass_text}), with which the result was wrong"
+            yield f"dropped: {drop} (pass {drop.pass_text}), which failed or did harm"
         if self.next_action is not None:
             action = self.next_action
             yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
