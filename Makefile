@@ -36,6 +36,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)
+	$(if $(MODELS),,$(BIN)/python -m benchmarks.transcript --docs README.md)
 	$(BIN)/python -m benchmarks.process_time $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.memory $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(if $(MODELS),,$(BIN)/python -m benchmarks.scaling --docs docs/benchmarks.md)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from graphopt.pipelines import registry
+from graphopt.rules import all_rules
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -58,3 +61,17 @@ def test_links_to_headings() -> None:
     assert _leads_somewhere(DOCS / "architecture.md", "#adding-things")
     assert not _leads_somewhere(DOCS / "cli.md", "architecture.md#removing-things")
     assert _anchor("`-O1`: [a](b.md), and *more*") == "-o1-a-and-more"
+
+
+def test_reasons_why_others_are_not_followed_name_what_there_is() -> None:
+    generator = _generator()
+    known = {*registry().passes, *(rule.name for rule in all_rules())}
+    reasons = [
+        reason
+        for sections in generator.peers().values()  # type: ignore[attr-defined]
+        for section in sections.values()
+        for reason in section.values()
+    ]
+    names = {name for reason in reasons for name in re.findall(r"`([a-z][a-z-]+)`", reason)}
+    assert names and names <= known
+    assert not [reason for reason in reasons if "planned" in reason]

@@ -37,6 +37,19 @@ def test_nodes_judges_graphopt_and_fills_the_page(tmp_path) -> None:
         assert f"| {model['model']} | {model['nodes']} |" in page.read_text()
 
 
+def test_the_transcript_is_what_the_command_prints(tmp_path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- begin transcript -->\n<!-- end transcript -->\n")
+    done = run("-m", "benchmarks.transcript", "--docs", str(page))
+    assert done.returncode == 0, done.stderr
+    lines = page.read_text().splitlines()
+    command = "$ graphopt optimize build/demo/transformer.onnx -o build/demo/transformer.opt.onnx"
+    assert lines[1:3] == ["```", command]
+    assert lines[3].split() == ["original", "optimized"] and any("verified  equal" in line for line in lines)
+    readme = (ROOT / "README.md").read_text()
+    assert command in readme and "<!-- begin transcript -->" in readme
+
+
 def test_process_time_measures_graphopt_against_itself(tmp_path) -> None:
     results = tmp_path / "results.json"
     done = run(

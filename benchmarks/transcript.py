@@ -1,0 +1,42 @@
+"""The transcript in the README: what `graphopt optimize` prints about a sample.
+
+python -m benchmarks.transcript                     print it
+python -m benchmarks.transcript --docs README.md    put it into the page
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+from benchmarks import common
+
+#: Where `make demo` writes to.
+FOLDER = "build/demo"
+ARGUMENTS = (f"{FOLDER}/transformer.onnx", "-o", f"{FOLDER}/transformer.opt.onnx")
+
+
+def transcript() -> str:
+    """The command and what it prints, from a folder of its own."""
+    environment = os.environ | {"PYTHONPATH": str(common.ROOT)}
+    build = [sys.executable, str(common.ROOT / "samples" / "models.py"), "--out", FOLDER, "transformer"]
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(build, cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+        command = [*common.GRAPHOPT_COMMAND, *ARGUMENTS]
+        done = subprocess.run(
+            command, cwd=scratch, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    return f"```\n$ graphopt optimize {' '.join(ARGUMENTS)}\n{done.stdout.rstrip()}\n```"
+
+
+def main() -> int:
+    options = common.arguments(__doc__ or "", models=False).parse_args()
+    text = transcript()
+    common.publish(options, "transcript", text, {"transcript": text})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
