@@ -1,0 +1,25 @@
+"""The counts that the README tells are those that the code comes to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import graphopt
+from graphopt import ir
+from zoo import SAMPLES
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def test_the_counts_of_the_table_are_those_of_the_samples() -> None:
+    readme = README.read_text(encoding="utf-8")
+    told = {
+        name: (int(original), int(optimized))
+        for name, original, optimized in re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|", readme, re.MULTILINE)
+    }
+    found = {}
+    for name, sample in SAMPLES.items():
+        report = graphopt.optimize(ir.from_proto(sample.build()), verify=False).report
+        found[name] = (report.original.nodes, report.optimized.nodes)
+    assert told == found, "run python -m benchmarks.nodes --docs README.md --docs docs/benchmarks.md"
