@@ -17,6 +17,12 @@ _LONGEST = 600
 #: What the system says where nothing more can be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
+#: What it says of paths that files can't have, or not there.
+_NO_PLACE = (
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+)
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -50,6 +56,8 @@ class Failure:
             return cls(ExitStatus.USAGE, _as_ours(error.format_message()), usage)
         if isinstance(error, OSError) and error.errno in _FULL:
             return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
+        if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
+            return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)

@@ -5,6 +5,8 @@ A reproducer of a command (:mod:`graphopt.cli.recording`) finds by these types w
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,19 @@ from graphopt.errors import UsageError
 
 
 class _Named(click.Path):
-    """A path that has a name: a shell variable that is not set names nothing, not this folder."""
+    """A path that can be one: a shell variable that is not set names nothing, not this folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """The path."""
         if value == "":
             self.fail("it is empty", param, context)
+        try:
+            os.stat(value)
+        except ValueError:  # a NUL, of which the reader or writer tells
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # whatever it is wanted for
+                self.fail(str(error.strerror), param, context)
         return super().convert(value, param, context)
 
 

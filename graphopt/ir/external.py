@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +24,8 @@ class Folders:
 
     def __init__(self, folder: Path | None, allowed: Sequence[Path] = ()) -> None:
         self._folder = folder
-        self._allowed = [path.resolve() for path in ([] if folder is None else [folder, *allowed])]
+        allowed = [] if folder is None else [folder, *allowed]
+        self._allowed = [Path(os.path.realpath(path)) for path in allowed]  # links may lead round in circles
         self._files: dict[Path, MappedFile] = {}
 
     @property

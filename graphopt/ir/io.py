@@ -300,7 +300,7 @@ def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Pa
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file beside ``target``, removed unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
     os.close(handle)
     umask = os.umask(0)
     os.umask(umask)

@@ -145,6 +145,39 @@ def test_no_path_is_empty(invoke: Invoke, small: Path, option: str) -> None:
     check(invoke("optimize", small, option, ""), 2, f"'{option}'", "it is empty")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    """optimize IN -o P.onnx; optimize IN -o o.onnx --report P; optimize IN -o o.onnx --dump-dir P
+    optimize IN -o o.onnx --save-repro P; optimize P -o o.onnx; convert IN P.onnx; convert P o.onnx
+    run IN -o P; run IN --input x:P.npy; dump IN -o P; bisect IN -o P; replay P
+    bench IN --plot P; inspect P; verify IN P; reduce IN -o P""".replace("\n", ";").split(";"),
+    ids=str.strip,
+)
+@pytest.mark.parametrize(
+    ("path", "reason"), [("n" * 300, "File name too long"), ("loop", "Too many levels of symbolic links")]
+)
+def test_paths_that_no_file_can_have(
+    invoke: Invoke, small: Path, arguments: str, path: str, reason: str
+) -> None:
+    Path("loop").symlink_to("loop")
+    for suffix in ("onnx", "npy"):
+        Path(f"loop.{suffix}").symlink_to(f"loop.{suffix}")
+    words = arguments.replace("P", path).split()
+    before = sorted(os.listdir())
+    result = invoke(*(str(small) if word == "IN" else word for word in words))
+    assert result.status == 2 and reason in result.err and len(result.err.splitlines()) <= 2
+    assert sorted(os.listdir()) == before
+
+
+def test_links_that_lead_nowhere_allow_nothing(invoke: Invoke, small: Path) -> None:
+    Path("loop").symlink_to("loop")
+    assert invoke("inspect", small, "--allow-external", "loop").status == 0
+
+
+def test_long_names_of_wide_characters(invoke: Invoke, small: Path) -> None:
+    assert invoke("convert", small, "\N{GRINNING FACE}" * 58 + ".onnx").status == 0
+
+
 def test_a_result_may_go_over_its_model(invoke: Invoke, small: Path) -> None:
     assert invoke("optimize", small, "-o", small).status == 0
     assert invoke("optimize", small, "-o", small.parent).status == 0

@@ -216,6 +216,8 @@ class Inputs:
             except FileNotFoundError as error:
                 raise UsageError(f"no such file: {path}") from error
             except (OSError, ValueError, EOFError) as error:
+                if isinstance(error, OSError) and error.strerror:
+                    raise UsageError(f"can't read {path}: {error.strerror}") from error
                 raise UsageError(f"{path} is no numpy file: {error}") from error
             if name is not None:
                 yield self._known_name(name), content
