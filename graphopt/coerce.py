@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import typing
@@ -17,17 +18,43 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _BOOLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
+#: The largest size that a dim can have.
+_MOST = 2**63 - 1
+
+
+def parse_natural(text: str) -> int:
+    """A natural number in ASCII digits, such as the size of a dim, that fits into 64 bits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    digits = text.strip().lstrip("0") or text.strip()[-1:]
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
+        raise ValueError("write a whole number below 2^63")
+    return int(digits)
+
+
+def _number(text: str) -> float:
+    """A float in ASCII digits; Python itself takes ``1_0`` and the digits of all scripts."""
+    if not text.isascii() or "_" in text:
+        raise ValueError("write digits and a point")
+    return float(text)
+
+
 def parse_size(text: str) -> int:
     """Bytes from ``65536``, ``64KiB``, ``1MB`` …
 
     Raises:
         ValueError: it is none of these.
     """
-    match = re.fullmatch(r"\s*([+-]?\d+)(\.\d+)?\s*([a-zA-Z]*)\s*", text)
+    match = re.fullmatch(r"\s*([+-]?\d+)(\.\d+)?\s*([a-zA-Z]*)\s*", text, re.ASCII)
     if match is None or match[3].upper() not in _UNITS or (match[2] and not match[3]):
         raise ValueError("write a whole number, or a size such as 64KiB or 1MB")
     unit = _UNITS[match[3].upper()]
-    return int(float(match[1] + match[2]) * unit) if match[2] else int(match[1]) * unit
+    size = float(match[1] + match[2]) * unit if match[2] else int(match[1]) * unit
+    if math.isinf(size):
+        raise ValueError("write a size that some memory could have")
+    return int(size)
 
 
 def parse_seconds(text: str) -> Seconds:
@@ -38,7 +65,7 @@ def parse_seconds(text: str) -> Seconds:
     """
     match = re.fullmatch(r"\s*(\S*?)\s*(s|m|min|h)?\s*", text.lower())
     try:
-        value = float(match[1]) * _SECONDS[match[2] or ""] if match else -1.0
+        value = _number(match[1]) * _SECONDS[match[2] or ""] if match else -1.0
     except ValueError:
         value = -1.0
     if not value >= 0:
@@ -78,7 +105,7 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
         return Path(text).expanduser()
     if kind is float:
         try:
-            return float(text)
+            return _number(text)
         except ValueError:
             raise ValueError("write a number, such as 2.5") from None
     if kind is str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.coerce import Seconds, from_text, parse_size
+from graphopt.coerce import Seconds, from_text, parse_natural, parse_size
 from graphopt.tables import (
     Table,
     counted,
@@ -73,3 +73,25 @@ def test_values_from_text() -> None:
     ):
         with pytest.raises(ValueError):
             from_text(text, kind)
+
+
+def test_numbers_are_written_in_ascii_digits_and_fit() -> None:
+    assert [parse_natural(text) for text in ("0", " 007 ", str(2**63 - 1))] == [0, 7, 2**63 - 1]
+    for text in (
+        "",
+        " ",
+        "-1",
+        "1.0",
+        "1_0",
+        "\N{FULLWIDTH DIGIT ONE}",
+        "\N{SUPERSCRIPT TWO}",
+        str(2**63),
+        "9" * 5000,
+    ):
+        with pytest.raises(ValueError, match="whole number"):
+            parse_natural(text)
+    for text in ("\N{FULLWIDTH DIGIT ONE}", "1_0", "1" * 400 + ".5MB", "9" * 5000):
+        for kind in (int, Seconds, float):
+            if kind is int or not text.isdigit() or not text.isascii():
+                with pytest.raises(ValueError, match=r"."):
+                    from_text(text, kind)

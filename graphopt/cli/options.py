@@ -18,7 +18,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.console import Console
-from graphopt.cli.parameters import ReadsArrays, Seconds, Size, split_names, split_some, writes
+from graphopt.cli.parameters import Count, ReadsArrays, Seconds, Size, split_names, split_some, writes
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ version_options = group(
     "Passes",
     click.option(
         "--target-opset",
-        type=click.IntRange(1),
+        type=Count(1),
         metavar="N",
         help="Write the model for this version of the standard's operators.",
     ),
@@ -367,7 +367,7 @@ watch_options = group(
     ),
     click.option("--validate-each", is_flag=True, help="Check that the model is valid after each pass."),
     click.option("--verify-each", is_flag=True, help="Also compare its results with the original's."),
-    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
+    click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
 )
 
 verify_options = group(
@@ -400,7 +400,9 @@ input_options = group(
         metavar="NAME:1,3,224,224",
         help="Shape of an input that is made up.",
     ),
-    click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of made-up inputs.  [default: 0]"),
+    click.option(
+        "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of made-up inputs.  [default: 0]"
+    ),
 )
 
 device_options = group(

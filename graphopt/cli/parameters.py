@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ class Runs(click.ParamType):  # type: ignore[type-arg]
     """A command that is run."""
 
     name = "command"
+
+
+class Count(click.IntRange):
+    """A whole number in ASCII digits; Python itself takes ``1_0`` and the digits of all scripts."""
+
+    def __init__(self, least: int, most: int = 2**31 - 1) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """It as an int."""
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,30}\s*", value) is None:
+            self.fail(f"{value!r} is no whole number, or a very long one", param, context)
+        return super().convert(value, param, context)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]

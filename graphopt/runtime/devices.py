@@ -72,7 +72,7 @@ def parse_device(text: str) -> Device | None:
         return None
     if word == "cpu":
         return CPU
-    match = re.fullmatch(r"cuda(?::(\d+))?", word)
+    match = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", word)
     if match is None:
         raise UsageError(f"unknown device {text!r}", hint="use auto, cpu, cuda or cuda:N")
     return Device("cuda", int(match[1] or 0))

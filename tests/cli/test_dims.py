@@ -151,3 +151,26 @@ def test_inputs_lie_within_a_range() -> None:
     assert next(inputs.ends(tries[0]))["x.0"] == 6
     with pytest.raises(UsageError, match="outside"):
         Inputs(model, InputOptions(shapes={"x": (7, 10)}, ranges=ranges))
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "\N{FULLWIDTH DIGIT ONE}", "1_0"])
+def test_numbers_that_are_none_are_refused_before_any_work(
+    invoke: Invoke, chain: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr("graphopt.ir.load", refuse)
+    for option in (
+        *(
+            f"--dim=N={number}",
+            f"--dim-range=N=1:{number}",
+            f"--dim-range=N={number}:",
+            f"--input-shape=x:{number}",
+        ),
+        *(f"--stop-after={number}", f"--target-opset={number}"),
+    ):
+        result = invoke("optimize", chain, "-o", "o.onnx", option)
+        assert result.status == 2 and len(result.err.splitlines()) <= 2, option
+    for option in ("--threads", "--rounds"):
+        assert invoke("bench", chain, option, number).status == 2

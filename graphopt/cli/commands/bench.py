@@ -15,7 +15,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Runs, Seconds, reads_model, split_some, writes
+from graphopt.cli.parameters import Count, Runs, Seconds, reads_model, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ _ORIGINAL = "original"
 )
 @options.group(
     "Measurement",
-    click.option("--threads", type=click.IntRange(1), help="Threads in one operator.  [default: one a core]"),
-    click.option("--processes", type=click.IntRange(1), default=7, help="Fresh processes.  [default: 7]"),
-    click.option("--rounds", type=click.IntRange(1), default=40, help="Rounds in each.  [default: 40]"),
-    click.option(
-        "--warmup", type=click.IntRange(1), default=5, help="Runs before the first round.  [default: 5]"
-    ),
+    click.option("--threads", type=Count(1), help="Threads in one operator.  [default: one a core]"),
+    click.option("--processes", type=Count(1), default=7, help="Fresh processes.  [default: 7]"),
+    click.option("--rounds", type=Count(1), default=40, help="Rounds in each.  [default: 40]"),
+    click.option("--warmup", type=Count(1), default=5, help="Runs before the first round.  [default: 5]"),
     click.option(
         "--seconds",
         type=Seconds(positive=True),

@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli import options
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.parameters import Count, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
 
@@ -61,7 +61,7 @@ _FORMATS = ("text", "onnx", "dot")
 @options.outcome_options
 @options.group(
     "Passes",
-    click.option("--stop-after", type=click.IntRange(0), metavar="N", help="Make only the first N rewrites."),
+    click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
 )
 @options.dim_options

@@ -12,7 +12,7 @@ import click
 from graphopt.cli import options
 from graphopt.cli.failure import tell
 from graphopt.cli.options import Run
-from graphopt.cli.parameters import Seconds, Writes, reads_model, writes
+from graphopt.cli.parameters import Count, Seconds, Writes, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
@@ -83,7 +83,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
     ),
     click.option(
         "--threads",
-        type=click.IntRange(1),
+        type=Count(1),
         help="Threads in one operator while measuring.  [default: one a core, and others are tried]",
     ),
     click.option("--fresh", is_flag=True, help="Measure anew, though the store has it."),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from graphopt import ir
+from graphopt.coerce import parse_natural
 from graphopt.errors import UsageError, unknown
 from graphopt.runtime.inputs.bindings import derived_sizes
 
@@ -26,14 +27,15 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.strip().isdecimal():
+        number = _natural(size)
+        if not equals or not name or number is None:
             raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
-        if int(size) == 0:
+        if number == 0:
             raise UsageError(
                 f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
                 hint="leave it dynamic, which allows 0",
             )
-        if sizes.setdefault(name, int(size)) != int(size):
+        if sizes.setdefault(name, number) != number:
             raise UsageError(f"--dim gives {name!r} two sizes")
     return sizes
 
@@ -48,16 +50,23 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
     for text in texts:
         name, equals, sizes = text.rpartition("=")
         first, colon, last = (part.strip() for part in sizes.partition(":"))
-        if not equals or not name or not colon or not all(end.isdecimal() for end in (first, last) if end):
+        found = (_natural(first or "0"), _natural(last) if last else None)
+        if not equals or not name or not colon or found[0] is None or (last and found[1] is None):
             raise UsageError(
                 f"can't read the range of dim {text!r}", hint="write NAME=FIRST:LAST, such as seq=1:512"
             )
-        found = (int(first or 0), int(last) if last else None)
         if found[1] is not None and found[1] < max(found[0], 1):
             raise UsageError(f"--dim-range {text!r} holds no size above 0")
-        if ranges.setdefault(name, found) != found:
+        if ranges.setdefault(name, (found[0], found[1])) != found:
             raise UsageError(f"--dim-range gives {name!r} two ranges")
     return ranges
+
+
+def _natural(text: str) -> int | None:
+    try:
+        return parse_natural(text)
+    except ValueError:
+        return None
 
 
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
@@ -151,15 +160,10 @@ def _resolved(
         return name, None
     owner, at, axis_text = name.rpartition("@")
     value = next((value for value in model.graph.inputs if value.name == owner), None) if at else None
-    if (
-        value is None
-        or value.shape is None
-        or not axis_text.isdecimal()
-        or int(axis_text) >= len(value.shape)
-    ):
+    axis = _natural(axis_text)
+    if value is None or value.shape is None or axis is None or axis >= len(value.shape):
         places = [*symbols, *_unnamed(model)]
         raise unknown("dim of an input", name, places, f"dynamic dims: {', '.join(places) or 'none'}")
-    axis = int(axis_text)
     dim = value.shape[axis]
     if isinstance(dim, int) and dim > 0:
         last = math.inf if within[1] is None else within[1]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.coerce import parse_natural
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.runtime.inputs.bindings import RANKS, Binding, Dimensions, Shape
 from graphopt.runtime.inputs.domain import Domain
@@ -75,9 +76,13 @@ def parse_shape(text: str) -> tuple[str, Shape]:
         raise UsageError(
             f"{text!r} gives several shapes", hint="bench and optimize --tune take several; give one here"
         )
-    if not colon or not name or not all(word.isdecimal() for word in words):
+    try:
+        shape = tuple(map(parse_natural, words)) if colon and name else None
+    except ValueError:
+        shape = None
+    if shape is None:
         raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1,3,224,224")
-    return name, tuple(map(int, words))
+    return name, shape
 
 
 def parse_file(text: str) -> tuple[str | None, Path]:
