@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from graphopt import ir
+from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -22,7 +23,21 @@ _MOST_PARTS = 64
 )
 def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """The Concat of a sequence of tensors that are at hand is a Concat of these tensors."""
+    axis = forms.axis_of(m, m.root, m.rank(xs[0]))
+    if any(_differ(m.shape(xs[0]), m.shape(x), axis) for x in xs):
+        return m.no("their shapes differ: tensors without elements may, but not in a Concat", xs[0])
     return op.Concat(*xs, axis=m.attribute(m.root, "axis"))
+
+
+def _differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None, axis: int | None) -> bool:
+    """Whether two shapes are known to differ in another axis than ``axis``, or in rank."""
+    if a is None or b is None:
+        return False
+    return len(a) != len(b) or any(
+        isinstance(x, int) and isinstance(y, int) and x != y
+        for at, (x, y) in enumerate(zip(a, b, strict=True))
+        if at != axis
+    )
 
 
 @rule(

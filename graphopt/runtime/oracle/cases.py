@@ -211,10 +211,11 @@ def _add(
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
             return None
         off = original.run("off", feeds)
+        case = _complete(legal, flavour, feeds, off, original, again=_AGAIN if random else 0)
     except (RuntimeFailure, ResourceLimit) as failure:
         cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, str(failure)))
         return failure
-    cases.found.append(_complete(legal, flavour, feeds, off, original, again=_AGAIN if random else 0))
+    cases.found.append(case)
     return None
 
 
@@ -225,7 +226,11 @@ def _where(legal: Legal, flavour: Flavour) -> str:
 def _complete(
     legal: Legal, flavour: Flavour, feeds: Feeds, off: list[Any], original: Runner, *, again: int
 ) -> Case:
-    """Run a default session too, and some more times for what is random."""
+    """Run a default session too, and some more times for what is random.
+
+    Raises:
+        RuntimeFailure: ``original`` runs now and then only.
+    """
     try:
         default: list[Any] | None = original.run("default", feeds)
     except (RuntimeFailure, ResourceLimit):
