@@ -28,7 +28,7 @@ from graphopt import ir
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.dims import typical
 from graphopt.context import Context
-from graphopt.debug.commands import CommandNotRun, check_ran
+from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.instrument.summary import Summary
@@ -88,6 +88,12 @@ class CheckOptions:
             words = shlex.split(self.kind)
         except ValueError as error:
             raise UsageError(f"--check {self.kind!r} is no command: {error}") from error
+        symbol = shell_symbol(self.kind)
+        if symbol is not None:
+            raise UsageError(
+                f"--check is run without a shell, to which {symbol!r} would mean something",
+                hint="quote it, or run a shell: --check \"sh -c 'test -s $0 && python check.py $0' {model}\"",
+            )
         if not any("{model}" in word for word in words):
             kinds = ", ".join(KINDS)
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from graphopt.errors import UsageError
 
 #: What a shell exits with where a command is not executable, or not found.
 _NOT_RUN = (126, 127)
+_QUOTED = re.compile(r"\\.|'[^']*'|" + r'"(?:\\.|[^"\\])*"')
+_SHELL = re.compile(r"[|&;<>]+|`|\$(?=[({\w?@*#!-])")
 
 
 class CommandNotRun(UsageError):
@@ -25,6 +28,12 @@ def keep_files(command: str, keep: Callable[[Path], str]) -> str:
     if not any(_is_ours(word) for word in words):
         return command
     return shlex.join(keep(Path(word)) if _is_ours(word) else word for word in words)
+
+
+def shell_symbol(command: str) -> str | None:
+    """What outside quotes in ``command`` a shell would act on, such as ``&&``; programs get it as a word."""
+    found = _SHELL.search(_QUOTED.sub("''", command))
+    return None if found is None else found[0]
 
 
 def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from graphopt.debug.commands import shell_symbol
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke
 from tests.debug import faults
@@ -103,6 +104,32 @@ def test_a_command_that_can_not_run_judges_nothing(invoke: Invoke, small: Path) 
         for arguments in (["bisect", small], ["reduce", small, "-o", "r.onnx"]):
             outcome = invoke(*arguments, "--check", check)
             assert outcome.status == 2 and "run" in outcome.err and not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("check", "symbol"),
+    [
+        ("true {model} && false", "&&"),
+        ("cat {model} | false", "|"),
+        ("true {model}; false", ";"),
+        ("cat {model} > out", ">"),
+        ("true {model} &", "&"),
+        ("python $SCRIPT {model}", "$"),
+        ("test `cat {model}`", "`"),
+    ],
+)
+def test_no_shell_runs_a_command(invoke: Invoke, small: Path, check: str, symbol: str) -> None:
+    for arguments in (["bisect", small], ["reduce", small, "-o", "r.onnx"]):
+        outcome = invoke(*arguments, "--check", check)
+        assert outcome.status == 2 and repr(symbol) in outcome.err and "sh -c" in outcome.err
+
+
+def test_what_is_quoted_is_left_to_the_program(invoke: Invoke, small: Path) -> None:
+    for check in ("sh -c 'test -s $0 && exit 1' {model}", 'sh -c "test -s $0; exit 1" {model}'):
+        outcome = invoke("reduce", small, "-o", "r.onnx", "-O0", "--check", check)
+        assert outcome.status == 0, outcome
+    for command in (r"test x = \; {model}", "test 5$ {model}", "test '|' {model}"):
+        assert shell_symbol(command) is None
 
 
 def test_what_a_command_names_is_kept(
