@@ -64,12 +64,14 @@ def _read_type(item: Any, message: onnx.TypeProto) -> None:
 
 TYPE = Custom(lambda message, limit: write_type(message), _read_type)
 
+#: What each message may say beside what it is.
+NOTES = (Key("doc_string", "doc_string", TEXT), Key("metadata", "metadata_props", METADATA))
+
 VALUE = Table(
     [
         Key("name", "name", TEXT, required=True),
         Key("type", "type", TYPE),
-        Key("doc_string", "doc_string", TEXT),
-        Key("metadata", "metadata_props", METADATA),
+        *NOTES,
     ]
 )
 
@@ -78,8 +80,7 @@ VALUE = Table(
 TENSOR = Table(
     [
         Key("name", "name", TEXT),
-        Key("doc_string", "doc_string", TEXT),
-        Key("metadata", "metadata_props", METADATA),
+        *NOTES,
     ],
     others=("type", "data", "base64", "file", "offset", "length"),
 )
@@ -217,8 +218,7 @@ NODE = Table(
         Key("inputs", "input", TEXTS),
         Key("outputs", "output", TEXTS),
         Key("attributes", "attribute", ATTRIBUTES),
-        Key("doc_string", "doc_string", TEXT),
-        Key("metadata", "metadata_props", METADATA),
+        *NOTES,
         Key("device_configurations", "device_configurations", _PLAIN),
     ]
 )
@@ -281,8 +281,7 @@ MODEL = Table(
         Key("producer_version", "producer_version", TEXT),
         Key("domain", "domain", TEXT),
         Key("model_version", "model_version", INTEGER),
-        Key("doc_string", "doc_string", TEXT),
-        Key("metadata", "metadata_props", METADATA),
+        *NOTES,
         Key("device_configurations", "configuration", _PLAIN),
         Key("graph", "graph", of(GRAPH), required=True),
         Key("functions", "functions", of(FUNCTION, repeated=True)),
