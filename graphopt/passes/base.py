@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from enum import Enum
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 
 
-class Pass:
+class Pass(ABC):
     """One transformation of a model.
 
     Subclasses are frozen dataclasses: their fields are the options that the pipeline text and
@@ -27,9 +28,9 @@ class Pass:
     #: The user asked for what it does: it is never left out to mend a result.
     required: ClassVar[bool] = False
 
+    @abstractmethod
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         """Pipeline text that parses back to this pass."""

@@ -6,6 +6,7 @@ Each copies every node of the graph, one rewrite a node, and does its harm at on
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -71,9 +72,9 @@ class FaultyCopy(Pass):
                 made = replace(node, cx, node.op_type, node.inputs)
             cx.wrote(action, node, made)
 
+    @abstractmethod
     def harm(self, node: ir.Node, model: ir.Model, cx: Context) -> list[ir.Node]:
         """The wrong rewrite."""
-        raise NotImplementedError
 
 
 def replace(

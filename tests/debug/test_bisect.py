@@ -132,24 +132,21 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
     assert load(tmp_path) == case
 
 
-def test_two_faults_that_mask_each_other(model: ir.Model, child: Child, tmp_path: Path) -> None:
-    tried = attempt(model, "FlipFirst", "FlipSecond")
+@pytest.mark.parametrize(
+    ("passes", "rules"),
+    [
+        pytest.param(("FlipFirst", "FlipSecond"), ("flip-first", "flip-second"), id="passes"),
+        pytest.param(("FlipBoth",), ("rule-a", "rule-b"), id="rules of one pass, side by side"),
+    ],
+)
+def test_two_faults_that_mask_each_other(
+    model: ir.Model, child: Child, tmp_path: Path, passes: tuple[str, ...], rules: tuple[str, str]
+) -> None:
+    tried = attempt(model, *passes)
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.masked_by is not None
-    assert culprit.place == Place("flip-first", "first_5")
-    assert culprit.masked_by.place == Place("flip-second", "second_5")
-    assert save_culprit(tmp_path, culprit, tried, CheckOptions())
-    assert replay(tmp_path) is not None
-    small = reduce(model, still_fails(tried, CheckOptions(), culprit.limits, child), around="first_5")
-    assert small.nodes[1] < 10
-
-
-def test_two_rules_that_mask_each_other_side_by_side(model: ir.Model, child: Child, tmp_path: Path) -> None:
-    tried = attempt(model, "FlipBoth")
-    culprit, _ = bisect(tried, CheckOptions(), child)
-    assert culprit is not None and culprit.masked_by is not None
-    assert culprit.place == Place("rule-a", "first_5")
-    assert culprit.masked_by.place == Place("rule-b", "second_5")
+    assert culprit.place == Place(rules[0], "first_5")
+    assert culprit.masked_by.place == Place(rules[1], "second_5")
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
     small = reduce(model, still_fails(tried, CheckOptions(), culprit.limits, child), around="first_5")
