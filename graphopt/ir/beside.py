@@ -19,7 +19,6 @@ from pathlib import Path
 import onnx
 
 from graphopt.ir.external import external_protos
-from graphopt.ir.forms import SUFFIXES
 
 #: Digits of the contents' hash that tell data from other data of the same model; more if need be.
 _DIGITS = (8, 16, 32)
@@ -54,23 +53,28 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 
 
 def mentions(model: Path, name: str) -> bool:
-    """Whether the file of a model holds ``name``, as it must where a file of that name holds its data."""
+    """Whether the file of a model may hold ``name``, as it must where a file of that name holds its data.
+
+    JSON may spell some characters otherwise: of names with them, every file is taken to tell.
+    """
+    plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            return not name.isascii() or view.find(name.encode()) >= 0  # JSON may spell others otherwise
+            return not plain or view.find(name.encode()) >= 0
 
 
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
     """Remove those ``old`` data files of the model ``path`` that nothing reads now that it has ``new``.
 
-    Only such go as are called after the model, and that no other model of the folder may read.
+    Only such go as are called after the model, and that no other file of the folder mentions: a model
+    may have any suffix.
     """
     for file in old:
         if file.parent != path.parent or not is_called_after(file.name, path.name, suffix) or file == new:
             continue
         with contextlib.suppress(OSError):  # what can't be told or removed stays
-            others = [item for item in path.parent.iterdir() if item.suffix in SUFFIXES and item != path]
+            others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
             if not any(mentions(item, file.name) for item in others if item.is_file()):
                 file.unlink()

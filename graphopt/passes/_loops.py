@@ -159,7 +159,8 @@ def rebuild(
         *(form.formals[k] for k in carried),
         *(form.scanned[k] for k in scanned),
     ]
-    ends = [*body.outputs[: form.head // 2], *(form.ends[k] for k in carried), *(form.rows[k] for k in rows)]
+    ends = [*body.outputs[: form.head // 2], *(form.ends[k] for k in carried)]
+    ends += [_made_inside(form.rows[k], body, cx, owner) for k in rows]
     old = [*(form.results[k] for k in carried), *(form.gathered[k] for k in rows)]
     attributes = [_entries(attribute, scanned, rows) for attribute in node.attributes.values()]
     edit.set_outputs(body, [*ends, *more])
@@ -176,6 +177,19 @@ def rebuild(
             edit.take_over(new, output)
     edit.remove(node)
     return made
+
+
+def _made_inside(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.Value:
+    """``row``, or a copy if it is an input of ``body``: onnxruntime may leave such rows unwritten."""
+    if row not in body.inputs:
+        return row
+    identity = cx.edit.make_node("Identity", [row], name=f"{row.name}_row")
+    cx.edit.append(body, identity)
+    holder = cx.edit.scopes.holder(body)
+    cx.edit.note_origin([identity], [] if holder is None else [holder], owner)
+    copy = identity.outputs[0]
+    copy.type, copy.shape = row.type, None if row.shape is None else row.shape.copy()
+    return copy
 
 
 def _remove_unread(body: ir.Graph, cx: Context) -> None:

@@ -399,3 +399,26 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert [oct(path.stat().st_mode & 0o777) for path in written] == [oct(0o640)] * len(written)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("m.onnx", "backup.pb"),
+        ("m.onnx", "m.onnx.bak"),
+        ('a"b.json', "copy.json"),
+        ("a\\b.json", "copy.json"),
+    ],
+)
+def test_data_stays_for_models_of_any_suffix_and_names_of_any_spelling(
+    tmp_path: Path, name: str, other: str
+) -> None:
+    source, path = tmp_path / "source" / "m.onnx", tmp_path / name
+    source.parent.mkdir()
+    loaded = _halved(source)
+    ir.save(ir.load(source), path, external_data=True)
+    (tmp_path / other).write_bytes(path.read_bytes())
+    before = sorted(file.name for file in tmp_path.iterdir())
+    ir.save(loaded, path, external_data=True)
+    assert set(before) <= {file.name for file in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) > len(before)

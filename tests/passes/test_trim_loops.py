@@ -200,3 +200,22 @@ def test_loops_that_leave_inputs_out_stay() -> None:
                               { d = Identity(c) w = Neg(v) } >
     }"""
     assert ops(trimmed(text)) == ["Loop"]
+
+
+@pytest.mark.parametrize("kind", ["Scan", "Loop"])
+def test_rows_that_are_inputs_of_the_body_are_copied(kind: str) -> None:
+    """onnxruntime may leave them unwritten where the body computes nothing else."""
+    text = """g (float[3, 2] x) => (float[3, 2] y) {
+        y, z = Scan<num_scan_inputs = 1, body = f (float[2] v) => (float[2] v, float[2] w) { w = Neg(v) }>(x)
+    }"""
+    if kind == "Loop":
+        text = """g (float[2] x) => (int64[3] y) <int64 n = {3}> {
+            e, y, z = Loop (n, , x) <
+                body = f (int64 i, bool c, float[2] v) => (bool d, float[2] w, int64 i, float[2] w)
+                { d = Identity(c) w = Neg(v) } >
+        }"""
+    model = parse(text)
+    run_pipeline(model, "trim-loops,dce")
+    _, body = body_of(model, kind)
+    row = body.outputs[-1].producer()
+    assert row is not None and row.op_type == "Identity"
