@@ -84,6 +84,8 @@ class CheckOptions:
     def __post_init__(self) -> None:
         if not self.is_command:
             return
+        if "\0" in self.kind:
+            raise UsageError("--check holds a NUL, which no command can")
         try:
             words = shlex.split(self.kind)
         except ValueError as error:

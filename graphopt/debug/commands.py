@@ -48,14 +48,34 @@ def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> Non
     Raises:
         CommandNotRun: it, or a file that it names, was not found, or could not be executed.
     """
-    lost = [word for word in words if word in said and not (folder / word).exists()]
-    if status not in _NOT_RUN and not (lost and "No such file" in said):
+    files = [
+        word for word in _words_within(words) if _looks_like_a_file(word) and not (folder / word).exists()
+    ]
+    lost = any(_says_is_missing(said, word) for word in files)
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else None
+    lost = lost or (module is not None and f"No module named {module}" in said.replace("'", ""))
+    if status not in _NOT_RUN and not lost:
         return
     last = (said.strip().splitlines() or ["it was not found"])[-1][:200]
     raise CommandNotRun(
         f"the check could not run: {shlex.join(words)} ended with status {status}: {last}",
         hint=f"paths in it are relative to {folder}",
     )
+
+
+def _words_within(words: Sequence[str]) -> list[str]:
+    """``words``, and the words of those that are commands for a shell themselves."""
+    return [part for word in words for part in (word.split() if " " in word else [word])]
+
+
+def _looks_like_a_file(word: str) -> bool:
+    return bool(Path(word).suffix) or "/" in word
+
+
+def _says_is_missing(said: str, word: str) -> bool:
+    """Whether a line that tells of a missing file names ``word``."""
+    missing = ("No such file", "can't open", "cannot open")
+    return any(word in line and any(mark in line for mark in missing) for line in said.splitlines())
 
 
 def _is_ours(word: str) -> bool:

@@ -75,6 +75,7 @@ class Log(Watcher):
 
     def __init__(self, spec: str, stream: TextIO, passes: Iterable[str], rules: Iterable[Rule]) -> None:
         self._stream = stream
+        self._closed = False
         self._rules = {rule.name: rule for rule in rules}
         families = [rule.family for rule in self._rules.values()]
         passes = list(passes)
@@ -143,9 +144,12 @@ class Log(Watcher):
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
     def _print(self, level: Level, place: str, *texts: str) -> None:
-        for text in texts:
-            for line in text.splitlines():
-                print(f"[{level.name} {place}] {line}", file=self._stream)
+        lines = [f"[{level.name} {place}] {line}" for text in texts for line in text.splitlines()]
+        if not self._closed:
+            try:
+                print(*lines, sep="\n", file=self._stream)
+            except OSError:  # whoever read it has seen enough, which is no fault of the pass
+                self._closed = True
 
 
 def _place(code: CodeType) -> str:

@@ -174,3 +174,15 @@ def test_numbers_that_are_none_are_refused_before_any_work(
         assert result.status == 2 and len(result.err.splitlines()) <= 2, option
     for option in ("--threads", "--rounds"):
         assert invoke("bench", chain, option, number).status == 2
+
+
+@pytest.mark.parametrize(("other", "agreed"), [((5, 9), (5, 6)), ((0, None), (4, 6))])
+def test_ranges_of_one_dim_by_two_names_meet(other: tuple[int, int | None], agreed: tuple[int, int]) -> None:
+    model = parse("g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }")
+    assert resolve_ranges(model, {"n": (4, 6), "x@0": other}) == {"n": agreed}
+
+
+def test_ranges_of_one_dim_that_rule_each_other_out_are_refused() -> None:
+    model = parse("g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }")
+    with pytest.raises(UsageError, match="rule each other out"):
+        resolve_ranges(model, {"n": (4, 6), "x@0": (7, 9)})

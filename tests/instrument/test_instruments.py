@@ -269,3 +269,14 @@ def test_headings() -> None:
     assert heading(record).startswith("── 003 peephole ─ 3 rewrites ─ a ×2, b ×1 ───")
     assert len(heading(record)) == 100
     assert "nothing changed" in heading(Record(3, "dce", "dce", 0.1, Counter(), Counter(), 10))
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault_of_a_pass() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    model, known = parse("g (float[N] x) => (float[N] y) { a = Identity(x) y = Relu(a) }"), registry()
+    log = Log("peephole:>>identities", Closed(), known.passes, all_rules())
+    Pipeline.parse("peephole", known).run(model, context_for(model, observers=(log,)), (log,))
+    assert [node.op_type for node in model.graph] == ["Relu"]

@@ -70,7 +70,8 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
         {"culprit": debugging.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}
     )
     debugging.show(run, culprit)
-    remark = f"graphopt replay {folder}" if replays else "which did not show the fault again when tried"
+    replay = f"graphopt replay {folder}{' --allow-command' if check.is_command else ''}"
+    remark = replay if replays else "which did not show the fault again when tried"
     run.console.print(f"  wrote      {folder}: {remark}")
     run.console.note(f"  {bisection.runs} runs of the pipeline")
     return ExitStatus.VERIFICATION_FAILED

@@ -107,15 +107,22 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Ra
     """``ranges`` by the names that facts and made-up inputs know dims by.
 
     Raises:
-        UsageError: no input has a dim of that name, or its size is fixed outside the range.
+        UsageError: no input has a dim of that name, its size is fixed outside the range, or another
+            range of the same dim rules that one out.
     """
     found: dict[str, Range] = {}
     for name, (first, last) in ranges.items():
         symbol, place = _resolved(model, name, None, (first, last))
         if symbol is None and place is not None:
             symbol = f"{place[0]}.{place[1]}"
-        if symbol is not None:
-            found[symbol] = (first, last)
+        if symbol is None:
+            continue
+        other, end = found.get(symbol, (0, None))
+        last = end if last is None else last if end is None else min(last, end)
+        first = max(first, other)
+        if last is not None and first > last:
+            raise UsageError(f"the ranges given for dim {symbol!r} rule each other out")
+        found[symbol] = (first, last)
     return found
 
 
