@@ -1,0 +1,1 @@
+"""The command line: options, output, and one file a command."""

@@ -1,0 +1,1 @@
+"""Observers of a run: dumps, logs, counts and reports. They never transform."""

@@ -1,0 +1,1 @@
+"""Running models: devices, sessions, made-up inputs, the oracle, folding and timing."""

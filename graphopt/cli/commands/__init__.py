@@ -1,0 +1,1 @@
+"""The commands, one file each; they are found by walking this package."""
