@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Runs, Seconds
 from graphopt.errors import RuntimeFailure
 

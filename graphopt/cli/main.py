@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import click
 
 from graphopt.cli.age import age
+from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
 from graphopt.cli.failure import tell
-from graphopt.cli.options import CONTEXT_SETTINGS, Invocation
 from graphopt.errors import ExitStatus, unknown
 
 _INTERRUPTED = 130

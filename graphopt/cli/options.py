@@ -1,201 +1,24 @@
 """Groups of options that look the same in every command, and what becomes of them.
 
-A command is made by :func:`command`, which gives it the common options (``--json``, ``-v``,
-``-q``, ``--debug``, ``--set``) and hands it a :class:`Run` as its first argument. Options that
-are settings too are ``None`` unless they were given.
+Options that are settings too are ``None`` unless they were given.
 """
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphopt import config
-from graphopt.cli.console import Console
+from graphopt.cli.command_line import Function, Run
 from graphopt.cli.parameters import Count, ReadsArrays, Seconds, Size, split_names, split_some, writes
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
-
-Function = Callable[..., Any]
-
-
-@dataclass
-class Invocation:
-    """One call of the command line: what comes from outside, and whether to show tracebacks.
-
-    Attributes:
-        environ: the environment variables; the process's own if ``None``.
-        debug: tracebacks are wanted.
-        status: what the process will exit with, if nothing fails.
-        arguments: those of the command line.
-        reproducer: the folder that holds all it takes to repeat it, if there is one.
-        error: what was said when it failed.
-        written: the files of the models that were written.
-        before: seconds that the process took before it came here.
-        begin: when it came here, by :func:`time.perf_counter`.
-    """
-
-    environ: Mapping[str, str] | None = None
-    debug: bool = False
-    status: int = 0
-    arguments: tuple[str, ...] = ()
-    reproducer: Path | None = None
-    error: str | None = None
-    written: list[Path] = field(default_factory=list)
-    before: float = 0.0
-    begin: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the process began, as far as that is known."""
-        return self.before + time.perf_counter() - self.begin
-
-    @property
-    def as_json(self) -> bool:
-        """Whether JSON is asked for; can be told before the options are parsed."""
-        return "--json" in self.arguments
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The whole command line."""
-        return ("graphopt", *self.arguments)
-
-
-@dataclass
-class Run:
-    """What a command is handed: its settings, where its output goes, and where to keep what can repeat it.
-
-    ``settings_fault`` tells why settings could not be read, and the defaults are in force.
-    """
-
-    settings: config.Settings
-    console: Console
-    verbose: int = 0
-    invocation: Invocation = field(default_factory=Invocation)
-    save_repro: Path | None = None
-    settings_fault: UsageError | None = None
-
-
-class Command(click.Command):
-    """A command whose help lists its options by group."""
-
-    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section a group, the common options last."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(context):
-            record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-            if record is not None:
-                sections.setdefault(getattr(parameter, "section", _OTHERS), []).append(record)
-        for title, records in sorted(sections.items(), key=lambda item: item[0] == _OTHERS):
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def command(name: str, *, example: str, needs_settings: bool = True) -> Callable[[Function], click.Command]:
-    """Make a command of a function.
-
-    Args:
-        example: ends its help.
-        needs_settings: settings that can't be read are an error; otherwise the defaults are in force.
-    """
-
-    def make(function: Function) -> click.Command:
-        @functools.wraps(function)
-        @click.pass_context
-        def call(context: click.Context, /, **values: Any) -> Any:
-            from graphopt.cli.outputs import check_apart
-
-            run = _start(context, values, needs_settings=needs_settings)
-            check_apart(context)
-            with config.using(run.settings):
-                if run.save_repro is None:
-                    return function(run, **values)
-                return _recorded(context, run, run.save_repro, lambda: function(run, **values))
-
-        for option in reversed(_COMMON):
-            call = option(call)
-        epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines())
-        return click.command(name, cls=Command, epilog=epilog, context_settings=CONTEXT_SETTINGS)(call)
-
-    return make
-
-
-_OTHERS = "Other options"
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-_COMMON = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
-    click.option(
-        "-v", "--verbose", count=True, help="Tell more: times by pass, what was left alone and why; -vv: all."
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
-    click.option(
-        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any setting (see docs/cli.md)."
-    ),
-    click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
-    click.option(
-        "--save-repro",
-        type=writes,
-        metavar="FOLDER",
-        help="Keep all it takes to run this again, for graphopt replay; also where it fails.",
-    ),
-)
-
-
-def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bool) -> Run:
-    """Take the common options and those that are settings out of ``values``."""
-    invocation = context.ensure_object(Invocation)
-    invocation.debug = bool(values["debug"])
-    as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
-    assignments, save_repro = values.pop("assignments"), values.pop("save_repro")
-    given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
-    given = {key: None if value == () else value for key, value in given.items()}
-    fault = None
-    try:
-        settings = config.load(invocation.environ, overrides=given, assignments=assignments)
-    except UsageError as error:
-        if needs_settings:
-            raise
-        fault, settings = error, config.defaults()
-    invocation.debug = settings.debug
-    if given.get("require_verified") and not settings.verify:
-        raise UsageError("--no-verify and --require-verified exclude each other")
-    console = Console(color=settings.color, quiet=quiet, as_json=as_json)
-    return Run(settings, console, verbose, invocation, save_repro, fault)
-
-
-def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
-    """What ``call`` returns or raises, kept in a reproducer with all that led there."""
-    from graphopt.cli.failure import Failure
-    from graphopt.cli.outputs import check_new
-    from graphopt.cli.recording import Recording
-    from graphopt.cli.repro_folder import Outcome
-
-    invocation = run.invocation
-    check_new(folder, "--save-repro")
-    recording = Recording(folder, context, run.settings, invocation.command)
-    invocation.reproducer = folder
-    try:
-        result = call()
-    except Exception as error:
-        failure = Failure.of(error, debug=True)
-        recording.ended(Outcome.of(failure.status, failure.message, invocation.written))
-        raise
-    status = int(result) if isinstance(result, int) else invocation.status
-    recording.ended(Outcome.of(status, None, invocation.written))
-    return result
-
-
-_SETTINGS = frozenset(config.Settings.__dataclass_fields__)
 
 
 def parsed_dims(parser: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:

@@ -157,8 +157,8 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
 
 def again(arguments: Sequence[str], report: str) -> None:
     """Run a command line in this process, without environment variables; write what became of it."""
+    from graphopt.cli.command_line import Invocation
     from graphopt.cli.main import call
-    from graphopt.cli.options import Invocation
 
     invocation = Invocation({}, arguments=tuple(arguments))
     status = call(invocation)

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from graphopt import ir
+from graphopt.cli.command_line import Run
 from graphopt.cli.console import Advance
-from graphopt.cli.options import Run
 from graphopt.context import Context
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass

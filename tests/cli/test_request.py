@@ -12,8 +12,8 @@ import pytest
 
 from graphopt import config, ir
 from graphopt.cli import debugging
+from graphopt.cli.command_line import Run
 from graphopt.cli.console import Console
-from graphopt.cli.options import Run
 from graphopt.debug import checks
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.errors import UsageError, VerificationFailed

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, Runs, Seconds, reads_model, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
@@ -32,7 +32,7 @@ graphopt bench model.onnx --device cuda --cuda-graph --hot
 _ORIGINAL = "original"
 
 
-@options.command("bench", example=EXAMPLE)
+@command_line.command("bench", example=EXAMPLE)
 @click.argument("models", nargs=-1, required=True, type=reads_model, metavar="MODEL...")
 @options.group(
     "Comparison",

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from graphopt.cli import debugging, options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, debugging, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.errors import ExitStatus
 
@@ -19,7 +19,7 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 """
 
 
-@options.command("bisect", example=EXAMPLE)
+@command_line.command("bisect", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Size, reads_model, writes_model
 
 EXAMPLE = """
@@ -19,7 +19,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
-@options.command("convert", example=EXAMPLE)
+@command_line.command("convert", example=EXAMPLE)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
 @options.group(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line
+from graphopt.cli.command_line import Run
 from graphopt.errors import ExitStatus
 from graphopt.tables import Table, counted, human_bytes
 
@@ -18,7 +18,7 @@ graphopt doctor --json | jq .problems
 """
 
 
-@options.command("doctor", example=EXAMPLE, needs_settings=False)
+@command_line.command("doctor", example=EXAMPLE, needs_settings=False)
 def command(run: Run) -> None:
     """Show what graphopt stands on, and what to do about problems.
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
@@ -27,7 +27,7 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
 _FORMATS = ("text", "onnx", "dot")
 
 
-@options.command("dump", example=EXAMPLE)
+@command_line.command("dump", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Dump",

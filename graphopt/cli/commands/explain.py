@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, split_names, split_some
 from graphopt.tables import shortened
 
@@ -29,7 +29,7 @@ graphopt explain model.onnx --target-opset 20 --dim batch=1
 _NAMES = 3
 
 
-@options.command("explain", example=EXAMPLE)
+@command_line.command("explain", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Explain",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model
 from graphopt.tables import Table, counted, human_bytes, human_count
 
@@ -29,7 +29,7 @@ graphopt inspect model.onnx -v --dim batch=4
 _LISTED = 15
 
 
-@options.command("inspect", example=EXAMPLE)
+@command_line.command("inspect", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.model_options
 @options.dim_options

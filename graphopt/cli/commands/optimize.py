@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
-from graphopt.cli.options import Run
 from graphopt.cli.parameters import Count, Seconds, Writes, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
@@ -32,7 +32,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 """
 
 
-@options.command("optimize", example=EXAMPLE)
+@command_line.command("optimize", example=EXAMPLE)
 @click.argument("sources", nargs=-1, required=True, type=reads_model, metavar="IN...")
 @options.group(
     "Files",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line
+from graphopt.cli.command_line import Run
 from graphopt.errors import unknown
 from graphopt.tables import Table
 
@@ -23,7 +23,7 @@ graphopt passes collapse-views
 """
 
 
-@options.command("passes", example=EXAMPLE)
+@command_line.command("passes", example=EXAMPLE)
 @click.argument("name", required=False)
 def command(run: Run, name: str | None) -> None:
     """List all passes, or tell all about one.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line
+from graphopt.cli.command_line import Run
 from graphopt.errors import UsageError
 from graphopt.tables import Table
 
@@ -16,7 +16,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@options.command("pipelines", example=EXAMPLE)
+@command_line.command("pipelines", example=EXAMPLE)
 @click.argument("action", required=False, metavar="[show]")
 @click.argument("name", required=False, metavar="[NAME|TEXT]")
 def command(run: Run, action: str | None, name: str | None) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from graphopt.cli import debugging, options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, debugging, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import counted
 
@@ -19,7 +19,7 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 """
 
 
-@options.command("reduce", example=EXAMPLE)
+@command_line.command("reduce", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

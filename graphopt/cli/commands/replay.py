@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_folder
 from graphopt.errors import ExitStatus, UsageError
 
@@ -18,7 +18,7 @@ graphopt replay model.repro --allow-command
 """
 
 
-@options.command("replay", example=EXAMPLE)
+@command_line.command("replay", example=EXAMPLE)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
 @click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer.")
 def command(run: Run, folder: Path, allow_command: bool) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import Table, human_seconds
 
@@ -19,7 +19,7 @@ graphopt run model.onnx --input x:x.npy -o outputs.npz
 """
 
 
-@options.command("run", example=EXAMPLE)
+@command_line.command("run", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

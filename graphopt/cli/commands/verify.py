@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
-from graphopt.cli.options import Run
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model
 from graphopt.errors import ExitStatus
 from graphopt.tables import Table
@@ -24,7 +24,7 @@ graphopt verify a.onnx b.onnx --dim batch=4
 """
 
 
-@options.command("verify", example=EXAMPLE)
+@command_line.command("verify", example=EXAMPLE)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B")
 @options.group(
