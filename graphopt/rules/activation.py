@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import facts
-from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import keeps_shape
 
@@ -49,7 +49,7 @@ def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int
 
 @rule(
     lambda op, x, p: op.Log(op.Softmax(x, axis=p)),
-    numerics=Approximates,
+    numerics=Reassociates,
     exclusive=True,
     tags=("onnxoptimizer:fuse_consecutive_log_softmax",),
 )
@@ -65,34 +65,39 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """The largest element is the one with the largest softmax, unless rounding makes two of them equal."""
+    """The largest element is the one with the largest softmax, though rounding may make two of them equal."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)
     if m.version < 13 and (rank is None or p % rank != rank - 1):
         return m.no("the softmax is taken of all further axes at once", x)
-    if _squashes(x):
+    if _squashes(m, x, q):
         return m.no("close together: the softmax tells fewer of them apart", x)
     return op.like(m.root, [x])
 
 
-def _squashes(x: ir.Value) -> bool:
-    """Whether the elements of ``x`` may lie much closer together, or be much larger, than those before."""
+def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
+    """Whether the largest elements of ``x`` along ``axis`` may lie much closer together than those before.
+
+    Those of a softmax along that very axis do not: they are its largest by far, or about as close as before.
+    """
     node = x.producer()
+    if node is not None and node.op_type == "Softmax" and m.attribute(node, "axis") == axis:
+        return False
     while node is not None and node.domain == "" and node.op_type in facts.VIEW:
         source = node.inputs[0]
         node = source.producer() if source is not None else None
-    return node is not None and node.domain == "" and node.op_type in facts.BOUNDED | {"Exp", "Softplus"}
+    return node is not None and node.domain == "" and node.op_type in facts.BOUNDED | {"Softplus"}
 
 
 @rule(
     lambda op, x: op.ArgMax(op.Exp(x)),
-    numerics=Approximates,
+    numerics=Reassociates,
     exclusive=True,
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """The largest element is the one with the largest exponential, unless that overflows."""
+    """The largest element is the one with the largest exponential, even where that overflows."""
     return op.like(m.root, [x])
 
 

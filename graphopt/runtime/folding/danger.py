@@ -16,6 +16,10 @@ Functions = Mapping[Any, ir.Function]
 
 #: onnxruntime 1.31 dies when these get empty tensors.
 _DIE_OF_EMPTINESS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN", "STFT"})
+#: onnxruntime 1.31 may leave these unwritten where they sum over nothing.
+_UNWRITTEN = frozenset(
+    {"Conv", "ConvInteger", "Einsum", "Gemm", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+)
 #: Results whose size depends on the contents of these inputs.
 _SIZED_BY = {
     "ConstantOfShape": (0,),
@@ -68,11 +72,13 @@ def danger_of(
         return SAFE
     if node.op_type in ("Div", "Mod"):
         return _division(node, constant, dtypes)
-    if node.op_type in _DIE_OF_EMPTINESS:
+    if node.op_type in _DIE_OF_EMPTINESS | _UNWRITTEN:
         tensors = [constant(value) for value in node.inputs if value is not None]
         if any(tensor is None for tensor in tensors):
             return OPEN
         empty = any(tensor is not None and tensor.size == 0 for tensor in tensors)
+        if empty and node.op_type in _UNWRITTEN:
+            return Danger("refused", "a sum over nothing may stay unwritten")
         return Danger("risky", "an input is empty") if empty else SAFE
     if node.op_type in _SIZED_BY:
         return _size(node, constant, limit)

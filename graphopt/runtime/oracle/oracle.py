@@ -34,7 +34,10 @@ optimizations, so may the candidate's. Where a difference is found that is no ro
 size, the original is run once more on inputs that are rounded differently: if that moves the
 output as much (an argmax that flips, a quantization step), the output is ill-conditioned there
 and the difference allowed, except between EXACT sessions without optimizations, unless in half
-precision, for which onnxruntime puts in casts, and takes them out. Outputs that are random in the
+precision, for which onnxruntime puts in casts, and takes them out. An integer or boolean (an argmax)
+may be what the original gives in double precision, and is free where its large numbers overflow even
+there; halves may be rounded at each step or at none, a maximum of NaN is left to the
+kernel, and the sign of an infinity at a pole to that of a zero. Outputs that are random in the
 original must stay random; of them, types and shapes are compared.
 """
 
@@ -74,6 +77,8 @@ from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
 #: Operators that give either of 0.0 and -0.0 where they meet, by their place.
 _EITHER_ZERO = frozenset({"Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
+#: Operators whose kernels drop a NaN, or keep it, by its place.
+_NAN_BY_PLACE = frozenset({"ReduceMax", "ReduceMin", "LogSoftmax"})
 #: Seconds that one run may take.
 _PATIENCE = 60.0
 #: Seconds that one run may take where it may never end: at first, and if none ends in that time.
@@ -149,6 +154,9 @@ class Oracle:
             draws=any(op_type != "BatchNormalization" for op_type in random),
             sure_signs=not any(node.op_type in _EITHER_ZERO for node in nodes),
             halves=self._coarsest in ("float16", "bfloat16"),
+            sure_nans=not any(node.op_type in _NAN_BY_PLACE for node in nodes),
+            poles=any(node.op_type in ("Div", "Reciprocal", "Pow") for node in nodes),
+            empties=_has_empties(model),
         )
         endless = self._endless = may_not_end(model) is not None
         self._patience = _IMPATIENCE if endless else _PATIENCE
@@ -166,6 +174,7 @@ class Oracle:
         if self._empty or self._isolated:
             self._risky()  # its imports take place while we go on
         self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
+        self._reference = Reference(self._artifact.model)
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
 
@@ -282,7 +291,7 @@ class Oracle:
         tolerance = Tolerance.of(numerics, self._coarsest)
         rounding = self._rounding
         nature = self._nature
-        references = (Reference(self._artifact.model), Reference(artifact.model))
+        references = (self._reference, Reference(artifact.model))
         judge = Judge(
             outputs,
             runner,
@@ -365,3 +374,15 @@ def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]
+
+
+def _has_empties(model: ir.Model) -> bool:
+    """Whether an input, initializer or Constant has no elements."""
+    for graph in ir.graphs_of(model):
+        constants = (node.outputs[0] for node in graph if node.op_type == "Constant" and node.outputs)
+        for value in (*graph.inputs, *graph.initializers.values(), *constants):
+            tensor = ir.constant_of(value)
+            shape = tensor.shape if tensor is not None else value.shape
+            if shape is not None and any(dim == 0 for dim in shape):
+                return True
+    return False

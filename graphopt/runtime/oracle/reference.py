@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 
 from graphopt import ir
+
+
+class Exact(NamedTuple):
+    """An output as computed in double precision, and whether every float on the way was finite."""
+
+    value: Any
+    finite: bool
 
 
 class Reference:
@@ -25,20 +33,74 @@ class Reference:
     def __init__(self, model: Callable[[], ir.Model]) -> None:
         self._model = model
         self._proto: onnx.ModelProto | None = None
-        self._evaluators: dict[str, Any] = {}
+        self._evaluators: dict[tuple[str, bool], Any] = {}
+        self._known: dict[tuple[str, int], tuple[Mapping[str, Any], Exact | None]] = {}
 
     def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` for ``feeds``; ``None`` if the evaluator can't tell."""
+        results = self._run(name, feeds)
+        return None if results is None else results[name]
+
+    def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
+        """The output called ``name`` where every float is a double.
+
+        ``None`` if the evaluator can't tell. Asked again of the same feeds, it remembers.
+        """
+        key = (name, id(feeds))
+        if key not in self._known:
+            results = self._run(name, {name: _widened(value) for name, value in feeds.items()}, wide=True)
+            exact = None
+            if results is not None:
+                floats = [value for value in results.values() if _is_float(value)]
+                finite = all(bool(np.isfinite(value).all()) for value in floats)
+                exact = Exact(results[name], finite)
+            self._known[key] = (feeds, exact)  # the feeds are kept so that their id stays theirs
+        return self._known[key][1]
+
+    def _run(self, name: str, feeds: Mapping[str, Any], *, wide: bool = False) -> dict[str, Any] | None:
+        """Every value that the output called ``name`` depends on, and that output."""
+        key = (name, wide)
         try:
-            if name not in self._evaluators:
+            if key not in self._evaluators:
                 from onnx.reference import ReferenceEvaluator
 
                 self._proto = self._proto or ir.to_proto(self._model())
-                self._evaluators[name] = ReferenceEvaluator(_part_for(self._proto, name))
+                part = _part_for(self._proto, name)
+                if wide:
+                    _widen(part.graph)
+                self._evaluators[key] = ReferenceEvaluator(part)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-                return self._evaluators[name].run([name], dict(feeds))[0]
+                results: dict[str, Any] = self._evaluators[key].run([name], dict(feeds), intermediate=True)
+                return results
         except Exception:  # it raises whatever numpy or its own gaps raise
             return None
+
+
+def _widened(value: Any) -> Any:
+    return value.astype(np.float64) if _is_float(value) else value
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    """Make doubles of the floats that are stored or cast to."""
+    narrow, double = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16), onnx.TensorProto.DOUBLE
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        tensors = [*current.initializer]
+        for node in current.node:
+            for attribute in node.attribute:
+                if attribute.name == "to" and attribute.i in narrow:
+                    attribute.i = double
+                tensors.append(attribute.t)
+                pending += [attribute.g, *attribute.graphs]
+        for tensor in tensors:
+            if tensor.data_type in narrow:
+                array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
 def _part_for(proto: onnx.ModelProto, output: str) -> onnx.ModelProto:

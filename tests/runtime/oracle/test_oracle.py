@@ -545,3 +545,68 @@ def test_what_is_not_finite_has_no_largest_element_that_counts(child) -> None:
     assert not judge(before, after, Numerics.EXACT).ok
     wrong = before.replace("ArgMax", "ArgMin")
     assert not judge(before, wrong).ok
+
+
+def test_an_argmax_may_be_that_of_exact_arithmetic(child) -> None:
+    """The exponentials of large numbers are all infinite, and of small ones all 1: the first one is taken."""
+    before, after = (
+        f"g (float[B, 5] x) => (int64[B, 1] y) <float[1] small = {{1e-9}}> {{ e = Exp(x) s = Mul(x, small) f = Exp(s) y = ArgMax<axis = 1>({source}) }}"
+        for source in ("e", "x")
+    )
+    assert judge(before, after).ok
+    assert judge(before.replace("(e)", "(f)"), after).ok
+    assert not judge(before, after, Numerics.EXACT).ok
+    assert not judge(before, after.replace("ArgMax", "ArgMin")).ok
+
+
+def test_a_maximum_of_nan_hangs_on_its_place(child) -> None:
+    """onnxruntime's ReduceMax drops a NaN that does not come first."""
+    before, after, wrong = (
+        f"g (float[2, 3] x) => (float[3] y) <float[2] root = {{0.5, 0.5}}> {{ n = Neg(x) p = Sqrt(n) {steps} }}"
+        for steps in (
+            "y = ReduceMax<axes = [0], keepdims = 0>(p)",
+            "t = Transpose<perm = [1, 0]>(p) y = ReduceMax<axes = [1], keepdims = 0>(t)",
+            "a = ReduceMax<axes = [0], keepdims = 0>(p) y = Add(a, a)",
+        )
+    )
+    assert judge(before, after, header={"opset": 13}).ok
+    assert not judge(before, wrong, header={"opset": 13}).ok
+
+
+def test_sums_over_nothing_may_be_unwritten(child) -> None:
+    before, after = (
+        f"g (int8[2, 0] x, int8[0, 3] w) => (int32[2, 3] y) {{ {steps} }}"
+        for steps in (
+            "y = MatMulInteger(x, w)",
+            "b = MatMulInteger(x, w) c = Shape(b) y = ConstantOfShape<value = int32[1] {0}>(c)",
+        )
+    )
+    assert judge(before, after).ok
+
+
+def test_halves_are_computed_in_either_precision(child) -> None:
+    """-12 + sigmoid(-12) is -12 as a half, and more than that as a float."""
+    before, after, wrong = (
+        f"g (int8[B, 4] x) => (float16[B, 4] y) {{ h = Cast<to = 10>(x) s = Sigmoid(h) {steps} }}"
+        for steps in (
+            "a = Add(s, h) y = Ceil(a)",
+            "f = Cast<to = 1>(s) g = Cast<to = 1>(h) a = Add(f, g) b = Ceil(a) y = Cast<to = 10>(b)",
+            "f = Cast<to = 1>(s) g = Cast<to = 1>(h) a = Add(f, g) b = Floor(a) y = Cast<to = 10>(b)",
+        )
+    )
+    assert judge(before, after).ok
+    assert not judge(before, wrong).ok
+
+
+def test_the_sign_of_an_infinity_may_hang_on_that_of_a_zero(child) -> None:
+    before, after, wrong = (
+        f"g (float[B] x) => (float[B] y) <float[1] zero = {{0.0}}> {{ z = Mul(x, zero) {steps} }}"
+        for steps in (
+            "a = Add(z, zero) y = Reciprocal(a)",
+            "y = Reciprocal(z)",
+            "a = Exp(z) y = Reciprocal(a)",
+        )
+    )
+    assert judge(before, after).ok
+    assert not judge(before, after, Numerics.EXACT).ok
+    assert not judge(before, wrong).ok
