@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -177,14 +178,47 @@ def _into_spatial_pads(
     before, after = padding.before[2:], padding.after[2:]
     if padding.mode != "constant" or min(padding.amounts) < 0 or any(padding.before[:2] + padding.after[:2]):
         return m.no("it pads batch or channels, crops, or repeats the data", inputs[0])
-    if m.attribute(m.root, "auto_pad") not in ("NOTSET", "VALID"):
-        return m.no("the pads depend on the size of the input")
-    own = m.attribute(m.root, "pads")
-    if isinstance(own, ir.Attr):
-        return m.no("its own pads are an attribute of the function")
     rank = len(before)
-    own = (0,) * (2 * rank) if own is None or m.attribute(m.root, "auto_pad") == "VALID" else own
+    own = _own_pads(m, rank)
+    if own is None:
+        return m.no("its own pads depend on the size of the input, or are an attribute of the function")
     pads = [one + other for one, other in zip(before + after, own, strict=True)]
     if window is not None and any(pad >= window[i % rank] for i, pad in enumerate(pads)):
         return m.no("onnxruntime wants pads smaller than the window")
     return op.like(m.root, inputs, pads=pads, auto_pad=None, **changed)
+
+
+def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
+    """What the root pads by itself, before and behind each of ``rank`` spatial axes; ``None`` if unknown."""
+    pads, mode = m.attribute(m.root, "pads"), m.attribute(m.root, "auto_pad")
+    match mode:
+        case "NOTSET":
+            return None if isinstance(pads, ir.Attr) else pads or (0,) * (2 * rank)
+        case "VALID":
+            return (0,) * (2 * rank)
+        case "SAME_UPPER" | "SAME_LOWER" if m.root.op_type in ("Conv", "ConvInteger"):
+            totals = _same_pads(m, rank)
+            if totals is None:
+                return None
+            less, more = [total // 2 for total in totals], [(total + 1) // 2 for total in totals]
+            return less + more if mode == "SAME_UPPER" else more + less
+    return None
+
+
+def _same_pads(m: Match, rank: int) -> list[int] | None:
+    """How much a convolution pads each spatial axis so that only the stride shrinks it: Conv, ``auto_pad``."""
+    x, w = (m.shape(value) if value is not None else None for value in m.root.inputs[:2])
+    window = m.attribute(m.root, "kernel_shape") or (w and w[2:])
+    strides = m.attribute(m.root, "strides") or (1,) * rank
+    dilations = m.attribute(m.root, "dilations") or (1,) * rank
+    if x is None or not window or any(isinstance(each, ir.Attr) for each in (window, strides, dilations)):
+        return None
+    totals = []
+    for size, kernel, stride, dilation in zip(x[2:], window, strides, dilations, strict=True):
+        if stride == 1:
+            size = 1  # at any size the same
+        if not isinstance(size, int) or not isinstance(kernel, int):
+            return None
+        steps = (size - 1) // stride  # beyond the first
+        totals.append(max(0, steps * stride + (kernel - 1) * dilation + 1 - size))
+    return totals
