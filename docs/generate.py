@@ -1,19 +1,22 @@
-"""Write the pages that are made from the code: passes, rules and pipelines.
+"""Write the pages that are made from the code: passes, rules, fusions and pipelines.
 
 Usage: python docs/generate.py [--check]
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 from graphopt.passes.described import options_of, prose
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules, applied_by
 
 DOCS = Path(__file__).parent
+CASES = DOCS.parent / "tests" / "rules" / "cases"
 
 
 def passes_page() -> str:
@@ -73,6 +76,57 @@ def rules_page() -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+class Tested(NamedTuple):
+    """The case files of one pattern in one dialect: those that must be fused, and the near misses."""
+
+    fused: list[str]
+    refused: list[str]
+
+
+def fusion_matrix() -> dict[tuple[str, str], Tested]:
+    """By pattern and dialect, the rule cases whose headers say ``# dialect:`` and ``# near-miss:``."""
+    patterns = {rule.name: rule.pattern for rule in all_rules()}
+    found: dict[tuple[str, str], Tested] = {}
+    for path in sorted(CASES.glob("*/*.txt")):
+        notes = re.findall(r"^# ([\w-]+): (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        rule = next(value for key, value in notes if key == "rule")
+        for key, dialect in notes:
+            if key in ("dialect", "near-miss"):
+                cell = found.setdefault((patterns[rule] or rule, dialect.strip()), Tested([], []))
+                (cell.fused if key == "dialect" else cell.refused).append(f"{path.parent.name}/{path.stem}")
+    return found
+
+
+def fusions_page() -> str:
+    """What is recognized in which dialect, from the cases of rules; what was counted on models stays."""
+    matrix = fusion_matrix()
+    patterns = sorted({pattern for pattern, _ in matrix}, key=str.lower)
+    dialects = sorted({dialect for _, dialect in matrix})
+    lines = [
+        "# Fusions",
+        "",
+        "What is tested. The table is made by `python docs/generate.py` from the headers `# dialect:` and",
+        "`# near-miss:` of the cases in `tests/rules/cases`. A cell says in how many forms a pattern of this",
+        "dialect is tested to be fused, and in how many it must be refused because one condition is broken.",
+        "[Rules](rules.md) tell what is made of it, and [`graphopt explain`](explain.md) why it was not.",
+        "",
+        "| pattern | " + " | ".join(dialects) + " |",
+        "|---" * (len(dialects) + 1) + "|",
+    ]
+    for pattern in patterns:
+        cells = [matrix.get((pattern, dialect)) for dialect in dialects]
+        told = [f"{len(cell.fused)} / {len(cell.refused)}" if cell else "" for cell in cells]
+        lines.append(f"| {_cell(pattern)} | {' | '.join(told)} |")
+    return "\n".join([*lines, "", *_counted(DOCS / "fusions.md")])
+
+
+def _counted(page: Path) -> list[str]:
+    """What stands on ``page`` from its second heading on, which is written by benchmarks."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    _, heading, rest = text.partition("\n## ")
+    return [heading.strip() + " " + rest] if heading else []
 
 
 def pipelines_page() -> str:
@@ -159,6 +213,7 @@ def gaps() -> list[str]:
 PAGES = {
     "passes.md": passes_page,
     "rules.md": rules_page,
+    "fusions.md": fusions_page,
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
 }

@@ -22,9 +22,16 @@ def _generator() -> object:
     return module
 
 
-@pytest.mark.parametrize("name", ["passes.md", "rules.md", "pipelines.md", "peers.md"])
+@pytest.mark.parametrize("name", ["passes.md", "rules.md", "fusions.md", "pipelines.md", "peers.md"])
 def test_generated_pages_are_fresh(name: str) -> None:
     assert (DOCS / name).read_text() == _generator().PAGES[name](), "run python docs/generate.py"  # type: ignore[attr-defined]
+
+
+def test_what_is_fused_is_also_refused_where_a_condition_is_broken() -> None:
+    matrix = _generator().fusion_matrix()  # type: ignore[attr-defined]
+    assert matrix
+    one_sided = [cell for cell, tested in matrix.items() if not tested.fused or not tested.refused]
+    assert one_sided == [], "a dialect needs a case and a near miss"
 
 
 def test_all_that_other_optimizers_do_is_done_or_explained() -> None:

@@ -34,6 +34,9 @@ class Rule:
         fuses: puts one operator of the runtime in the place of many nodes; ``fuse-builtin`` applies it.
         anchors: operators that tell of the pattern even where not all of it is there; where one is left,
             ``explain`` tells why.
+        pattern: what it recognizes, such as ``RMSNorm``, for the table of what is recognized in which
+            dialect; rules that do the same for other forms or targets share one. Empty for rules that
+            recognize nothing larger.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Rule:
     tags: tuple[str, ...]
     fuses: bool = False
     anchors: tuple[str, ...] = ()
+    pattern: str = ""
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -80,6 +84,7 @@ def rule(
     tags: tuple[str, ...] = (),
     fuses: bool = False,
     anchors: tuple[str, ...] | None = None,
+    pattern: str = "",
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
@@ -87,6 +92,7 @@ def rule(
         patterns: see :mod:`graphopt.rewrite.pattern`; several when one rewrite has several forms.
             Variables that a form lacks are passed as ``None``.
         anchors: by default the operators of the patterns that are not in everybody's.
+        pattern: by default the family, for rules that fuse.
     """
     built = tuple(build(pattern) for pattern in patterns)
 
@@ -94,6 +100,7 @@ def rule(
         family = function.__module__.rpartition(".")[2]
         name = function.__name__.replace("_", "-")
         telling = anchors if anchors is not None else _anchors(built) if fuses else ()
-        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, telling)
+        recognized = pattern or (family.strip("_").replace("_", " ") if fuses else "")
+        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, telling, recognized)
 
     return make

@@ -113,6 +113,7 @@ def _is(node: ir.Node, op_type: str) -> bool:
     lambda op, a, b: op.Mul(a, b),
     numerics=Reassociates,
     fuses=True,
+    pattern="GELU",
     anchors=("Erf", "Tanh"),
     tags=("onnxscript:erf-gelu", "onnxscript:gelu", "onnxruntime:GeluFusion", "onnxruntime:FastGeluFusion"),
 )
@@ -174,6 +175,7 @@ def _written(op: Builder, m: Match, x: ir.Value, vendor: str, approximate: str) 
     exclusive=True,
     fuses=True,
     anchors=("Sigmoid",),
+    pattern="quick GELU, SiLU",
     tags=("onnxruntime:QuickGeluFusion",),
 )
 def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:

@@ -51,6 +51,7 @@ _FORMS = [(square, way) for square in (0, 1) for way in (0, 1)]
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    pattern="LayerNorm",
     anchors=("Sqrt",),
     tags=("onnxruntime:LayerNormFusion",),
 )
@@ -64,6 +65,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    pattern="RMSNorm",
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
@@ -109,6 +111,7 @@ _NORMS = ("LayerNormalization", "RMSNormalization")
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    pattern="norm with scale and bias",
     anchors=(),
 )
 def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Value) -> Outcome:
@@ -126,6 +129,7 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
+    pattern="norm with scale and bias",
     anchors=(),
 )
 def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value) -> Outcome:

@@ -6,6 +6,8 @@ A case is a text file::
     # opset: 13                      (default 18; or a whole <…> header in front of the graphs)
     # feed: i = np.array([0, 2])     (an input that random numbers won't do for; may be repeated)
     # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
+    # dialect: torchscript           (whose spelling it is: a cell of the table in docs/fusions.md)
+    # near-miss: torchscript         (the same, with one condition broken; => unchanged)
     # random                         (results differ from run to run: they are not compared)
     g (float[N, 4] x) => (float[N, 4] y) {
         a = Transpose <perm = [1, 0]> (x)

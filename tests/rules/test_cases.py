@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def child() -> Iterator[Child]:
 def test_case(path: Path, child: Child) -> None:
     case = harness.read_case(path)
     rules = harness.rules_by_name()
+    header = re.findall(r"^# (dialect|near-miss): ", path.read_text(), re.M)
+    assert all((told == "near-miss") == (case.after is None) for told in header)
     assert case.rule in rules, f"no rule is called {case.rule}"
     after, rewrites, refusals = harness.apply_rule(case.before, case.rule)
     why = "\n".join(refusals)
