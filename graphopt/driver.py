@@ -258,6 +258,8 @@ def make_options(
     skip, only = frozenset(settings.skip), frozenset(only)
     if skip or only:
         skip, only = _rule_names(settings.skip, only)
+        if only and only <= skip:
+            raise UsageError("--skip leaves nothing of what --only names")
     return Options(
         numerics=numerics,
         fold_limit=settings.fold_limit,

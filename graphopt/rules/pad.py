@@ -206,7 +206,7 @@ def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
 
 
 def _same_pads(m: Match, rank: int) -> list[int] | None:
-    """How much a convolution pads each spatial axis so that only the stride shrinks it: Conv, ``auto_pad``."""
+    """How much a convolution with ``auto_pad`` pads each spatial axis (ONNX, Conv)."""
     x, w = (m.shape(value) if value is not None else None for value in m.root.inputs[:2])
     window = m.attribute(m.root, "kernel_shape") or (w and w[2:])
     strides = m.attribute(m.root, "strides") or (1,) * rank

@@ -206,6 +206,7 @@ def test_an_unwritable_folder(
         (["--only", "dce"], ["is a pass", "--passes dce"]),
         (["--pipeline", "O9"], ["nearest: O3", "graphopt pipelines"]),
         (["--exact", "--fast-math"], ["exclude each other"]),
+        (["--only", "drop-identity", "--skip", "identities"], ["leaves nothing of what --only names"]),
         (["-O2", "--pipeline", "noopt"], ["-O and --pipeline exclude each other"]),
         (["--passes", "dce", "--pipeline", "noopt"], ["--pipeline and --passes exclude each other"]),
         (["--input-shape", "x:1,4", "--input-shape", "x:2,4"], ["--input-shape is given twice for 'x'"]),
