@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
@@ -14,6 +12,7 @@ from graphopt.numerics import Numerics
 from graphopt.ops import facts
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.samples import Flavour
+from graphopt.runtime.oracle.accidents import Nature, accident_of
 from graphopt.runtime.oracle.cases import Case, with_jitter
 from graphopt.runtime.oracle.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
 from graphopt.runtime.oracle.reference import Reference
@@ -25,27 +24,6 @@ from graphopt.runtime.trial import Runner
 _DRAWS = 20
 #: Movements are estimates: a difference may be this many times as large.
 _MARGIN = 4.0
-
-
-@dataclass(frozen=True)
-class Nature:
-    """What an original does that bears on how its results are compared.
-
-    Attributes:
-        draws: it draws random numbers, and its candidates must go on doing so.
-        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
-        halves: it computes in half precision, for which onnxruntime casts, and rounds as it likes.
-        sure_nans: whether a NaN reaches a result is sure; kernels for a maximum drop it or not by its place.
-        poles: it divides, so that the sign of an infinity may hang on that of a zero.
-        empties: there are tensors without elements, whatever is fed; sums over nothing may stay unwritten.
-    """
-
-    draws: bool = True
-    sure_signs: bool = True
-    halves: bool = False
-    sure_nans: bool = True
-    poles: bool = False
-    empties: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +51,7 @@ class Judge:
     original: Runner | None
     references: tuple[Reference, Reference] | None = None
     bits: bool = False
-    nature: Nature = Nature()
+    nature: Nature = field(default_factory=Nature)
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches."""
@@ -148,45 +126,9 @@ class Judge:
             excused = compare(a, b, self.tolerance, nonfinite=demand, slack=slack)
             if excused.reason is None:
                 return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
-        accident = self._accident(case, place, a, b, strict)
-        return (Outcome(), f"{self.outputs[place]!r}: {accident}") if accident else (outcome, None)
-
-    def _accident(self, case: Case, place: int, expected: Any, actual: Any, strict: bool) -> str | None:
-        """On what accident the original's own result hangs, as computing it in double precision shows."""
-        if not hasattr(expected, "dtype") or same_kind(expected, actual).reason is not None:
-            return None
-        kind = expected.dtype.kind
-        signs = np.isinf(expected) & np.isinf(actual) if kind == "f" and not strict else None
-        if signs is not None and self.nature.poles and self._agree(signs, expected, actual):
-            return "a zero's sign decides that of infinity"
-        picks = kind in "iub" and not strict
-        if self.references is None or not (picks or self.nature.halves or not self.nature.sure_nans):
-            return None
-        original, name = self.references[0], self.outputs[place]
-        exact = original.exactly(name, case.feeds)
-        if exact is None:
-            return None
-        if kind == "f" and not self.nature.sure_nans:
-            lost = np.isnan(exact.value)
-            if lost.shape == expected.shape and self._agree(lost, expected, actual):
-                return "a maximum of NaN is taken or not by its place"
-        if picks and identical(exact.value, actual):
-            return "in the original, rounding decides"
-        if picks and not exact.finite and case.flavour in ("large", "special"):
-            return "in the original, overflow decides"
-        if self.nature.halves and kind == "f":
-            halved = original.output(name, case.feeds)  # and no runtime computes all of them so
-            wide = exact.value.astype(expected.dtype)
-            if halved is not None and halved.shape == wide.shape == actual.shape:
-                nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
-                if compare(nearer.astype(expected.dtype), actual, self.tolerance).reason is None:
-                    return "halves are computed in either precision"
-        return None
-
-    def _agree(self, but: Any, expected: Any, actual: Any) -> bool:
-        """Whether two floats agree except where ``but`` is true."""
-        left, right = (np.where(but, 0, value).astype(expected.dtype) for value in (expected, actual))
-        return compare(left, right, self.tolerance).reason is None
+        name, reference = self.outputs[place], self.references[0] if self.references else None
+        accident = accident_of(name, case, a, b, self.nature, reference, self.tolerance, exact=strict)
+        return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
 
     def _specified(self, case: Case, place: int, expected: Any, actual: Any, demand: NonFinite) -> bool:
         """Whether the specification settles a difference in favour of the candidate.

@@ -34,11 +34,11 @@ optimizations, so may the candidate's. Where a difference is found that is no ro
 size, the original is run once more on inputs that are rounded differently: if that moves the
 output as much (an argmax that flips, a quantization step), the output is ill-conditioned there
 and the difference allowed, except between EXACT sessions without optimizations, unless in half
-precision, for which onnxruntime puts in casts, and takes them out. An integer or boolean (an argmax)
-may be what the original gives in double precision, and is free where its large numbers overflow even
-there; halves may be rounded at each step or at none, a maximum of NaN is left to the
-kernel, and the sign of an infinity at a pole to that of a zero. Outputs that are random in the
-original must stay random; of them, types and shapes are compared.
+precision, for which onnxruntime puts in casts, and takes them out. What the original gives in
+double precision is allowed, too (an argmax of what overflows, the log of a softmax that vanishes),
+and anything where large numbers overflow even there; halves may be rounded at each step or at none;
+a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
+Outputs that are random in the original must stay random; of them, types and shapes are compared.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.hazards import may_crash, may_not_end
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
+from graphopt.runtime.oracle.accidents import Nature
 from graphopt.runtime.oracle.cases import (
     QUICK,
     Case,
@@ -68,7 +69,7 @@ from graphopt.runtime.oracle.cases import (
     spread_garbage,
 )
 from graphopt.runtime.oracle.compare import Tolerance
-from graphopt.runtime.oracle.judge import Judge, Nature, absolute_rounding
+from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source

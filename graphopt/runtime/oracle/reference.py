@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 
 from graphopt import ir
+
+#: Seconds that one evaluation may take.
+_PATIENCE = 5.0
 
 
 class Exact(NamedTuple):
@@ -33,7 +38,7 @@ class Reference:
     def __init__(self, model: Callable[[], ir.Model]) -> None:
         self._model = model
         self._proto: onnx.ModelProto | None = None
-        self._evaluators: dict[tuple[str, bool], Any] = {}
+        self._evaluators: dict[tuple[str, bool], Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {}
         self._known: dict[tuple[str, int], tuple[Mapping[str, Any], Exact | None]] = {}
 
     def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
@@ -62,18 +67,36 @@ class Reference:
         key = (name, wide)
         try:
             if key not in self._evaluators:
-                from onnx.reference import ReferenceEvaluator
-
                 self._proto = self._proto or ir.to_proto(self._model())
                 part = _part_for(self._proto, name)
                 if wide:
                     _widen(part.graph)
-                self._evaluators[key] = ReferenceEvaluator(part)
+                self._evaluators[key] = _evaluator(part)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-                results: dict[str, Any] = self._evaluators[key].run([name], dict(feeds), intermediate=True)
-                return results
-        except Exception:  # it raises whatever numpy or its own gaps raise
+                return self._evaluators[key](name, feeds)
+        except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
             return None
+
+
+def _evaluator(proto: onnx.ModelProto) -> Any:
+    """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
+    from onnx.reference import ReferenceEvaluator
+
+    class Hasty(ReferenceEvaluator):
+        deadline = math.inf
+
+        def _log(self, level: int, pattern: str, *args: Any) -> None:
+            """Called before each node."""
+            if time.monotonic() > self.deadline:
+                raise TimeoutError
+
+    evaluator = Hasty(proto)
+
+    def results(name: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        evaluator.deadline = time.monotonic() + _PATIENCE
+        return cast(dict[str, Any], evaluator.run([name], dict(feeds), intermediate=True))
+
+    return results
 
 
 def _widened(value: Any) -> Any:

@@ -1,0 +1,95 @@
+"""What an original's own result hangs on where a candidate's differs for no fault of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.runtime.oracle.cases import Case
+from graphopt.runtime.oracle.compare import Tolerance, compare, identical, same_kind
+from graphopt.runtime.oracle.reference import Reference
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What an original does that bears on how its results are compared.
+
+    Attributes:
+        draws: it draws random numbers, and its candidates must go on doing so.
+        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
+        halves: it computes in half precision, for which onnxruntime casts, and rounds as it likes.
+        sure_nans: whether a NaN reaches a result is sure; kernels for a maximum drop it or not by its place.
+        poles: it divides, so that the sign of an infinity may hang on that of a zero.
+        empties: there are tensors without elements, whatever is fed; sums over nothing may stay unwritten.
+    """
+
+    draws: bool = True
+    sure_signs: bool = True
+    halves: bool = False
+    sure_nans: bool = True
+    poles: bool = False
+    empties: bool = False
+
+
+def accident_of(
+    name: str,
+    case: Case,
+    expected: Any,
+    actual: Any,
+    nature: Nature,
+    original: Reference | None,
+    tolerance: Tolerance,
+    *,
+    exact: bool,
+) -> str | None:
+    """Why the output called ``name`` may be ``actual`` instead of ``expected``; ``None`` if it may not.
+
+    Args:
+        name: of the output.
+        case: what was fed.
+        expected: what the original gave.
+        actual: what the candidate gave.
+        nature: what is known of the original.
+        original: tells what it computes in double precision.
+        tolerance: of floats.
+        exact: every bit is to be kept, where kernels do not leave it open.
+    """
+    if not hasattr(expected, "dtype") or same_kind(expected, actual).reason is not None:
+        return None
+    kind = expected.dtype.kind
+    if kind not in "fiub":
+        return None
+    if kind == "f" and not exact and nature.poles:
+        poles = np.isinf(expected) & np.isinf(actual)
+        if _agree_but(poles, expected, actual, tolerance):
+            return "a zero's sign decides that of infinity"
+    if original is None or (exact and nature.sure_nans and not nature.halves):
+        return None
+    meant = original.exactly(name, case.feeds)
+    if meant is None or meant.value.shape != expected.shape:
+        return None
+    overflowing = ("large",) if kind == "f" else ("large", "special")
+    if not exact and not meant.finite and case.flavour in overflowing:
+        return "in the original, overflow decides"
+    if kind != "f":
+        return "in the original, rounding decides" if not exact and identical(meant.value, actual) else None
+    if not nature.sure_nans and _agree_but(np.isnan(meant.value), expected, actual, tolerance):
+        return "a maximum of NaN is taken or not by its place"
+    with np.errstate(all="ignore"):
+        wide = meant.value.astype(expected.dtype)
+    if not exact and compare(wide, actual, tolerance).reason is None:
+        return "in the original, rounding decides"
+    halved = original.output(name, case.feeds) if nature.halves else None
+    if halved is not None and halved.shape == wide.shape:  # no runtime computes all of them so
+        nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
+        if compare(nearer.astype(wide.dtype), actual, tolerance).reason is None:
+            return "halves are computed in either precision"
+    return None
+
+
+def _agree_but(excepted: Any, expected: Any, actual: Any, tolerance: Tolerance) -> bool:
+    """Whether two arrays of floats agree except where ``excepted`` is true."""
+    left, right = (np.where(excepted, 0, value).astype(expected.dtype) for value in (expected, actual))
+    return compare(left, right, tolerance).reason is None
