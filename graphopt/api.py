@@ -226,6 +226,7 @@ def optimize(
         target_opset=target_opset,
         strip_docs=strip_docs,
         share_buffers=share_buffers,
+        device=device,
     )
     begin = time.perf_counter()
     candidate, original, size = _take(model)

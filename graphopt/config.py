@@ -48,6 +48,9 @@ class Settings:
     ] = Seconds(10.0)
     device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
     allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
+    costs: Annotated[
+        str, "what fused operators cost: auto (as calibrated here, else as shipped), shipped, or a .json file"
+    ] = "auto"
     seed: Annotated[int, "seed of made-up inputs"] = 0
     external_data: Annotated[bool | None, "weights in a file beside the model; by default as before"] = None
     allow_external: Annotated[tuple[Path, ...], "further folders that external data may lie in"] = ()

@@ -6,6 +6,7 @@ the :class:`Context`, whose services are put in from outside.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -14,9 +15,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.budget import Budget
+from graphopt.cost import Costs, Decision, shipped
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
+from graphopt.runtime.devices import CPU, Device
 
 if TYPE_CHECKING:
     from graphopt.runtime.folding.evaluator import Evaluator
@@ -61,6 +64,8 @@ class Options:
         portable: only operators of the ONNX standard are written.
         strict_fusion: scopes whose nodes must become one fused operator, each with the names of its nodes
             in the original model as far as they do not begin with the scope.
+        device: where the result is to run.
+        costs: what fused operators take there.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -74,6 +79,8 @@ class Options:
     share_buffers: tuple[tuple[str, str], ...] = ()
     portable: bool = False
     strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    device: Device = CPU
+    costs: Costs = field(default_factory=lambda: shipped("cpu"))
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,7 @@ class Context:
         attempts: rules tried at a node so far.
         grown: bytes that folding has added to the model so far.
         remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
+        decisions: each decision by cost that passes and rules asked for, once, and how often.
     """
 
     model: ir.Model
@@ -159,6 +167,7 @@ class Context:
     attempts: int = 0
     grown: int = 0
     remarks: list[str] = field(default_factory=list)
+    decisions: Counter[Decision] = field(default_factory=Counter)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 
@@ -221,6 +230,23 @@ class Context:
             result = analysis().compute(graph, self)
             self._analyses[key] = (self.edit.epoch, result)
         return result
+
+    def weigh(self, *ops: str, case: str = "", dtype: ir.DataType | None = None, **sizes: Dim) -> Decision:
+        """Which of the fused operators ``ops`` is fastest here, or whether to leave the nodes that are there.
+
+        >>> cx.weigh("MultiHeadAttention", "Attention", length=128).op     # doctest: +SKIP
+        'Attention'
+
+        Args:
+            ops: operators, or passes, that have figures in the table of costs.
+            case: what else matters, such as ``causal``.
+            dtype: the element type.
+            sizes: by the names of the table's axes; symbolic ones count as unknown.
+        """
+        name = None if dtype is None else dtype.name.lower()
+        decision = self.options.costs.weigh(*ops, case=case, dtype=name, **sizes)
+        self.decisions[decision] += 1
+        return decision
 
     # Changes ------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from graphopt.analysis.shapes import ShapeFacts
 from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
+from graphopt.cost.sources import costs_for
 from graphopt.errors import (
     GraphoptError,
     InvalidModel,
@@ -31,6 +32,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import History, Pipeline, Step
 from graphopt.pipelines import registry
+from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.signature import diff
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class Job:
             weight_bytes=stats.weight_bytes,
             remarks=cx.budget.remarks(),
             missed=self._missed(model, cx),
+            costs=self.options.costs,
+            decisions=cx.decisions,
         )
         _check_interface(interface, Interface.of(model))
         if self.verify:
@@ -199,7 +203,9 @@ def context_for(
     budget = Budget(options.time_limit, options.memory_limit)
     facts = ShapeFacts.of(edit, ranges, budget)
     evaluator = Evaluator.of(model, edit.scopes, budget=budget)
-    return Context(model, edit, facts, Target(), evaluator, options, budget, gate, list(observers))
+    return Context(
+        model, edit, facts, Target(options.device), evaluator, options, budget, gate, list(observers)
+    )
 
 
 def is_heavy(model: ir.Model, memory: int) -> bool:
@@ -239,14 +245,19 @@ def _steps(item: str | Pass) -> Sequence[Step]:
 
 
 def make_options(
-    settings: Settings, only: Iterable[str] = (), share_buffers: Iterable[tuple[str, str]] = ()
+    settings: Settings,
+    only: Iterable[str] = (),
+    share_buffers: Iterable[tuple[str, str]] = (),
+    device: Device = CPU,
 ) -> Options:
     """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
 
-    ``share_buffers`` names inputs, and outputs that the caller writes over them.
+    ``share_buffers`` names inputs, and outputs that the caller writes over them; ``device`` is where the
+    result is to run.
 
     Raises:
-        UsageError: the settings contradict each other, or name an unknown pass or rule.
+        UsageError: the settings contradict each other, name an unknown pass or rule, or a table of costs
+            that can't be read.
     """
     if settings.exact and settings.fast_math:
         raise UsageError("--exact and --fast-math exclude each other")
@@ -269,6 +280,8 @@ def make_options(
         only=only or None,
         share_buffers=tuple(share_buffers),
         portable=settings.portable,
+        device=device,
+        costs=costs_for(settings.costs, device, settings.cache_dir),
     )
 
 

@@ -17,6 +17,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
 
 
@@ -72,6 +73,7 @@ def prepare(
     target_opset: int | None = None,
     strip_docs: bool = False,
     share_buffers: Iterable[tuple[str, str]] = (),
+    device: str | Device | None = None,
 ) -> Request:
     """What arguments of :func:`graphopt.optimize` come to under ``settings``, for any model.
 
@@ -83,8 +85,18 @@ def prepare(
     if strip_docs:
         post_passes = (*post_passes, "strip-docs")
     passes = make_pipeline(settings.pipeline if pipeline is None else pipeline, pre_passes, post_passes)
-    options = make_options(settings, only, share_buffers)
+    options = make_options(settings, only, share_buffers, _target_device(device, settings))
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
+
+
+def _target_device(device: str | Device | None, settings: config.Settings) -> Device:
+    """What the result is for: the device that was named, whether it is there or not, or what there is."""
+    from graphopt.runtime.devices import Device, choose, parse_device
+
+    if isinstance(device, Device):
+        return device
+    text = device or settings.device
+    return parse_device(text) or choose(text)[0]
 
 
 def _conversion(target: int, settings: config.Settings) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 # A slow or loaded machine must not fail a test: no deadline. The same examples everywhere: derandomized.
 settings.register_profile("graphopt", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("graphopt")
+
+# What was calibrated on a machine must not change what the tests see.
+os.environ["GRAPHOPT_COSTS"] = "shipped"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,6 +24,7 @@ FLOORS = [
     "ir",
     "ops",
     "runtime",
+    "cost",
     "context",
     "gates",
     "analysis",

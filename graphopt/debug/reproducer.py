@@ -18,6 +18,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Options
+from graphopt.cost import Costs, shipped
 from graphopt.debug.attempt import Attempt, IsolatedAttempt, Try, steps_text
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun, keep_files
@@ -29,7 +30,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime import npz
 from graphopt.runtime.child import Child
-from graphopt.runtime.devices import choose
+from graphopt.runtime.devices import CPU, choose, parse_device
 from graphopt.runtime.health import version_of
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions
 
@@ -75,6 +76,12 @@ class Case:
     def to_dict(self) -> dict[str, Any]:
         """The case for JSON."""
         options, limits = asdict(self.options), asdict(self.limits)
+        costs = self.options.costs
+        told = {
+            "numerics": self.options.numerics.name,
+            "device": str(self.options.device).lower(),
+            "costs": None if costs == shipped(costs.device) else costs.to_dict(),
+        }
         check = {
             "kind": self.check.kind,
             "growth": self.check.growth,
@@ -90,7 +97,7 @@ class Case:
             "what": self.what,
             "reason": self.reason,
             "pipeline": list(self.pipeline),
-            "options": {**_plain(options), "numerics": self.options.numerics.name},
+            "options": _plain(options) | told,
             "limits": {
                 **_plain(limits),
                 "only": _places(self.limits.only),
@@ -113,6 +120,9 @@ class Case:
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
         scopes = options.get("strict_fusion", {})
         options["strict_fusion"] = {name: frozenset(nodes) for name, nodes in scopes.items()}
+        options["device"] = parse_device(options.get("device", "cpu")) or CPU
+        costs = options.get("costs")
+        options["costs"] = shipped(options["device"].kind) if costs is None else Costs.from_dict(costs)
         only = limits["only"]
         limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
         limits["without"] = frozenset(Place(*place) for place in limits["without"])

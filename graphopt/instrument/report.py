@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.context import Action
+from graphopt.cost import Costs, Decision
 from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.passes.pipeline import Record
@@ -70,6 +71,8 @@ class Report:
         dropped: rewrites that were left out because the result was wrong with them.
         missed: places that are almost what becomes a fused operator, and why they did not.
         tuning: what was measured and decided, if it was tuned.
+        costs: the table that decided about fused operators.
+        decisions: what it decided, and how often it was asked.
     """
 
     pipeline: str
@@ -91,6 +94,8 @@ class Report:
     dropped: list[Dropped] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     tuning: Tuning | None = None
+    costs: Costs | None = None
+    decisions: Counter[Decision] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -105,6 +110,7 @@ class Report:
         for note in self.notes():
             yield f"  {note}"
         yield from self._not_fused()
+        yield from self._costs_lines(verbose)
         if verbose:
             yield ""
             yield from self.passes_table().lines("  ")
@@ -214,11 +220,28 @@ class Report:
             "missed": [place.to_dict() for place in self.missed],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,
+            "costs": self._costs_dict(),
             "tuning": None if self.tuning is None else self.tuning.to_dict(),
             "stopped_before": asdict(self.next_action) if self.next_action else None,
             "verification": None if self.verdict is None else verdict_dict(self.verdict),
             "seconds": self.seconds,
         }
+
+    def _costs_dict(self) -> dict[str, Any] | None:
+        """The table of costs that was asked, and what it said; none if it was not asked."""
+        if self.costs is None or not self.decisions:
+            return None
+        decisions = [{**asdict(decision), "asked": count} for decision, count in self.decisions.items()]
+        return {"name": self.costs.name, "where": self.costs.where, "decisions": decisions}
+
+    def _costs_lines(self, verbose: int) -> Iterator[str]:
+        """The table of costs that was asked, and with ``verbose`` what it said."""
+        if self.costs is None or not self.decisions:
+            return
+        asked = counted(len(self.decisions), "question")
+        yield f"  fused operators chosen by {self.costs.name} ({self.costs.where}): {asked}"
+        if verbose:
+            yield from (f"  costs: {decision.reason}" for decision in self.decisions)
 
     def passes_table(self) -> Table:
         """Each run of a pass: time, what was left after it, what it did."""

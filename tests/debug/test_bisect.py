@@ -13,6 +13,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import Options
+from graphopt.cost import Costs, shipped
 from graphopt.debug.attempt import Attempt, find_node, steps_text
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
@@ -26,6 +27,7 @@ from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Fixpoint, Pipeline
 from graphopt.runtime.child import Child
+from graphopt.runtime.devices import Device
 from tests.debug import faults
 from tests.support import ops, parse
 
@@ -121,6 +123,8 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
         share_buffers=(("past", "present"),),
         portable=True,
         strict_fusion={"block": frozenset({"f", "g"})},
+        device=Device("cuda", 1),
+        costs=Costs("made up", "cuda", "somewhere", shipped("cpu").grids[:2]),
     )
     plain = Options()
     unset = [

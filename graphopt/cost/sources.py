@@ -1,0 +1,71 @@
+"""Which table of costs holds: one that was measured on this machine, the one that came along, or a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from graphopt.cost.table import FORMAT, Costs, read, shipped
+from graphopt.errors import UsageError
+from graphopt.runtime.devices import Device
+from graphopt.runtime.health import version_of
+from graphopt.runtime.processor import processor
+from graphopt.store import Store, key_of
+
+#: What the store calls tables.
+_KIND = "costs"
+AUTO, SHIPPED = "auto", "shipped"
+
+
+def costs_for(setting: str, device: Device, cache: Path) -> Costs:
+    """The table that ``setting`` names, for ``device``.
+
+    Args:
+        setting: ``auto`` for what was measured on this machine with this runtime, or else what is shipped;
+            ``shipped``; or a file that ``graphopt calibrate`` wrote.
+        cache: the folder of the store.
+
+    Raises:
+        UsageError: the file can't be read, holds no table, or one for another kind of device.
+    """
+    if setting == SHIPPED:
+        return shipped(device.kind)
+    if setting == AUTO:
+        return recall(Store(cache), device) or shipped(device.kind)
+    costs = read(Path(setting))
+    if costs.device != device.kind:
+        raise UsageError(
+            f"the costs in {setting} were measured on {costs.device}, and the result is for {device.kind}",
+            hint=f"--set costs=auto, or --device {costs.device}",
+        )
+    return costs
+
+
+def recall(store: Store, device: Device) -> Costs | None:
+    """What was measured on this machine, if it can be read."""
+    data = store.get(_KIND, _key(device))
+    if data is None:
+        return None
+    try:
+        return Costs.from_dict(json.loads(data))
+    except ValueError:
+        store.remove(_KIND, _key(device))
+        return None
+
+
+def keep(store: Store, device: Device, costs: Costs) -> None:
+    """Let ``costs`` hold on this machine from now on.
+
+    Raises:
+        ResourceLimit: the store can't be written.
+    """
+    store.put(_KIND, json.dumps(costs.to_dict()).encode(), _key(device))
+
+
+def runtime_version() -> str:
+    """The version of the runtime, without loading it."""
+    return version_of("onnxruntime-gpu") or version_of("onnxruntime")
+
+
+def _key(device: Device) -> str:
+    return key_of(FORMAT, processor(), runtime_version(), str(device))

@@ -1,0 +1,267 @@
+"""Relative times of fused operators, and the decision that they lead to.
+
+A figure is a *ratio*: the time of a fused operator over that of the nodes it replaces, which onnxruntime
+optimizes as it can. Ratios are known at some sizes; between them they are interpolated over the logarithms
+of the sizes, beyond them the nearest holds. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from graphopt.errors import UsageError
+
+#: Raised when the form of tables changes.
+FORMAT = 1
+#: Element type of the figures that stand for types without any.
+_COMMON = "float"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Sizes of one kind at which something was measured.
+
+    Attributes:
+        name: what they are sizes of, such as ``length``.
+        sizes: in rising order.
+        default: stands for a size that is not known.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    default: int
+
+    def place(self, size: Any) -> Iterator[tuple[int, float]]:
+        """The measured sizes around ``size``, by index, and the weight of each."""
+        known = size if isinstance(size, int) and size > 0 else self.default
+        low, high = self.sizes[0], self.sizes[-1]
+        known = min(max(known, low), high)
+        above = bisect_right(self.sizes, known)
+        if above == len(self.sizes):
+            yield above - 1, 1.0
+            return
+        first, second = self.sizes[above - 1 : above + 1]
+        share = math.log(known / first) / math.log(second / first)
+        yield above - 1, 1 - share
+        if share:
+            yield above, share
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What figures say of one operator at one place.
+
+    Attributes:
+        ratio: time of the operator over that of what it replaces.
+        band: ratios from here up to 1 are noise.
+    """
+
+    ratio: float
+    band: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether the operator is faster, by more than noise."""
+        return self.ratio < self.band
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The figures of one operator.
+
+    Attributes:
+        op: the operator, or the pass that makes it.
+        case: what else matters, such as ``causal``; the empty one stands for cases without figures.
+        dtype: element type, as onnxruntime writes it.
+        axes: the sizes that matter.
+        ratios: one for each choice of sizes, those of the last axis next to one another.
+        band: the lower end of the band of what was replaced against itself.
+    """
+
+    op: str
+    case: str
+    dtype: str
+    axes: tuple[Axis, ...]
+    ratios: tuple[float, ...]
+    band: float
+
+    def at(self, sizes: Mapping[str, Any]) -> Estimate:
+        """The estimate for ``sizes``; those that are not known ints count as the default of their axis."""
+        total = 0.0
+        for corner in product(*(tuple(axis.place(sizes.get(axis.name))) for axis in self.axes)):
+            index, weight = 0, 1.0
+            for axis, (position, share) in zip(self.axes, corner, strict=True):
+                index, weight = index * len(axis.sizes) + position, weight * share
+            total += weight * math.log(self.ratios[index])
+        return Estimate(math.exp(total), self.band)
+
+    def told(self, sizes: Mapping[str, Any]) -> str:
+        """The place of an estimate in words, such as ``length 128``."""
+        said = []
+        for axis in self.axes:
+            known = sizes.get(axis.name)
+            exact = isinstance(known, int) and known > 0
+            said.append(
+                f"{axis.name} {known:,}" if exact else f"{axis.name} unknown, as for {axis.default:,}"
+            )
+        return f" at {'; '.join(said)}" if said else ""
+
+    def points(self) -> Iterator[tuple[dict[str, int], float]]:
+        """Each choice of sizes, and its ratio."""
+        choices = product(*(axis.sizes for axis in self.axes))
+        for sizes, ratio in zip(choices, self.ratios, strict=True):
+            yield {axis.name: size for axis, size in zip(self.axes, sizes, strict=True)}, ratio
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to use in one place; true if that is one of the fused operators.
+
+    Attributes:
+        op: the operator; ``None`` for the nodes that are there.
+        ratio: its time over theirs, or that of the best of those that do not pay; ``None`` without figures.
+        reason: why, in words.
+    """
+
+    op: str | None
+    ratio: float | None
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.op is not None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The figures for one device.
+
+    Attributes:
+        name: what reports call them.
+        device: ``cpu`` or ``cuda``.
+        where: what they were measured with: processor, runtime, threads.
+        grids: the figures.
+    """
+
+    name: str
+    device: str
+    where: str = ""
+    grids: tuple[Grid, ...] = ()
+
+    def grid(self, op: str, case: str = "", dtype: str | None = None) -> Grid | None:
+        """The figures for ``op``: of the case and type, or else those that stand for them."""
+        for wanted in product((case, ""), (dtype or _COMMON, _COMMON)):
+            for grid in self.grids:
+                if (grid.op, (grid.case, grid.dtype)) == (op, wanted):
+                    return grid
+        return None
+
+    def weigh(self, *ops: str, case: str = "", dtype: str | None = None, **sizes: Any) -> Decision:
+        """Which of the fused operators ``ops`` to use, or none of them.
+
+        The fastest that beats the nodes it would replace by more than noise; of equally fast ones
+        the first. Where there are no figures for any of them, the first is taken at its word.
+
+        >>> shipped("cpu").weigh("SkipLayerNormalization", elements=98304).op is None
+        True
+
+        Args:
+            ops: names of operators, or of passes.
+            case: what else matters, such as ``causal``.
+            dtype: element type, as onnxruntime writes it.
+            sizes: by name of the axis; whatever is no positive int is unknown.
+        """
+        known = [(grid.at(sizes), grid) for op in ops if (grid := self.grid(op, case, dtype)) is not None]
+        if not known:
+            return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {self.device}")
+        paying = [item for item in known if item[0].pays]
+        best, grid = min(paying or known, key=lambda item: item[0].ratio)
+        share = f"{best.ratio:.2f} of the time of what it replaces"
+        said = f"{grid.op} takes {share}{grid.told(sizes)} ({self.name})"
+        if paying:
+            return Decision(grid.op, best.ratio, said)
+        return Decision(None, best.ratio, f"it would not be faster: {said}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "device": self.device,
+            "where": self.where,
+            "grids": [
+                {
+                    "op": grid.op,
+                    "case": grid.case,
+                    "dtype": grid.dtype,
+                    "axes": {
+                        axis.name: {"sizes": list(axis.sizes), "default": axis.default} for axis in grid.axes
+                    },
+                    "ratios": list(grid.ratios),
+                    "band": grid.band,
+                }
+                for grid in self.grids
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Costs:
+        """Read what :meth:`to_dict` made.
+
+        Raises:
+            ValueError: it is of another form, or its figures make no sense.
+        """
+        try:
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']!r}, not {FORMAT}")
+            grids = tuple(_grid(item) for item in data["grids"])
+            return cls(str(data["name"]), str(data["device"]), str(data["where"]), grids)
+        except KeyError as error:
+            raise ValueError(f"it lacks {error}") from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
+
+def _grid(data: Mapping[str, Any]) -> Grid:
+    axes = tuple(
+        Axis(str(name), tuple(int(size) for size in axis["sizes"]), int(axis["default"]))
+        for name, axis in data["axes"].items()
+    )
+    ratios, band = tuple(float(ratio) for ratio in data["ratios"]), float(data["band"])
+    if len(ratios) != math.prod(len(axis.sizes) for axis in axes):
+        raise ValueError(f"{data['op']} has {len(ratios)} ratios, not one for each choice of sizes")
+    if not all(0 < ratio < math.inf for ratio in (*ratios, band)):
+        raise ValueError(f"{data['op']} has ratios that are no positive numbers")
+    for axis in axes:
+        if not axis.sizes or axis.sizes[0] < 1 or list(axis.sizes) != sorted(set(axis.sizes)):
+            raise ValueError(f"{data['op']}: the sizes of {axis.name} do not rise")
+    return Grid(str(data["op"]), str(data["case"]), str(data["dtype"]), axes, ratios, band)
+
+
+def read(path: Path) -> Costs:
+    """The table in a file.
+
+    Raises:
+        UsageError: it can't be read, or holds none.
+    """
+    try:
+        return Costs.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        hint = "graphopt calibrate writes such files"
+        raise UsageError(f"{path} is no table of costs: {error}", hint=hint) from error
+
+
+@lru_cache(maxsize=4)
+def shipped(device: str) -> Costs:
+    """The figures that come with graphopt for a kind of device; without any, an empty table."""
+    path = Path(__file__).with_name(f"{device}.json")
+    return read(path) if path.is_file() else Costs(f"no figures for {device}", device)

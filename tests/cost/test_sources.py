@@ -1,0 +1,43 @@
+"""Which table holds: what was measured here, what is shipped, or a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphopt.cost import shipped
+from graphopt.cost.sources import costs_for, keep
+from graphopt.errors import UsageError
+from graphopt.runtime.devices import CPU, Device
+from graphopt.store import Store
+
+MEASURED = replace(shipped("cpu"), name="measured here")
+
+
+def test_what_was_measured_here_holds_and_else_what_is_shipped(tmp_path: Path) -> None:
+    assert costs_for("auto", CPU, tmp_path) == shipped("cpu")
+    keep(Store(tmp_path), CPU, MEASURED)
+    assert costs_for("auto", CPU, tmp_path) == MEASURED
+    assert costs_for("shipped", CPU, tmp_path) == shipped("cpu")
+    assert costs_for("auto", Device("cuda"), tmp_path).grids == ()
+
+
+def test_a_damaged_entry_counts_as_none(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    keep(store, CPU, MEASURED)
+    (entry,) = store.entries()
+    store.put(entry.kind, b"{}", entry.key)
+    assert costs_for("auto", CPU, tmp_path) == shipped("cpu")
+
+
+def test_a_file_holds_for_its_own_device_only(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(MEASURED.to_dict()))
+    assert costs_for(str(path), CPU, tmp_path) == MEASURED
+    with pytest.raises(UsageError, match="measured on cpu, and the result is for cuda"):
+        costs_for(str(path), Device("cuda"), tmp_path)
+    with pytest.raises(UsageError, match="can't read"):
+        costs_for(str(tmp_path / "none.json"), CPU, tmp_path)

@@ -1,0 +1,123 @@
+"""What figures decide: interpolation, noise, what is unknown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphopt.cost import Axis, Costs, Grid, shipped
+from graphopt.cost.table import read
+from graphopt.errors import UsageError
+
+LENGTH = Axis("length", (32, 128, 512), 128)
+
+
+def table(*grids: Grid) -> Costs:
+    return Costs("made-up figures", "cpu", "nowhere", grids)
+
+
+def grid(op: str, *ratios: float, case: str = "", dtype: str = "float", band: float = 0.98) -> Grid:
+    return Grid(op, case, dtype, (LENGTH,), ratios, band)
+
+
+def test_ratios_are_interpolated_over_the_logarithm_of_the_size() -> None:
+    costs = table(grid("A", 0.4, 0.8, 0.8))
+    assert costs.weigh("A", length=32).ratio == pytest.approx(0.4)
+    assert costs.weigh("A", length=64).ratio == pytest.approx((0.4 * 0.8) ** 0.5)
+    assert costs.weigh("A", length=128).ratio == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("length", "ratio"), [(1, 0.4), (4096, 0.9), (None, 0.8), (0, 0.8), ("n", 0.8)])
+def test_beyond_the_figures_the_nearest_holds_and_for_the_unknown_the_default(
+    length: object, ratio: float
+) -> None:
+    assert table(grid("A", 0.4, 0.8, 0.9)).weigh("A", length=length).ratio == pytest.approx(ratio)
+
+
+def test_several_axes_are_interpolated_together() -> None:
+    axes = (Axis("rows", (1, 4), 1), Axis("width", (16, 64), 64))
+    costs = table(Grid("A", "", "float", axes, (0.1, 0.2, 0.4, 0.8), 0.98))
+    assert costs.weigh("A", rows=4, width=16).ratio == pytest.approx(0.4)
+    assert costs.weigh("A", rows=2, width=32).ratio == pytest.approx((0.1 * 0.2 * 0.4 * 0.8) ** 0.25)
+    assert costs.weigh("A").ratio == pytest.approx(0.2)
+
+
+def test_the_fastest_wins_and_of_equals_the_first() -> None:
+    costs = table(grid("A", 0.9, 0.7, 0.7), grid("B", 0.8, 0.8, 0.7))
+    assert costs.weigh("A", "B", length=32).op == "B"
+    assert costs.weigh("A", "B", length=128).op == "A"
+    assert costs.weigh("A", "B", length=512).op == "A"
+    assert costs.weigh("B", "A", length=512).op == "B"
+
+
+def test_what_lies_within_the_band_keeps_the_nodes_that_are_there() -> None:
+    costs = table(grid("A", 0.95, 0.95, 0.95, band=0.9))
+    decision = costs.weigh("A", length=32)
+    assert not decision and decision.op is None
+    assert decision.reason == (
+        "it would not be faster: A takes 0.95 of the time of what it replaces at length 32 (made-up figures)"
+    )
+    assert table(grid("A", 0.95, 0.95, 0.95, band=0.96)).weigh("A", length=32).op == "A"
+
+
+def test_a_noisy_operator_does_not_hide_one_that_pays() -> None:
+    costs = table(grid("A", 0.7, 0.7, 0.7, band=0.6), grid("B", 0.8, 0.8, 0.8))
+    assert costs.weigh("A", "B").op == "B"
+
+
+def test_a_case_or_type_without_figures_has_those_of_the_common_one() -> None:
+    costs = table(grid("A", 0.5, 0.5, 0.5), grid("A", 1.5, 1.5, 1.5, case="causal"))
+    assert costs.weigh("A", case="mask").ratio == pytest.approx(0.5)
+    assert costs.weigh("A", case="causal", dtype="float16").ratio == pytest.approx(1.5)
+
+
+def test_without_any_figures_the_first_is_taken() -> None:
+    decision = Costs("none", "cuda").weigh("A", "B", length=1)
+    assert (decision.op, decision.ratio) == ("A", None)
+    assert decision.reason == "no figures for A or B on cuda"
+    assert table(grid("B", 1.2, 1.2, 1.2)).weigh("A", "B").op is None
+
+
+def test_a_table_survives_json() -> None:
+    costs = shipped("cpu")
+    assert costs.grids
+    assert Costs.from_dict(json.loads(json.dumps(costs.to_dict()))) == costs
+
+
+def test_known_pessimizations_do_not_pay_on_the_cpu() -> None:
+    costs = shipped("cpu")
+    for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "GroupNormalization"):
+        assert not costs.weigh(op), op
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": 99}, "format 99"),
+        ({"grids": [{}]}, "lacks 'axes'"),
+        ({"grids": 3}, "not iterable"),
+    ],
+)
+def test_a_file_that_holds_no_table_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(table(grid("A", 1.0, 1.0, 1.0)).to_dict() | change))
+    with pytest.raises(UsageError, match=said):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        grid("A", 1.0, 1.0),
+        grid("A", 1.0, 0.0, 1.0),
+        grid("A", 1.0, float("nan"), 1.0),
+        grid("A", 1.0, 1.0, 1.0, band=-1),
+        replace(grid("A", 1.0, 1.0, 1.0), axes=(Axis("length", (3, 2, 1), 1),)),
+    ],
+)
+def test_figures_that_make_no_sense_are_refused(wrong: Grid) -> None:
+    with pytest.raises(ValueError, match="A"):
+        Costs.from_dict(table(wrong).to_dict())
