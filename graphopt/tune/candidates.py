@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.passes.base import Pass
@@ -14,6 +14,8 @@ from graphopt.rules import all_rules
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session_choice import SessionChoice
 
+#: The first opset with Attention, RMSNormalization and RotaryEmbedding.
+_FUSED = 23
 #: What a LayerNormalization may look like before it is fused.
 _NORMALIZES = frozenset({"LayerNormalization", "SkipLayerNormalization", "ReduceMean"})
 
@@ -43,15 +45,17 @@ class Variant:
         off: rules and passes that do not run.
         original: the model as it came.
         choice: the session options.
+        opset: what the model is written for first; ``None``: what it is.
     """
 
     off: frozenset[str] = frozenset()
     original: bool = False
     choice: SessionChoice = field(default_factory=SessionChoice)
+    opset: int | None = None
 
     def without(self, owners: Iterable[str]) -> Variant:
         """The same with more switched off."""
-        return Variant(self.off | frozenset(owners), self.original, self.choice)
+        return replace(self, off=self.off | frozenset(owners))
 
 
 def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
@@ -85,6 +89,19 @@ def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
         for (name, speed), counts in found.items()
     ]
     return sorted(groups, key=lambda group: (not group.speed, -group.rewrites, group.name))
+
+
+def newer_opset(model: ir.Model, passes: Iterable[Pass], ceiling: int) -> int | None:
+    """An opset worth trying because more can be fused in it, if the model is written for an older one.
+
+    Args:
+        model: as it came.
+        passes: those of the pipeline: they must fuse, and leave the opset alone.
+        ceiling: the newest opset that the runtime loads.
+    """
+    names = {pass_.name for pass_ in passes}
+    worth = "fuse-builtin" in names and "convert-opset" not in names and ceiling >= _FUSED
+    return _FUSED if worth and model.graph.opset_imports.get("", _FUSED) < _FUSED else None
 
 
 def choices_for(model: ir.Model, device: Device, threads: int | None) -> Iterator[SessionChoice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.tune.candidates import Variant
@@ -14,7 +15,7 @@ def try_choices(
     reference: Variant, choices: Sequence[SessionChoice], races: Races
 ) -> tuple[SessionChoice, list[Finding]]:
     """The session options that pay for the graph of ``reference``, and what each of ``choices`` gave."""
-    variants = [Variant(reference.off, reference.original, choice) for choice in choices]
+    variants = [replace(reference, choice=choice) for choice in choices]
     readings = screen(reference, variants, races, 1.0)
     winners = [
         (reading.ratio, choice)
@@ -52,6 +53,6 @@ def _combined(
             everything |= choice
     if everything == best or races.spent() >= 1.0:
         return best
-    first, second = (Variant(reference.off, reference.original, choice) for choice in (best, everything))
+    first, second = (replace(reference, choice=choice) for choice in (best, everything))
     (reading,) = screen(first, [second], races, 1.0)
     return everything if reading is not None and reading.faster and not reading.slower else best

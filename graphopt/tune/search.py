@@ -11,6 +11,7 @@ processes, so that a claim needs two measurements that agree. Then:
   are also measured together, since two may do the same work, or each too little to be seen.
 - Other rewrites stay if they are not slower and make the model smaller; those that do not make it
   smaller have to be faster, too.
+- The same for a newer opset, in which more can be fused, is tried, and kept only if it is faster.
 - What is left is compared with the original. If it is slower, the rewrites for speed go, then what
   was not measured, then all.
 - Session options are tried on the graph that stays, and are kept only if they are faster.
@@ -41,7 +42,7 @@ class Found:
 
     Attributes:
         variant: what to make.
-        groups, choices: what became of each.
+        groups, choices: what became of each; a newer opset is among the choices.
         final: the result against the original, with onnxruntime's default session options.
         fallback: what was given up because the result was slower than the original.
     """
@@ -53,17 +54,23 @@ class Found:
     fallback: str | None = None
 
 
-def search(groups: Sequence[Group], choices: Iterable[SessionChoice], races: Races) -> Found:
+def search(
+    groups: Sequence[Group], choices: Iterable[SessionChoice], races: Races, opset: int | None = None
+) -> Found:
     """Decide what stays.
 
     Args:
         groups: the groups that changed something, in the order in which to measure them.
         choices: session options to try.
         races: measures variants.
+        opset: one to try; ``None``: none.
     """
     found = _groups(groups, races)
+    if opset is not None:
+        _raise_opset(found, opset, races)
     _check(found, groups, races)
-    choice, found.choices = try_choices(found.variant, list(choices), races)
+    choice, tried = try_choices(found.variant, list(choices), races)
+    found.choices += tried
     found.variant = replace(found.variant, choice=choice)
     return found
 
@@ -139,6 +146,24 @@ def _guilty(group: Group, races: Races) -> tuple[str, ...]:
     return (min(innocent)[1],) if innocent else group.owners
 
 
+def _raise_opset(found: Found, opset: int, races: Races) -> None:
+    """Write the model for ``opset`` first, if it is faster then."""
+    raised = replace(found.variant, opset=opset)
+    reading = screen(found.variant, [raised], races, _SHARE, frozenset({raised}))[0]
+    kept = reading is not None and reading.faster and not reading.slower
+    if reading is None:
+        reason = LATE
+    elif reading.failure:
+        reason = reading.failure
+    elif reading.same:
+        reason = "onnxruntime runs the same with and without"
+    else:
+        reason = "slower" if reading.slower else "faster" if reading.faster else "no difference"
+    found.choices.append(Finding(f"opset {opset}", None, reading, kept, reason))
+    if kept:
+        found.variant = raised
+
+
 def _finding(
     group: Group, without: Reading | None, off: tuple[str, ...], together: Reading | None
 ) -> Finding:
@@ -178,6 +203,7 @@ def _check(found: Found, groups: Sequence[Group], races: Races) -> None:
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
     ):
         variant = found.variant.without(owner for group in given_up for owner in group.owners)
+        variant = replace(variant, opset=None)  # which is for speed, too
         if variant == found.variant or len(given_up) == len(groups):
             continue
         final = _against_original(variant, races)
@@ -201,9 +227,13 @@ def _against_original(variant: Variant, races: Races) -> Reading:
 
 
 def _give_up(found: Found, groups: Sequence[Group]) -> None:
-    """Tell that ``groups`` are reverted, too."""
+    """Tell that ``groups`` are reverted, too, and a newer opset with them."""
     owners = {group.name: group.owners for group in groups}
     for index, finding in enumerate(found.groups):
         if finding.kept and finding.name in owners:
             reason = f"{finding.reason}; given up"
             found.groups[index] = replace(finding, kept=False, reason=reason, reverted=owners[finding.name])
+    found.choices = [
+        replace(finding, kept=False, reason=f"{finding.reason}; given up") if finding.kept else finding
+        for finding in found.choices
+    ]

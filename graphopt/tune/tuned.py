@@ -12,19 +12,20 @@ from pathlib import Path
 import graphopt
 from graphopt import ir
 from graphopt.driver import Job
-from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.instrument.report import Report
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.instrument.report import Dropped, Report
 from graphopt.runtime import once
 from graphopt.runtime.devices import Device
 from graphopt.runtime.inputs.bindings import Shape
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.processor import processor
 from graphopt.runtime.session_choice import recommend
+from graphopt.runtime.target import Target
 from graphopt.runtime.timing.bench import cuda_options, told_shapes
 from graphopt.runtime.timing.stopwatch import Setup, output_shapes
 from graphopt.store import Store, key_of
 from graphopt.tables import counted
-from graphopt.tune.candidates import choices_for, groups_of
+from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.races import HarnessRaces
 from graphopt.tune.search import search
 from graphopt.tune.tuning import Memory, Tuning, describe
@@ -93,10 +94,11 @@ class Tuner:
         if tuning is None:
             model, report = first = produce(job)
             dropped = report.dropped
-            tuning = self._measure(original, job, first, setups, shapes, seconds)
+            opset = self._opset(original, job, produce, dropped)
+            tuning = self._measure(original, job, first, setups, shapes, seconds, opset)
             remark = memory.keep(tuning)
         variant = tuning.found.variant
-        if first is None or variant.original or variant.off:
+        if first is None or variant != Variant(choice=variant.choice):
             self._say(job, "making what pays", None)
             model, report = produce(job_for(job, variant, dropped))
             report.dropped = [*dropped, *report.dropped]
@@ -107,6 +109,19 @@ class Tuner:
         report.tuning = tuning
         report.seconds["tune"] = 0.0 if tuning.stored else tuning.seconds
         return model, report
+
+    def _opset(
+        self, original: ir.Model, job: Job, produce: Produce, dropped: Sequence[Dropped]
+    ) -> int | None:
+        """A newer opset to try, if there is one in which the model computes the same."""
+        opset = newer_opset(original, job.pipeline.passes(), Target(self.device).opset_ceiling)
+        if opset is not None:
+            self._say(job, f"trying opset {opset}", None)
+            try:
+                produce(job_for(replace(job, watchers=()), Variant(opset=opset), dropped))
+            except GraphoptError:  # it can't be converted, or computes something else
+                return None
+        return opset
 
     def _setups(self, original: ir.Model) -> tuple[list[Setup], list[str], float]:
         """How to run the model in each set of shapes, these in words, and the seconds of the longest run."""
@@ -129,6 +144,7 @@ class Tuner:
         setups: Sequence[Setup],
         shapes: list[str],
         seconds: float,
+        opset: int | None,
     ) -> Tuning:
         model, report = first
         groups = groups_of(report.passes, job.pipeline.passes())
@@ -145,7 +161,7 @@ class Tuner:
                 self.tune.budget,
                 lambda text, spent: self._say(job, text, min(spent, 1.0)),
             )
-            found = search(groups, choices, races)
+            found = search(groups, choices, races, opset)
             took = time.perf_counter() - begin
             return Tuning(found, self._where(), shapes, took, races.measured)
 

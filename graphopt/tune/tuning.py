@@ -18,7 +18,7 @@ from graphopt.tune.search import Found
 #: What the store calls these.
 _KIND = "tunings"
 #: Raised when the entries, or what is decided on them, change.
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass
@@ -115,6 +115,7 @@ class Tuning:
             "stored": self.stored,
             "reverted": sorted(found.variant.off),
             "original": found.variant.original,
+            "opset": found.variant.opset,
             "groups": [finding.to_dict() for finding in found.groups],
             "session": [finding.to_dict() for finding in found.choices],
             "final": None if found.final is None else found.final.to_dict(),
@@ -127,7 +128,7 @@ class Tuning:
         """Read what :meth:`to_dict` made, as it comes from the store."""
         choice = SessionChoice.from_dict(data["session_options"])
         found = Found(
-            Variant(frozenset(data["reverted"]), data["original"], choice),
+            Variant(frozenset(data["reverted"]), data["original"], choice, data["opset"]),
             [Finding.from_dict(item) for item in data["groups"]],
             [Finding.from_dict(item) for item in data["session"]],
             None if data["final"] is None else Reading.from_dict(data["final"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.driver import Job, copy
+from graphopt.driver import Job, copy, make_pipeline
 from graphopt.errors import GraphoptError
 from graphopt.gates import Limits, Place
 from graphopt.instrument.report import Dropped
@@ -39,6 +39,9 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     places = frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node)
     limits = Limits(without=places, owners=off, skip=off)
     gate = limits if off or places else job.gate
+    if variant.opset is not None:
+        conversion = make_pipeline(f"convert-opset{{target={variant.opset}}}")
+        job = replace(job, pipeline=Pipeline((*conversion.steps, *job.pipeline.steps)))
     return replace(job, options=limits.applied_to(job.options), gate=gate)
 
 
@@ -71,7 +74,7 @@ class Workshop:
         self._folder = folder
         self._setup = replace(setup, feeds={}, choices={})
         self._child: Child | None = None
-        self._made: dict[tuple[frozenset[str], bool], _Made | GraphoptError] = {}
+        self._made: dict[Variant, _Made | GraphoptError] = {}
         self._lowered: dict[tuple[Path, tuple[str, ...]], str | None] = {}
 
     def __enter__(self) -> Workshop:
@@ -104,7 +107,7 @@ class Workshop:
         return lowered is not None and lowered == self._lower(second.path, other.choice.disabled)
 
     def _make(self, variant: Variant) -> _Made:
-        key = (variant.off, variant.original)
+        key = replace(variant, choice=SessionChoice())
         if key not in self._made:
             try:
                 self._made[key] = self._write(variant)

@@ -267,6 +267,29 @@ def test_session_options_stay_only_if_they_win() -> None:
     assert found.variant.choice == one and [finding.kept for finding in found.choices] == [True, False]
 
 
+@pytest.mark.parametrize(("factor", "reason"), [(0.9, "faster"), (1.1, "slower"), (1.0, "no difference")])
+def test_a_newer_opset_stays_only_if_it_is_faster(factor: float, reason: str) -> None:
+    class Newer(Made):
+        def _time(self, variant: Variant) -> float:
+            return super()._time(variant) * (factor if variant.opset == 23 else 1.0)
+
+    found = search([group("a")], [SessionChoice(threads=1)], Newer(frozenset("a"), factors()), opset=23)
+    assert found.variant.opset == (23 if factor < 1 else None)
+    assert [(finding.name, finding.kept, finding.reason) for finding in found.choices] == [
+        ("opset 23", factor < 1, reason), ("1 thread", False, "no difference"),
+    ]  # fmt: skip
+
+
+def test_a_newer_opset_is_given_up_with_a_result_that_is_slower() -> None:
+    class Newer(Made):
+        def _time(self, variant: Variant) -> float:
+            return super()._time(variant) * (0.9 if variant.opset == 23 else 1.0)
+
+    found = search([group("a")], [], Newer(frozenset("a"), factors(), original=0.5), opset=23)
+    assert found.variant.original and found.variant.opset is None
+    assert not found.choices[0].kept and found.choices[0].reason == "faster; given up"
+
+
 def test_a_shape_in_which_it_is_slower_decides() -> None:
     def told(ratio: float) -> tuple[Comparison, Band]:
         conclusion = "faster" if ratio < 1 else "slower"
@@ -292,7 +315,9 @@ def test_the_search_is_economical() -> None:
 def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) -> None:
     groups = [group("win", speed=True), group("lose", "x", "y")]
     found, _ = decide(groups, factors(win=0.9, x=1.1), broken=lambda variant: variant.off == {"win"})
-    found.variant = Variant(found.variant.off, choice=SessionChoice(threads=1, disabled=("SomeFusion",)))
+    found.variant = Variant(
+        found.variant.off, choice=SessionChoice(threads=1, disabled=("SomeFusion",)), opset=23
+    )
     tuning = Tuning(found, "CPU", ["x [1]"], 1.5, 3)
     memory = Memory(Store(tmp_path), ("model", "pipeline"))  # type: ignore[arg-type]
     assert memory.recall() is None and memory.keep(tuning) is None

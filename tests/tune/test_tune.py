@@ -20,7 +20,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.session_choice import KEY, SessionChoice, recommend, recommended
 from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.tune import tuned
-from graphopt.tune.candidates import Variant, choices_for, groups_of
+from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.readings import Reading
 from graphopt.tune.search import Found
 from graphopt.tune.tuned import Tune
@@ -130,7 +130,7 @@ def test_session_options_are_recommended_applied_and_told(
     choice = SessionChoice(threads=1, spinning=False, disabled=("SkipLayerNormFusion",))
     final = Reading(0.8, faster=True)
     monkeypatch.setattr(
-        tuned, "search", lambda groups, choices, races: Found(Variant(choice=choice), final=final)
+        tuned, "search", lambda groups, choices, races, opset: Found(Variant(choice=choice), final=final)
     )
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}"]
@@ -199,6 +199,20 @@ def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, 
         assert workshop.same(Variant(choice=SessionChoice(disabled=("SkipLayerNormFusion",))), everything)
 
 
+def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_path: Path) -> None:
+    old = api.load(model)
+    for pipeline, ceiling, worth in (("O3", 24, 23), ("O3", 22, None), ("O2", 24, None)):
+        assert newer_opset(old, make_pipeline(pipeline).passes(), ceiling) == worth
+    asked = make_pipeline("O3", ["convert-opset{target=18}"])
+    assert newer_opset(old, asked.passes(), 24) is None
+    job = Job(make_pipeline("O3"), make_options(config.current()))
+    with Workshop(old, job, [], tmp_path, Setup({})) as workshop:
+        raised = ir.load(workshop.path(Variant(opset=23)))
+        assert raised.graph.opset_imports[""] == 23
+        assert newer_opset(raised, job.pipeline.passes(), 24) is None
+        assert ir.load(workshop.path(Variant())).graph.opset_imports[""] == 17
+
+
 def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:
     job = Job(make_pipeline("O1", (), [Slow(times=2)]), make_options(config.current()))
     for drop, left in ((Dropped("slow", "Relu(c)", "slow", ""), 2), (Dropped("slow", "", "slow", ""), 0)):
@@ -213,7 +227,7 @@ def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given_up = Found(Variant(original=True), fallback="the result was slower: all rewrites were reverted")
-    monkeypatch.setattr(tuned, "search", lambda groups, choices, races: given_up)
+    monkeypatch.setattr(tuned, "search", lambda groups, choices, races, opset: given_up)
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}", "--target-opset", "18"]
     assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0
