@@ -13,6 +13,8 @@ and what stands where a value can stand, or is given to an attribute, is matched
   matches several operators; ``op.domain("com.microsoft").Gelu(x)`` another domain;
 - ``tag="conv"`` lets the function ask for the matched node by ``m.node("conv")``.
 
+A function that yields patterns tells several forms of one thing.
+
 Operators that commute match their two inputs in either order. An attribute that is not named
 in the pattern may have any value.
 """
@@ -147,12 +149,22 @@ def _operand(item: Any) -> Operand:
 
 def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
     """The root node of the pattern that ``function`` describes, and its variables' names."""
+    (pattern,) = alternatives(function)
+    return pattern
+
+
+def alternatives(function: Callable[..., Any]) -> list[tuple[OpPattern, tuple[str, ...]]]:
+    """The root nodes of the patterns that ``function`` returns, or yields, and its variables' names."""
     names = tuple(inspect.signature(function).parameters)[1:]
-    root = function(_Operators(), *(Var(name) for name in names))
+    result = function(_Operators(), *(Var(name) for name in names))
+    return [(_root(one), names) for one in (result if inspect.isgenerator(result) else [result])]
+
+
+def _root(root: Any) -> OpPattern:
     if isinstance(root, tuple):
         root = root[0]
     if isinstance(root, OutputPattern):
         root = root.node
     if not isinstance(root, OpPattern):
         raise TypeError("a pattern must end in an operator")
-    return root, names
+    return root

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
-from graphopt.rewrite.pattern import OpPattern, build
+from graphopt.rewrite.pattern import OpPattern, alternatives
 
 #: What a rule's function returns: what stands for the root's output (or outputs), or why not.
 Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal
@@ -94,7 +94,7 @@ def rule(
         anchors: by default the operators of the patterns that are not in everybody's.
         pattern: by default the family, for rules that fuse.
     """
-    built = tuple(build(pattern) for pattern in patterns)
+    built = tuple(one for pattern in patterns for one in alternatives(pattern))
 
     def make(function: Callable[..., Any]) -> Rule:
         family = function.__module__.rpartition(".")[2]

@@ -1,53 +1,71 @@
 """LayerNorm and RMSNorm from the means, roots and products that exporters write.
 
-The core comes first, with a scale of 1; a scale and a bias that follow join it.
+The core comes first, with a scale of 1; a scale, a bias and casts around it join it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.context import Refusal
+from graphopt.numerics import Numerics
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _norms as norms
+
+# What exporters write -------------------------------------------------------------------------
 
 
-def _over_root(op: Any, x: Any, square: Any, axes: Any, eps: Any) -> tuple[Any, Any]:
-    """x over the root of a mean square and a little more, in both ways to divide."""
-    root = op.Sqrt(op.Add(op.ReduceMean(square, axes.rest()), eps.constant()))
-    return op.Div(x, root), op.Mul(x, op.Reciprocal(root))
+def _squares(op: Any, x: Any) -> Iterator[Any]:
+    """x squared."""
+    yield op.Pow(x, 2)
+    yield op.Mul(x, x)
 
 
-def _squares(op: Any, x: Any) -> tuple[Any, Any]:
-    return op.Pow(x, 2), op.Mul(x, x)
+def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    """x over the root of ``variance``."""
+    yield op.Div(x, op.Sqrt(variance))
+    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
+    yield op.Mul(x, op.Div(1, op.Sqrt(variance)))
+    yield op.Mul(x, op.Sqrt(op.Reciprocal(variance)))
+    yield op.Div(x, op.Pow(variance, 0.5))
+    yield op.Mul(x, op.Pow(variance, -0.5))
 
 
-def _deviation(op: Any, x: Any, axes: Any) -> Any:
-    """x less its mean."""
-    return op.Sub(x, op.ReduceMean(x, axes.rest()))
+def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
+    return op.Add(op.ReduceMean(square, axes.rest()), eps.constant())
 
 
-def _layer_norm(square: int, way: int) -> Any:
-    def pattern(op: Any, x: Any, a: Any, b: Any, eps: Any) -> Any:
-        d = _deviation(op, x, a)
-        return _over_root(op, d, _squares(op, d)[square], b, eps)[way]
-
-    return pattern
+def _layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any) -> Iterator[Any]:
+    deviation = op.Sub(x, op.ReduceMean(x, a.rest()))
+    for square in _squares(op, deviation):
+        yield from _quotients(op, deviation, _variance(op, square, b, eps))
 
 
-def _rms_norm(square: int, way: int) -> Any:
-    return lambda op, x, b, eps: _over_root(op, x, _squares(op, x)[square], b, eps)[way]
+def _rms_norms(op: Any, x: Any, b: Any, eps: Any) -> Iterator[Any]:
+    for square in _squares(op, x):
+        yield from _quotients(op, x, _variance(op, square, b, eps))
 
 
-_FORMS = [(square, way) for square in (0, 1) for way in (0, 1)]
+def _distributed(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any) -> Iterator[Any]:
+    """What TensorFlow writes, ``x * r + (bias - mean * r)`` with ``r`` the inverse root times scale."""
+    mean = op.ReduceMean(x, a.rest())
+    for square in _squares(op, op.Sub(x, mean)):
+        inverse = op.Mul(op.Reciprocal(op.Sqrt(_variance(op, square, b, eps))), scale)
+        yield op.Add(op.Mul(x, inverse), op.Sub(bias, op.Mul(mean, inverse)))
+
+
+# Cores ----------------------------------------------------------------------------------------
 
 
 @rule(
-    *(_layer_norm(*form) for form in _FORMS),
+    _layer_norms,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -57,11 +75,11 @@ _FORMS = [(square, way) for square in (0, 1) for way in (0, 1)]
 )
 def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value) -> Outcome:
     """(x - mean) / sqrt(mean of squares + eps) is a LayerNormalization of scale 1."""
-    return _normalization(op, m, x, eps, "LayerNormalization", since=17)
+    return _core(op, m, norms.LAYER, x, eps)
 
 
 @rule(
-    *(_rms_norm(*form) for form in _FORMS),
+    _rms_norms,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -70,29 +88,53 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value) -> Outcome:
-    """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1."""
-    return _normalization(op, m, x, eps, "RMSNormalization", since=23)
+    """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1, or onnxruntime's own."""
+    return _core(op, m, norms.RMS, x, eps)
 
 
-def _normalization(op: Builder, m: Match, x: ir.Value, eps: ir.Value, op_type: str, *, since: int) -> Outcome:
+@rule(
+    _distributed,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="LayerNorm",
+    anchors=(),
+)
+def distributed_layer_norm(
+    op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value, scale: ir.Value, bias: ir.Value
+) -> Outcome:
+    """x * r + (bias - mean * r), where r is scale / sqrt(mean of squares + eps), is a LayerNormalization."""
+    return _core(op, m, norms.LAYER, x, eps, scale, bias)
+
+
+def _core(
+    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value, *parameters: ir.Value
+) -> ir.Value | Refusal:
+    """A normalization with ``parameters``, by default a scale of 1."""
     shape, dtype, little = m.shape(x), m.dtype(x), ir.scalar_of(eps)
-    if m.version < since:
-        return m.no(f"the opset is below {since}", x, hint=f"raise it: --target-opset {since}")
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
+    if dtype == ir.DataType.DOUBLE and float(np.float32(little)) != little and not _may_approximate(m):
+        reason = f"the operator takes epsilon in single precision, and {little:g} is no such number"
+        return m.no(reason, eps, hint="--fast-math")
     axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
-    scale = ir.all_ints(shape[first:]) if first is not None else None
     if first is None:
         return m.no("it is not taken over the last axes", x)
-    if scale is None:
+    size = ir.all_ints(shape[first:])
+    if size is None:
         return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
-    if not m.cx.target.has_kernel(op_type, "", m.version, dtype):
-        return m.no("the target has no kernel for it", x)
-    ones = np.ones(scale, dtype.numpy())
-    return op.node(op_type, [x, ones], {"axis": first - len(shape), "epsilon": float(little)})
+    for value in parameters:
+        if not forms.same_shape(m, m.shape(value), size):
+            return m.no("the scale or bias is not one number for each element", value)
+    scale = parameters or (np.ones(size, dtype.numpy()),)
+    return norms.write(op, m, kind, [x, *scale], dtype, first - len(shape), float(little))
+
+
+def _may_approximate(m: Match) -> bool:
+    return m.cx.options.numerics is Numerics.APPROXIMATES
 
 
 def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
@@ -103,11 +145,11 @@ def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
     return min(axes)
 
 
-_NORMS = ("LayerNormalization", "RMSNormalization")
+# Scale, bias and casts ------------------------------------------------------------------------
 
 
 @rule(
-    lambda op, x, one, g: op.Mul(op.one_of(*_NORMS)(x, one.constant(), tag="norm"), g),
+    lambda op, x, one, g: op.Mul(op.one_of(*norms.OPERATORS)(x, one.constant(), tag="norm"), g),
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -119,9 +161,10 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     norm, scale = m.node("norm"), m.constant(one)
     if scale is None or not np.all(scale == 1) or len(norm.inputs) > 2:
         return m.no("it is scaled already", one)
-    if not forms.same_shape(m, m.shape(g), m.shape(one)):
+    factor = _for_each(op, m, g, one)
+    if factor is None:
         return m.no("the factor is not one number for each element", g)
-    return op.like(norm, [x, g])
+    return op.like(norm, [x, factor])
 
 
 @rule(
@@ -134,6 +177,58 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
 )
 def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value) -> Outcome:
     """A LayerNormalization plus one number for each of its elements takes that as its bias."""
-    if not forms.same_shape(m, m.shape(b), m.shape(g)):
+    summand = _for_each(op, m, b, g)
+    if summand is None:
         return m.no("the summand is not one number for each element", b)
-    return op.like(m.node("norm"), [x, g, b])
+    return op.like(m.node("norm"), [x, g, summand])
+
+
+def _for_each(op: Builder, m: Match, value: ir.Value, scale: ir.Value) -> ir.Value | None:
+    """``value`` in the shape of ``scale``, from which it differs by leading axes of size 1 at most."""
+    wanted = m.shape(scale)
+    if forms.same_shape(m, m.shape(value), wanted):
+        return value
+    array = m.constant(value)
+    sizes = None if wanted is None else ir.all_ints(wanted)
+    if array is None or sizes is None or array.shape != (1,) * (array.ndim - len(sizes)) + tuple(sizes):
+        return None
+    norm, shape = m.node("norm").outputs[0], m.shape(m.root.outputs[0])
+    if not forms.same_shape(m, m.shape(norm), shape):
+        return None
+    return op.constant(array.reshape(sizes), value.name)
+
+
+@rule(
+    lambda op, x, s, t: op.Cast(
+        op.one_of(*norms.OPERATORS)(op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"), to=t
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="norm between casts",
+    anchors=(),
+    tags=("onnxscript:rms-normalization",),
+)
+def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...], t: int) -> Outcome:
+    """A normalization in float of float16 that is rounded to float16 again computes in float anyway."""
+    norm, dtype = m.node("norm"), m.dtype(x)
+    if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
+        return m.no("it does not end in the type in which it begins", x)
+    if not m.cx.target.has_kernel(norm.op_type, "", m.version, dtype):
+        return m.no(f"the target has no kernel for it of {dtype.name.lower()}", x)
+    parameters = [_narrowed(op, m, value, dtype) for value in s]
+    if None in parameters:
+        return m.no("the scale or bias has more digits than the type", s[parameters.index(None)])
+    return op.like(norm, [x, *parameters])
+
+
+def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
+    """``value`` of float in ``dtype``, if it loses nothing."""
+    node, array = value.producer(), m.constant(value)
+    if array is not None:
+        narrow = array.astype(dtype.numpy())
+        return op.constant(narrow, value.name) if np.array_equal(narrow.astype(array.dtype), array) else None
+    if node is None or node.op_type != "Cast" or node.domain:
+        return None
+    source = node.inputs[0]
+    return source if source is not None and m.dtype(source) == dtype else None

@@ -84,6 +84,7 @@ class Case:
     Attributes:
         words: what the text of the model has in the places of these words, before and after mending.
         asked: arguments that mend it instead.
+        given: arguments in any case.
     """
 
     text: str
@@ -93,6 +94,7 @@ class Case:
     value: str
     hint: str | None
     asked: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
 
     def model(self, *, mended: bool) -> ir.Model:
         """The model, before or after mending."""
@@ -140,17 +142,19 @@ CASES = {
         {"OPSET": ("14", "17")},
         "layer-norm",
         "the opset is below 17",
-        "x",
-        "raise it: --target-opset 17",
+        None,
+        "raise it: --target-opset 17, or leave out --portable",
+        given={"portable": True},
     ),
     "layer norm whose opset is raised": Case(
         LAYER_NORM,
         {"OPSET": ("14", "14")},
         "layer-norm",
         "the opset is below 17",
-        "x",
-        "raise it: --target-opset 17",
+        None,
+        "raise it: --target-opset 17, or leave out --portable",
         {"target_opset": 17},
+        given={"portable": True},
     ),
     "GELU of another polynomial": Case(
         GELU,
@@ -190,12 +194,12 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_with_the_named_condition_the_fusion_happens(case: Case) -> None:
-    found = api.explain(case.model(mended=False))
+    found = api.explain(case.model(mended=False), **case.given)
     (missed,) = found.missed
     told = (missed.rule, missed.reason, missed.value, missed.hint)
     assert told == (case.rule, case.reason, case.value, case.hint)
     assert not found.fused
-    mended = api.explain(case.model(mended=True), **case.asked)
+    mended = api.explain(case.model(mended=True), **case.given, **case.asked)
     assert [one.rule for one in mended.fused] == [case.rule]
     assert not mended.missed
 

@@ -8,6 +8,8 @@ A case is a text file::
     # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
     # dialect: torchscript           (whose spelling it is: a cell of the table in docs/fusions.md)
     # near-miss: torchscript         (the same, with one condition broken; => unchanged)
+    # portable                       (only operators of the ONNX standard may be written)
+    # device: cuda                   (what the result is for; it is judged on the CPU all the same)
     # random                         (results differ from run to run: they are not compared)
     g (float[N, 4] x) => (float[N, 4] y) {
         a = Transpose <perm = [1, 0]> (x)
@@ -24,11 +26,12 @@ not change anyway, the second graph may be given as ``{ … }`` or ``<weights> {
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,8 @@ from graphopt.rewrite import Rule
 from graphopt.rules import all_rules
 from graphopt.runtime import session
 from graphopt.runtime.child import Child
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.target import Target
 
 CASES = Path(__file__).parent / "cases"
 Feeds = dict[str, np.ndarray]
@@ -65,6 +70,8 @@ class Case:
     after: onnx.ModelProto | None
     feeds: Feeds
     bindings: tuple[dict[str, int], ...]
+    portable: bool = False
+    device: Device = CPU
 
 
 # Reading -------------------------------------------------------------------------------------
@@ -116,7 +123,16 @@ def read_case(path: Path) -> Case:
         bare = after.lstrip().startswith(("<", "{"))
         expected = onnx.parser.parse_model(header + (signature[1] if bare else "") + after)
     model = onnx.parser.parse_model(header + before)
-    return Case(next(value for key, value in notes if key == "rule"), model, expected, feeds, tuple(bindings))
+    told = dict(notes)
+    return Case(
+        told["rule"],
+        model,
+        expected,
+        feeds,
+        tuple(bindings),
+        portable=re.search(r"^# portable$", text, re.M) is not None,
+        device=Device("cuda") if told.get("device") == "cuda" else CPU,
+    )
 
 
 def rules_by_name() -> dict[str, Rule]:
@@ -139,12 +155,15 @@ class Refusals(Observer):
         assert "undo each other" not in message()
 
 
-def apply_rule(proto: onnx.ModelProto, rule: str) -> tuple[onnx.ModelProto, int, list[str]]:
+def apply_rule(
+    proto: onnx.ModelProto, rule: str, *, portable: bool = False, device: Device = CPU
+) -> tuple[onnx.ModelProto, int, list[str]]:
     """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
-    options = Options(numerics=Numerics.APPROXIMATES, only=frozenset({rule}))
+    options = Options(numerics=Numerics.APPROXIMATES, only=frozenset({rule}), portable=portable)
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
+    cx.target = Target(device)
     fuses = rules_by_name()[rule].fuses
     (FuseBuiltin() if fuses else Peephole()).run(model, cx)
     return ir.to_proto(model), cx.actions, refusals.reasons
@@ -251,6 +270,27 @@ def count_nodes(model: onnx.ModelProto) -> int:
     return sum(node.op_type != "Constant" for node in model.graph.node)
 
 
+def is_defined(model: onnx.ModelProto) -> bool:
+    """Whether onnx knows all operators of ai.onnx in the main graph: onnxruntime adds some of its own."""
+    version = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    return all(node.domain or _since().get(node.op_type, version + 1) <= version for node in model.graph.node)
+
+
+def is_standard(model: onnx.ModelProto) -> bool:
+    """Whether the ONNX standard says what the main graph computes."""
+    return is_defined(model) and all(node.domain != "com.microsoft" for node in model.graph.node)
+
+
+@cache
+def _since() -> dict[str, int]:
+    """Since which opset ai.onnx has its operators."""
+    schemas = [one for one in onnx.defs.get_all_schemas_with_history() if one.domain == ""]
+    found: dict[str, int] = {}
+    for one in schemas:
+        found[one.name] = min(one.since_version, found.get(one.name, one.since_version))
+    return found
+
+
 def show(model: onnx.ModelProto) -> str:
     return onnx.printer.to_text(model)
 
@@ -349,11 +389,13 @@ def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) 
                 )
     assert ran, "the model itself ran with none of the bindings: add '# bind:' or '# feed:'"
     sizes = next(bindings_of(case))
-    if all(node.domain != "com.microsoft" for node in after.graph.node):  # which the standard does not define
-        models = [Reference(model) for model in (case.before, after)]
-        _compare(
-            models, make_feeds(case, sizes, "normal"), numerics, "normal", f"{sizes}, reference evaluator"
-        )
+    if is_standard(after):
+        with contextlib.suppress(
+            NotImplementedError
+        ):  # not all that the standard defines is implemented there
+            models = [Reference(model) for model in (case.before, after)]
+            feeds = make_feeds(case, sizes, "normal")
+            _compare(models, feeds, numerics, "normal", f"{sizes}, reference evaluator")
     for sizes in empty_bindings(case):
         feeds = make_feeds(case, sizes, "normal")
         models = [Isolated(model, child) for model in (case.before, after)]

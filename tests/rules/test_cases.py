@@ -27,12 +27,15 @@ def test_case(path: Path, child: Child) -> None:
     header = re.findall(r"^# (dialect|near-miss): ", path.read_text(), re.M)
     assert all((told == "near-miss") == (case.after is None) for told in header)
     assert case.rule in rules, f"no rule is called {case.rule}"
-    after, rewrites, refusals = harness.apply_rule(case.before, case.rule)
+    after, rewrites, refusals = harness.apply_rule(
+        case.before, case.rule, portable=case.portable, device=case.device
+    )
     why = "\n".join(refusals)
     expected = case.before if case.after is None else case.after
     assert harness.canonical(after) == harness.canonical(expected), f"got:\n{harness.show(after)}\n{why}"
     assert (rewrites == 0) == (case.after is None), f"{rewrites} rewrites"
-    onnx.checker.check_model(after, full_check=False)
+    if harness.is_defined(after):
+        onnx.checker.check_model(after, full_check=False)
     if rewrites:
         _, again, _ = harness.apply_rule(after, case.rule)
         assert again == 0, "the rule applies to its own result"
