@@ -231,7 +231,7 @@ def optimize(
     begin = time.perf_counter()
     candidate, original, size = _take(model)
     load_seconds = time.perf_counter() - begin
-    scopes = _scopes(candidate, strict_fusion, request.passes)
+    scopes = _scopes(candidate, tuple(strict_fusion), request.passes)
     request = request.on(candidate)
     passes, options, inputs = request.passes, request.options, request.inputs
     original = copy(candidate) if dims else original
@@ -314,12 +314,14 @@ def _tuner(
     return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
 
 
-def _scopes(model: ir.Model, scopes: Iterable[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
+def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
     """The names of the nodes in each of ``scopes``, which ``pipeline`` is to fuse."""
+    if not scopes:
+        return {}
     from graphopt.debug.explain import names_within
 
     found = {scope: names_within(model, scope) for scope in scopes}
-    if found and not any(step.name == "fuse-builtin" for step in pipeline.passes()):
+    if not any(step.name == "fuse-builtin" for step in pipeline.passes()):
         raise UsageError("nothing is fused, so no scope can be", hint="add -O3, which fuses operators")
     return found
 
@@ -362,12 +364,12 @@ def explain(
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
     """What the result relies on because the user said so."""
-    from graphopt.runtime.inputs.dims import describe_range
-
     told = []
     if dims:
         told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
     if options.dim_ranges:
+        from graphopt.runtime.inputs.dims import describe_range
+
         ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
         told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
     return told

@@ -22,12 +22,10 @@ from graphopt.errors import (
     VerificationFailed,
     unknown,
 )
-from graphopt.gates import Limits
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
-from graphopt.instrument.validate_each import ValidateEach
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import History, Pipeline, Step
@@ -81,7 +79,11 @@ class Job:
         self._check_given()
         before, interface = Summary.of(model), Interface.of(model)
         stats = Stats(by_pass=self.weigh_each)
-        gate = self.gate if self.stop_after is None else Limits(first=self.stop_after)
+        gate = self.gate
+        if self.stop_after is not None:
+            from graphopt.gates import Limits
+
+            gate = Limits(first=self.stop_after)
         start = time.perf_counter()
         cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(stats))
         done = self._run_passes(model, cx, stats)
@@ -113,6 +115,8 @@ class Job:
     def _all_watchers(self, stats: Stats) -> list[Watcher]:
         watchers = [stats, *self.watchers]
         if self.validate_each or self.verify_each:
+            from graphopt.instrument.validate_each import ValidateEach
+
             watchers.append(ValidateEach(self.oracle if self.verify_each else None, self.options.numerics))
         return watchers
 
@@ -145,13 +149,12 @@ class Job:
 
     def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
         """What is left of patterns that the pipeline fuses."""
-        from graphopt.passes.fuse_builtin import FuseBuiltin
+        fuses = any(step.name == "fuse-builtin" for step in self.pipeline.passes())
+        if not fuses or "fuse-builtin" in self.options.skip:
+            return []
         from graphopt.rewrite.explain import missed_in
         from graphopt.rules import admitted_rules
 
-        fuses = any(isinstance(step, FuseBuiltin) for step in self.pipeline.passes())
-        if not fuses or FuseBuiltin.name in self.options.skip:
-            return []
         return list(missed_in(model, admitted_rules(self.options, fuses=True), cx))
 
     def _verify(self, model: ir.Model, report: Report) -> None:

@@ -7,11 +7,9 @@ Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O3`` are the presets 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib import metadata
-
+from graphopt.extensions import extensions
 from graphopt.passes.base import Pass
-from graphopt.passes.registry import Registry, find_passes
+from graphopt.passes.registry import Passes, Registry
 
 _CLEAN = (
     "dce,fixpoint(canonicalize,constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"
@@ -85,14 +83,9 @@ def registry() -> Registry:
 
     Third parties add passes through the entry-point group ``graphopt.passes``.
     """
-    passes = find_passes(_PASSES)
-    for kind in _entry_points("graphopt.passes"):
-        passes.setdefault(kind.name, kind)
+    passes = Passes(_PASSES, filter(_is_pass, extensions("graphopt.passes")))
     return Registry(passes, PIPELINES, {name: text for name, text in PLANNED.items() if name not in passes})
 
 
-def _entry_points(group: str) -> Iterable[type[Pass]]:
-    for entry in sorted(metadata.entry_points(group=group), key=lambda entry: entry.name):
-        kind = entry.load()
-        if isinstance(kind, type) and issubclass(kind, Pass):
-            yield kind
+def _is_pass(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, Pass)

@@ -21,6 +21,7 @@ FLOORS = [
     "budget",
     "config",
     "store",
+    "extensions",
     "ir",
     "ops",
     "runtime",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 
 import graphopt
+from graphopt import passes
+from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
 from tests.support import ops, parse, run_pipeline
@@ -61,6 +66,27 @@ def names(steps: tuple[Step, ...]) -> list[object]:
 @pytest.mark.parametrize("name", sorted(PIPELINES))
 def test_passes_and_their_order(name: str) -> None:
     assert names(Pipeline.parse(name, registry()).steps) == GOLDEN[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "ran"), [("dce,cse", ["dce", "cse", "dce"]), ("cse,dce", ["cse", "dce", "cse", "dce"])]
+)
+def test_a_fixpoint_ends_when_each_step_has_met_the_model_as_it_is(text: str, ran: list[str]) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { unread = Neg(x) y = Relu(x) }")
+    history, _ = run_pipeline(model, f"fixpoint({text})")
+    assert [record.name for record in history.records] == ran
+    assert [record.nodes for record in history.records] == [2] * text.startswith("cse") + [1] * 3
+
+
+def test_every_pass_is_found() -> None:
+    """Passes are looked up by the names of their files."""
+    for info in pkgutil.iter_modules(passes.__path__):
+        defined = vars(importlib.import_module(f"graphopt.passes.{info.name}")).values()
+        for kind in defined:
+            if isinstance(kind, type) and issubclass(kind, Pass) and "name" in vars(kind):
+                assert registry().passes[kind.name] is kind
+    assert list(registry().passes) == sorted(registry().passes)
+    assert not {"base", "fold_if", "registry", "O2"} & set(registry().passes)
 
 
 def test_every_pipeline_and_planned_step_is_explained() -> None:

@@ -96,7 +96,10 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
         invocation.before = age()
-    return call(invocation)
+    status = call(invocation)
+    if argv is None:
+        gc.freeze()  # or the interpreter looks through all objects for garbage before it ends
+    return status
 
 
 def call(invocation: Invocation) -> int:

@@ -288,11 +288,10 @@ def _tell_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None:
     if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
         return
     from graphopt.driver import make_pipeline
-    from graphopt.passes.fuse_builtin import FuseBuiltin
 
     text = pipeline or config.current().pipeline
     passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()
-    if not any(isinstance(step, FuseBuiltin) for step in passes):
+    if not any(step.name == "fuse-builtin" for step in passes):
         click.echo(
             "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators", err=True
         )

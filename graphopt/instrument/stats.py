@@ -15,7 +15,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 
 #: Words of reasons that something stood in the way.
-_TELLING = re.compile(
+_TELLING = (
     r"unknown|provabl|others read|read elsewhere|larger|too large|limit|digits|round|overflow"
     r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random"
 )
@@ -40,7 +40,7 @@ class Refused:
 
         The other reasons say that there was nothing to do, such as a Transpose that does move axes.
         """
-        return _TELLING.search(self.reason) is not None
+        return re.search(_TELLING, self.reason) is not None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -8,7 +8,6 @@ takes its place, and only then does the data go that nothing reads any more.
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import hashlib
 import mmap
 import os
@@ -26,6 +25,8 @@ _DIGITS = (8, 16, 32)
 
 def name_for(path: Path, suffix: str, content: Path) -> Path:
     """What to call ``content``, the data of model ``path``: ``<path><suffix>``, or a hash between them."""
+    import filecmp
+
     plain = path.with_name(path.name + suffix)
     if not plain.is_file() or filecmp.cmp(plain, content, shallow=False):
         return plain

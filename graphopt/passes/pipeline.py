@@ -9,11 +9,12 @@ by their names; :func:`spelt` does not.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from graphopt import ir
 from graphopt.context import Action, Context, Observer
@@ -36,7 +37,7 @@ _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
 
 @dataclass(frozen=True)
 class Fixpoint:
-    """Repeats ``steps`` until a round changes nothing, at most ``rounds`` times."""
+    """Repeats ``steps`` until each of them, in turn, changes nothing; at most ``rounds`` times."""
 
     steps: tuple[Step, ...]
     rounds: int = 10
@@ -150,75 +151,93 @@ class Pipeline:
 
     def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> History:
         """Run every pass over ``model`` in place."""
-        history = History(str(self))
-        self._run(self.steps, model, cx, instruments, history)
-        return history
+        run = _Run(model, cx, instruments, History(str(self)))
+        run.steps(self.steps)
+        return run.history
 
-    def _run(
-        self,
-        steps: Sequence[Step],
-        model: ir.Model,
-        cx: Context,
-        instruments: Sequence[Instrument],
-        history: History,
+
+class _Run:
+    """One run of a pipeline over a model."""
+
+    def __init__(
+        self, model: ir.Model, cx: Context, instruments: Sequence[Instrument], history: History
     ) -> None:
+        self._model, self._cx, self._instruments = model, cx, instruments
+        self.history = history
+        self._size = _Size.of(model, cx)
+
+    def steps(self, steps: Iterable[Step]) -> None:
         for step in steps:
             if isinstance(step, Planned):
-                if step.name not in history.planned:
-                    history.planned.append(step.name)
+                if step.name not in self.history.planned:
+                    self.history.planned.append(step.name)
             elif isinstance(step, Fixpoint):
-                for _ in range(step.rounds):
-                    epoch = cx.edit.epoch
-                    self._run(step.steps, model, cx, instruments, history)
-                    if cx.edit.epoch == epoch:
-                        break
-            elif step.name in cx.options.skip:
-                if step.name not in history.skipped:
-                    history.skipped.append(step.name)
+                self._repeat(step)
+            elif step.name in self._cx.options.skip:
+                if step.name not in self.history.skipped:
+                    self.history.skipped.append(step.name)
             else:
-                history.records.append(_run_pass(step, len(history.records) + 1, model, cx, instruments))
+                self.history.records.append(self._pass(step))
+
+    def _repeat(self, fixpoint: Fixpoint) -> None:
+        steps, idle = fixpoint.steps, 0
+        for step in itertools.chain.from_iterable(itertools.repeat(steps, fixpoint.rounds)):
+            epoch = self._cx.edit.epoch
+            self.steps([step])
+            idle = idle + 1 if self._cx.edit.epoch == epoch else 0
+            if idle == len(steps):  # each of them met the model as it is, and left it so
+                break
+
+    def _pass(self, pass_: Pass) -> Record:
+        model, cx, index = self._model, self._cx, len(self.history.records) + 1
+        for instrument in self._instruments:
+            instrument.before_pass(pass_, index, model, cx)
+        counter = _CountRewrites()
+        cx.observers.append(counter)
+        before = Counter(cx.edit.counts)
+        cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._size.nodes
+        told = len(cx.remarks)
+        start = time.perf_counter()
+        try:
+            pass_.run(model, cx)
+        except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
+            raise
+        except Exception as error:  # whatever a pass raises
+            raise PassFailed.of(error, f"pass {index} ({pass_})") from error
+        finally:
+            cx.observers.remove(counter)
+        seconds = time.perf_counter() - start
+        if self._size.epoch != cx.edit.epoch:
+            self._size = _Size.of(model, cx)
+        changes = Counter(cx.edit.counts)
+        changes.subtract(before)
+        record = Record(
+            index,
+            pass_.name,
+            str(pass_),
+            seconds,
+            +changes,
+            counter.rewrites,
+            self._size.reported,
+            pass_.does,
+            tuple(cx.remarks[told:]),
+        )
+        for instrument in self._instruments:
+            instrument.after_pass(pass_, record, model, cx)
+        return record
 
 
-def _run_pass(
-    pass_: Pass, index: int, model: ir.Model, cx: Context, instruments: Sequence[Instrument]
-) -> Record:
-    for instrument in instruments:
-        instrument.before_pass(pass_, index, model, cx)
-    counter = _CountRewrites()
-    cx.observers.append(counter)
-    before = Counter(cx.edit.counts)
-    cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * _nodes(model)
-    told = len(cx.remarks)
-    start = time.perf_counter()
-    try:
-        pass_.run(model, cx)
-    except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
-        raise
-    except Exception as error:  # whatever a pass raises
-        raise PassFailed.of(error, f"pass {index} ({pass_})") from error
-    finally:
-        cx.observers.remove(counter)
-    seconds = time.perf_counter() - start
-    changes = Counter(cx.edit.counts)
-    changes.subtract(before)
-    record = Record(
-        index,
-        pass_.name,
-        str(pass_),
-        seconds,
-        +changes,
-        counter.rewrites,
-        ir.count_nodes(model.graph),
-        pass_.does,
-        tuple(cx.remarks[told:]),
-    )
-    for instrument in instruments:
-        instrument.after_pass(pass_, record, model, cx)
-    return record
+class _Size(NamedTuple):
+    """How many nodes a model has: all, and those that reports count; taken anew only after edits."""
 
+    epoch: int
+    nodes: int
+    reported: int
 
-def _nodes(model: ir.Model) -> int:
-    return sum(len(graph) for graph in ir.graphs_of(model))
+    @classmethod
+    def of(cls, model: ir.Model, cx: Context) -> _Size:
+        nodes = sum(len(graph) for graph in ir.graphs_of(model))
+        return cls(cx.edit.epoch, nodes, ir.count_nodes(model.graph))
 
 
 class _CountRewrites(Observer):

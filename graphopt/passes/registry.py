@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import pkgutil
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from graphopt.coerce import from_text
@@ -24,7 +24,7 @@ class Registry:
         planned: passes that are named in pipelines but not built, with what they will do.
     """
 
-    passes: dict[str, type[Pass]] = field(default_factory=dict)
+    passes: Mapping[str, type[Pass]] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
     planned: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,6 +43,9 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
     Raises:
         UsageError: an option is unknown or its value is malformed.
     """
+    options = tuple(options)
+    if not options:  # most have none, and to read the annotations takes long
+        return kind()
     hints = typing.get_type_hints(kind)
     known = {item.name: hints[item.name] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
@@ -54,17 +57,33 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
     return kind(**values)
 
 
-def find_passes(package: str) -> dict[str, type[Pass]]:
-    """The passes defined in the modules of ``package``, by name."""
-    found: dict[str, type[Pass]] = {}
-    root = importlib.import_module(package)
-    for info in sorted(pkgutil.iter_modules(root.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{package}.{info.name}")
-        for item in vars(module).values():
-            is_pass = isinstance(item, type) and issubclass(item, Pass) and "name" in vars(item)
-            if is_pass and item.__module__ == module.__name__:
-                found[item.name] = item
-    return found
+class Passes(Mapping[str, type[Pass]]):
+    """The passes of a package, and others, by name.
+
+    Those of the package are imported when they are asked for: ``fold-if`` is in ``fold_if.py``. Its modules
+    without a pass of their own name hold what passes have in common.
+    """
+
+    def __init__(self, package: str, others: Iterable[type[Pass]] = ()) -> None:
+        self._package = package
+        paths = importlib.import_module(package).__path__
+        self._modules = sorted(info.name for info in pkgutil.iter_modules(paths))
+        self._others = {kind.name: kind for kind in others}
+
+    def __getitem__(self, name: str) -> type[Pass]:
+        module = name.replace("-", "_")
+        if module in self._modules:
+            for item in vars(importlib.import_module(f"{self._package}.{module}")).values():
+                if isinstance(item, type) and issubclass(item, Pass) and vars(item).get("name") == name:
+                    return item
+        return self._others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        names = [module.replace("_", "-") for module in self._modules]
+        return (name for name in dict.fromkeys([*names, *self._others]) if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _value(text: str, kind: object, where: str) -> object:

@@ -9,9 +9,9 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
-from importlib import metadata
 
 from graphopt.context import Options
+from graphopt.extensions import extensions
 from graphopt.rewrite.rule import Rule
 
 
@@ -24,8 +24,8 @@ def all_rules() -> tuple[Rule, ...]:
         found += [
             item for item in vars(module).values() if isinstance(item, Rule) and item.family == info.name
         ]
-    for entry in sorted(metadata.entry_points(group="graphopt.rules"), key=lambda entry: entry.name):
-        found += [item for item in vars(entry.load()).values() if isinstance(item, Rule)]
+    for module in extensions("graphopt.rules"):
+        found += [item for item in vars(module).values() if isinstance(item, Rule)]
     return tuple(found)
 
 

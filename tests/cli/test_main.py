@@ -15,6 +15,7 @@ import pytest
 
 from graphopt.cli import console
 from graphopt.cli.main import cli
+from graphopt.driver import make_pipeline
 from graphopt.passes.described import options_of
 from graphopt.pipelines import registry
 from graphopt.rules import all_rules
@@ -52,6 +53,20 @@ def test_onnxruntime_is_imported_only_where_something_is_run(small: Path) -> Non
     names = modules_after("optimize", small, "-o", target, "--no-verify")
     assert "onnx_ir" in names
     assert not names & {"onnxruntime", "rich", "sympy.core", "onnx.reference"}
+
+
+def test_a_plain_run_imports_no_passes_but_its_own(small: Path) -> None:
+    names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify", "-O1")
+    used = {step.name.replace("-", "_") for step in make_pipeline("O1").passes()}
+    unused = {name.replace("-", "_") for name in registry().passes} - used - {"onnx_ir"}
+    assert "convert_opset" in unused and "dce" in used
+    assert not names & {f"graphopt.passes.{name}" for name in unused}
+
+
+def test_a_plain_run_imports_nothing_of_what_others_do(small: Path) -> None:
+    names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
+    others = ("graphopt.debug", "graphopt.tune", "graphopt.rewrite.explain", "graphopt.runtime.timing")
+    assert not [name for name in names if name.startswith(others)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -203,6 +218,7 @@ def test_the_time_that_the_process_took_to_start_counts(
         assert main_module.main(environ={}) == 0
     finally:
         gc.set_threshold(*threshold)
+        gc.unfreeze()
     assert json.loads(capsys.readouterr().out)["seconds"]["all"] > 1000
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def _scale(given: NodeFacts, dim: Dim, scale: float) -> Dim:
     """floor(dim * scale) in float32, as onnxruntime computes it."""
     if isinstance(dim, int):
         return int(np.float32(dim) * np.float32(scale))
-    exact = Fraction(scale)
-    if exact.denominator > _EXACT_DENOMINATOR or exact > 1 << 16:
+    numerator, denominator = scale.as_integer_ratio()
+    if denominator > _EXACT_DENOMINATOR or numerator > denominator << 16:
         return given.fresh()
-    return floordiv(dim * exact.numerator, exact.denominator)
+    return floordiv(dim * numerator, denominator)

@@ -146,8 +146,6 @@ def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
 
 def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
-    from graphopt.passes.check_aliasing import pairs_of
-
     tune = _tune(values)
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
@@ -159,9 +157,18 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
         "tune": tune,
         "pipeline": pipeline,
         "weigh_each": weigh,
-        "share_buffers": pairs_of(values["share_buffers"]),
+        "share_buffers": _shared_buffers(values["share_buffers"]),
         "command": command,
     }
+
+
+def _shared_buffers(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The pairs of input and output that ``--share-buffers`` names."""
+    if not texts:
+        return ()
+    from graphopt.passes.check_aliasing import pairs_of
+
+    return pairs_of(texts)
 
 
 def _tune(values: dict[str, Any]) -> Tune | None:

@@ -13,6 +13,8 @@ from graphopt.errors import unknown
 from graphopt.tables import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from graphopt.passes.base import Pass
     from graphopt.rewrite.rule import Rule
 
@@ -53,7 +55,7 @@ def command(run: Run, name: str | None) -> None:
         raise unknown("pass or rule", name, names, "graphopt passes lists all")
 
 
-def _list(run: Run, passes: dict[str, type[Pass]], planned: Any) -> None:
+def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
     from graphopt.passes.described import options_of
 
     run.console.json(
