@@ -9,6 +9,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import facts
+from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
@@ -234,14 +235,9 @@ def _refused(
     rule: Rule, root: ir.Node, bindings: Bindings, nodes: dict[OpPattern, ir.Node], cx: Context
 ) -> Refusal | None:
     """Why ``rule`` does not rewrite a place that its pattern matches."""
-    match = Match(rule.name, root, nodes, cx)
-    if rule.exclusive and (value := match.read_by_others()) is not None:
-        return match.no("something outside of the pattern reads a value inside", value, shared=True)
     builder = Builder(cx.edit, root)
     try:
-        result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
-    except OverflowError:
-        return match.no("a number in it is beyond its type")
+        result = attempt(rule, Match(rule.name, root, nodes, cx), bindings, builder)
     finally:
         builder.discard()
     return result if isinstance(result, Refusal) else None

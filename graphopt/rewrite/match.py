@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import facts
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
@@ -82,8 +83,15 @@ class Match:
         return self.cx.constant(value)
 
     def attribute(self, node: ir.Node, name: str) -> Any:
-        """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent."""
-        return attribute_of(node, name, self.cx.version(node))
+        """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent.
+
+        Raises:
+            UnknownAttribute: it refers to a function's attribute; the rule is refused then.
+        """
+        value = attribute_of(node, name, self.cx.version(node))
+        if isinstance(value, ir.Attr):
+            raise UnknownAttribute(name)
+        return value
 
     def only_use(self, value: ir.Value) -> bool:
         """Whether exactly one input in the model reads ``value``, and the graph does not return it.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
+from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
@@ -92,16 +93,11 @@ class _Run:
             return False
         bindings, nodes = found
         match = Match(rule.name, root, nodes, cx)
-        if rule.exclusive and (value := match.read_by_others()) is not None:
-            cx.refuse(match.no("another node, or the caller, reads a value inside", value, shared=True))
-            return False
         builder = Builder(cx.edit, root)
         try:
-            result = rule.replace(builder, match, **{name: bindings.get(name) for name in rule.variables})
+            result = attempt(rule, match, bindings, builder)
         except (ResourceLimit, MemoryError):
             raise
-        except OverflowError:
-            result = match.no("a number in it is beyond its type")
         except Exception as error:
             owner, node = rule.name, ir.label(root)
             raise PassFailed.of(error, f"rule {owner} at {node}", owner=owner, node=node) from error

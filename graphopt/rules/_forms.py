@@ -39,6 +39,14 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
+def other_operand(m: Match, x: ir.Value) -> ir.Value:
+    """The operand of the root, which has two, beside ``x``; ``x`` itself where it is both."""
+    a, b = m.root.inputs
+    other = b if a is x else a
+    assert other is not None
+    return other
+
+
 def ints_of(m: Match, node: ir.Node, index: int, name: str, default: Any = None) -> Any:
     """Integers in input ``index`` or attribute ``name``; ``default`` without either, ``None`` if unknown."""
     attribute = node.attributes.get(name)
@@ -48,10 +56,10 @@ def ints_of(m: Match, node: ir.Node, index: int, name: str, default: Any = None)
     return default if value is None else m.ints(value)
 
 
-def int_of(m: Match, node: ir.Node, name: str, default: int) -> int | None:
-    """Integer attribute ``name``; ``None`` if it refers to a function's attribute."""
+def int_of(m: Match, node: ir.Node, name: str, default: int) -> int:
+    """Integer attribute ``name``."""
     value = m.attribute(node, name)
-    return default if value is None else None if isinstance(value, ir.Attr) else int(value)
+    return default if value is None else int(value)
 
 
 def normalized(axis: int, rank: int) -> int | None:
@@ -300,7 +308,7 @@ def padding_of(m: Match, node: ir.Node) -> Padding | None:
     rank = None if data is None else m.rank(data)
     pads = ints_of(m, node, 1, "pads")
     mode = m.attribute(node, "mode")
-    if rank is None or pads is None or isinstance(mode, ir.Attr):
+    if rank is None or pads is None:
         return None
     axes = tuple(range(rank))
     if operand(node, 3) is not None:
@@ -317,8 +325,6 @@ def padding_of(m: Match, node: ir.Node) -> Padding | None:
     value: Any = operand(node, 2)
     if m.version < 11:
         value = m.attribute(node, "value")
-        if isinstance(value, ir.Attr):
-            return None
     return Padding(tuple(before), tuple(after), str(mode or "constant"), value)
 
 

@@ -40,7 +40,7 @@ def dequantized(m: Match, value: ir.Value | None) -> ir.Node | None:
 def dequantized_constant(m: Match, value: ir.Value) -> ir.Node | None:
     """The DequantizeLinear that makes ``value`` of constants, for nobody else."""
     node = dequantized(m, value)
-    if node is None or not m.only_use(value) or isinstance(m.attribute(node, "block_size"), ir.Attr):
+    if node is None or not m.only_use(value):
         return None
     constant = all(operand is None or ir.constant_of(operand) is not None for operand in node.inputs)
     return node if constant and (is_per_tensor(m, node) or quantized_axis(m, node) is not None) else None

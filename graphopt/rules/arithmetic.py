@@ -9,6 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import (
     FLOATS,
@@ -22,16 +23,8 @@ from graphopt.rules._constants import (
 # Neutral elements ----------------------------------------------------------------------------
 
 
-def _other(m: Match, x: ir.Value) -> ir.Value:
-    """The operand of the root beside ``x``."""
-    a, b = m.root.inputs
-    other = b if a is x else a
-    assert other is not None
-    return other
-
-
 def _neutral(m: Match, x: ir.Value) -> Any:
-    return x if keeps_shape(m, x, _other(m, x)) else m.no("the constant may widen the shape", x)
+    return x if keeps_shape(m, x, forms.other_operand(m, x)) else m.no("the constant may widen the shape", x)
 
 
 @rule(
@@ -72,7 +65,7 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
-    zero = m.constant(_other(m, x))
+    zero = m.constant(forms.other_operand(m, x))
     assert zero is not None
     if m.root.op_type == "Add" and m.dtype(x) not in INTEGERS and not np.all(np.signbit(zero)):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)

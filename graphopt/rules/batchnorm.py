@@ -27,7 +27,7 @@ def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
     """The effect of ``node`` if it does not train and its parameters are constant."""
     parameters = [m.constant(value) for value in node.inputs[1:5]]
     epsilon, spatial = m.attribute(node, "epsilon"), m.attribute(node, "spatial")
-    if facts.batchnorm_trains(node) or spatial == 0 or isinstance(spatial, ir.Attr):
+    if facts.batchnorm_trains(node) or spatial == 0:
         return None
     if not isinstance(epsilon, float) or len(parameters) != 4:
         return None

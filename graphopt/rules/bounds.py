@@ -11,6 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 from graphopt.rules._constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
@@ -71,8 +72,6 @@ def _clip(m: Match, node: ir.Node, x: ir.Value, lowest: float, highest: float) -
         if m.dtype(node.outputs[0]) != _FLOAT:
             return None
         bounds = [m.attribute(node, "min"), m.attribute(node, "max")]
-        if any(isinstance(bound, ir.Attr) for bound in bounds):
-            return None
     else:
         for index, missing in ((1, lowest), (2, highest)):
             value = node.inputs[index] if index < len(node.inputs) else None
@@ -172,10 +171,10 @@ def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
 @rule(lambda op, x: op.Max(x, 0), numerics=Reassociates)
 def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """max(x, 0) is a Relu, which runtimes fuse into what comes before (zeros may change sign)."""
-    zero = next(value for value in m.root.inputs if value is not x)
+    zero = forms.other_operand(m, x)
     if m.dtype(x) not in (_FLOAT, _DOUBLE):
         return m.no("Relu is not made for this type", x)
-    if zero is None or not keeps_shape(m, x, zero):
+    if not keeps_shape(m, x, zero):
         return m.no("the constant may widen the shape", x)
     return op.Relu(x)
 

@@ -114,8 +114,6 @@ def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -
     if dtype is None or (dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20)):
         return m.no("ConstantOfShape does not make this type")
     value = m.attribute(m.node("fill"), "value")
-    if isinstance(value, ir.Attr):
-        return m.no("the number is an attribute of the function")
     number = np.zeros(1, np.float32) if value is None else value.numpy().reshape(1)
     if dtype in _INTEGERS and number.dtype.kind not in "biu":
         limits, whole = np.iinfo(dtype.numpy()), np.trunc(float(number[0]))

@@ -147,7 +147,7 @@ def shift_before_conv(
     if shift_node.inputs[0] is c and shift_node.op_type == "Sub":
         return m.no("x is subtracted", x)
     pads, auto_pad = m.attribute(conv, "pads"), m.attribute(conv, "auto_pad")
-    if isinstance(pads, ir.Attr) or any(pads or ()) or auto_pad not in ("NOTSET", "VALID"):
+    if any(pads or ()) or auto_pad not in ("NOTSET", "VALID"):
         return m.no("what is padded is not shifted", x)
     shift = along_axis(exact(number), 1, weight.ndim, weight.shape[1] * group)
     if shift is None or m.rank(x) != weight.ndim or weight.dtype not in (np.float32, np.float64):

@@ -7,6 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 from graphopt.rules._constants import keeps_shape
 
 _BOOL = ir.DataType.BOOL
@@ -53,8 +54,7 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
 )
 def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x and true = x or false = (x == true) = x; (x == false) = (x xor true) = not x."""
-    constant = next(value for value in m.root.inputs if value is not x)
-    assert constant is not None
+    constant = forms.other_operand(m, x)
     if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
         return m.no("not booleans, or the constant may widen the shape", x)
     keeps = bool(np.all(m.constant(constant))) == (m.root.op_type in ("And", "Equal"))

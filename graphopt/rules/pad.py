@@ -181,7 +181,7 @@ def _into_spatial_pads(
     rank = len(before)
     own = _own_pads(m, rank)
     if own is None:
-        return m.no("its own pads depend on the size of the input, or are an attribute of the function")
+        return m.no("its own pads depend on the size of the input")
     pads = [one + other for one, other in zip(before + after, own, strict=True)]
     if window is not None and any(pad >= window[i % rank] for i, pad in enumerate(pads)):
         return m.no("onnxruntime wants pads smaller than the window")
@@ -193,7 +193,7 @@ def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
     pads, mode = m.attribute(m.root, "pads"), m.attribute(m.root, "auto_pad")
     match mode:
         case "NOTSET":
-            return None if isinstance(pads, ir.Attr) else pads or (0,) * (2 * rank)
+            return pads or (0,) * (2 * rank)
         case "VALID":
             return (0,) * (2 * rank)
         case "SAME_UPPER" | "SAME_LOWER" if m.root.op_type in ("Conv", "ConvInteger"):
@@ -211,7 +211,7 @@ def _same_pads(m: Match, rank: int) -> list[int] | None:
     window = m.attribute(m.root, "kernel_shape") or (w and w[2:])
     strides = m.attribute(m.root, "strides") or (1,) * rank
     dilations = m.attribute(m.root, "dilations") or (1,) * rank
-    if x is None or not window or any(isinstance(each, ir.Attr) for each in (window, strides, dilations)):
+    if x is None or not window:
         return None
     totals = []
     for size, kernel, stride, dilation in zip(x[2:], window, strides, dilations, strict=True):

@@ -176,6 +176,13 @@ def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:
     return ir.to_proto(model)
 
 
+def inline(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` with its functions in the place of their calls."""
+    model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    Pipeline.parse("inline-functions", registry()).run(model, context_for(model))
+    return ir.to_proto(model)
+
+
 # Comparing graphs ----------------------------------------------------------------------------
 
 

@@ -70,6 +70,23 @@ def in_function(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
+def in_function_with_parameters(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """As :func:`in_function`, but the call says what the attributes of the nodes are; ``None`` without any."""
+    result = in_function(model)
+    call, function = result.graph.node[0], result.functions[0]
+    for index, node in enumerate(function.node):
+        for attribute in node.attribute if node.op_type != "Constant" else ():
+            given = onnx.AttributeProto()
+            given.CopyFrom(attribute)
+            given.name = f"{attribute.name}_{index}"
+            call.attribute.append(given)
+            function.attribute.append(given.name)
+            name, kind = attribute.name, attribute.type
+            attribute.Clear()
+            attribute.name, attribute.type, attribute.ref_attr_name = name, kind, given.name
+    return result if call.attribute else None
+
+
 def inner_nodes(model: onnx.ModelProto) -> list[str]:
     """Operators of the first branch, body or function, sorted, constants left out."""
     if model.functions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -12,12 +11,6 @@ import pytest
 from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
 from tests.rules import harness
-
-
-@pytest.fixture(scope="session")
-def child() -> Iterator[Child]:
-    with Child(preload=["onnxruntime"]) as child:
-        yield child
 
 
 @pytest.mark.parametrize("path", harness.case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
 from graphopt import ir
+from graphopt.runtime.child import Child
 from tests.rules import harness, nested
 
 #: Cases that are about the main graph alone, and why.
@@ -32,3 +34,19 @@ def test_rules_apply_inside(path: Path) -> None:
         after, rewrites, refusals = harness.apply_rule(wrap(case.before), case.rule)
         assert rewrites and nested.inner_nodes(after) == expected, f"{wrap.__name__}: {refusals}"
         ir.from_proto(after)  # checks scopes, types and links
+
+
+@pytest.mark.parametrize("path", _positive(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_attributes_of_the_call_are_not_guessed(path: Path, child: Child) -> None:
+    """Where attributes are parameters of a function, a rule is refused or right for what the call says."""
+    case = harness.read_case(path)
+    nodes = case.before.graph.node
+    if case.before.functions or any(a.type == onnx.AttributeProto.GRAPH for n in nodes for a in n.attribute):
+        return
+    before = nested.in_function_with_parameters(case.before)
+    if before is None:
+        return
+    after, rewrites, _ = harness.apply_rule(before, case.rule)
+    if rewrites:  # onnxruntime itself crashes on some of these calls
+        before, after = harness.inline(before), harness.inline(after)
+        harness.judge(replace(case, before=before), after, harness.rules_by_name()[case.rule].numerics, child)

@@ -1,0 +1,27 @@
+"""Try one rule at a place that its pattern matches."""
+
+from __future__ import annotations
+
+from graphopt.analysis.node_facts import UnknownAttribute
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.match import Bindings, Match
+from graphopt.rewrite.rule import Outcome, Rule
+
+
+def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:
+    """What ``rule`` makes of the place with ``builder``, or why it leaves it.
+
+    Raises:
+        Exception: whatever the rule's function raises.
+    """
+    if rule.exclusive and (value := match.read_by_others()) is not None:
+        return match.no("another node, or the caller, reads a value inside", value, shared=True)
+    try:
+        outcome: Outcome = rule.replace(
+            builder, match, **{name: bindings.get(name) for name in rule.variables}
+        )
+    except OverflowError:
+        return match.no("a number in it is beyond its type")
+    except UnknownAttribute as error:
+        return match.no(f"attribute {error} is a parameter of the function")
+    return outcome

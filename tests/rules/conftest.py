@@ -1,0 +1,15 @@
+"""What the tests of rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from graphopt.runtime.child import Child
+
+
+@pytest.fixture(scope="session")
+def child() -> Iterator[Child]:
+    with Child(preload=["onnxruntime"]) as child:
+        yield child
