@@ -352,9 +352,17 @@ def explain(
         UsageError: no node or pattern bears the name.
     """
     from graphopt.debug.explain import about, explain_fusions, names_within
+    from graphopt.runtime.devices import parse_device
 
     settings = _settings(portable=portable, skip=None if skip is None else tuple(skip))
-    request = prepare(settings, pipeline="", dims=dims, dim_ranges=dim_ranges, target_opset=target_opset)
+    request = prepare(
+        settings,
+        pipeline="",
+        dims=dims,
+        dim_ranges=dim_ranges,
+        target_opset=target_opset,
+        device=parse_device(settings.device) or choose_device(None, settings)[0],
+    )
     candidate, _, _ = _take(model)
     names = None if node is None else names_within(candidate, node)
     request = request.on(candidate)

@@ -85,18 +85,22 @@ def prepare(
     if strip_docs:
         post_passes = (*post_passes, "strip-docs")
     passes = make_pipeline(settings.pipeline if pipeline is None else pipeline, pre_passes, post_passes)
-    options = make_options(settings, only, share_buffers, _target_device(device, settings))
+    options = make_options(settings, only, share_buffers, _target_device(device, settings, passes))
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
 
 
-def _target_device(device: str | Device | None, settings: config.Settings) -> Device:
-    """What the result is for: the device that was named, whether it is there or not, or what there is."""
-    from graphopt.runtime.devices import Device, choose, parse_device
+def _target_device(device: str | Device | None, settings: config.Settings, passes: Pipeline) -> Device:
+    """What the result is for: the device that was named, whether it is there or not, or what there is.
+
+    To look for one takes time, and is done only if it matters to ``passes``.
+    """
+    from graphopt.runtime.devices import CPU, Device, choose, parse_device
 
     if isinstance(device, Device):
         return device
     text = device or settings.device
-    return parse_device(text) or choose(text)[0]
+    matters = any(step.targets for step in passes.passes())
+    return parse_device(text) or (choose(text)[0] if matters else CPU)
 
 
 def _conversion(target: int, settings: config.Settings) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -55,6 +55,12 @@ class Axis:
             yield above, share
 
 
+def choices(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
+    """Each choice of a size on every axis, those of the last axis next to one another."""
+    for sizes in product(*(axis.sizes for axis in axes)):
+        yield {axis.name: size for axis, size in zip(axes, sizes, strict=True)}
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What figures say of one operator at one place.
@@ -83,7 +89,7 @@ class Grid:
         dtype: element type, as onnxruntime writes it.
         axes: the sizes that matter.
         ratios: one for each choice of sizes, those of the last axis next to one another.
-        band: the lower end of the band of what was replaced against itself.
+        bands: for each of these the lower end of the band of what was replaced against itself.
     """
 
     op: str
@@ -91,17 +97,18 @@ class Grid:
     dtype: str
     axes: tuple[Axis, ...]
     ratios: tuple[float, ...]
-    band: float
+    bands: tuple[float, ...]
 
     def at(self, sizes: Mapping[str, Any]) -> Estimate:
         """The estimate for ``sizes``; those that are not known ints count as the default of their axis."""
-        total = 0.0
+        ratio = band = 0.0
         for corner in product(*(tuple(axis.place(sizes.get(axis.name))) for axis in self.axes)):
             index, weight = 0, 1.0
             for axis, (position, share) in zip(self.axes, corner, strict=True):
                 index, weight = index * len(axis.sizes) + position, weight * share
-            total += weight * math.log(self.ratios[index])
-        return Estimate(math.exp(total), self.band)
+            ratio += weight * math.log(self.ratios[index])
+            band += weight * math.log(self.bands[index])
+        return Estimate(math.exp(ratio), math.exp(band))
 
     def told(self, sizes: Mapping[str, Any]) -> str:
         """The place of an estimate in words, such as ``length 128``."""
@@ -114,11 +121,10 @@ class Grid:
             )
         return f" at {'; '.join(said)}" if said else ""
 
-    def points(self) -> Iterator[tuple[dict[str, int], float]]:
-        """Each choice of sizes, and its ratio."""
-        choices = product(*(axis.sizes for axis in self.axes))
-        for sizes, ratio in zip(choices, self.ratios, strict=True):
-            yield {axis.name: size for axis, size in zip(self.axes, sizes, strict=True)}, ratio
+    def points(self) -> Iterator[tuple[dict[str, int], Estimate]]:
+        """Each choice of sizes, and what was measured there."""
+        figures = map(Estimate, self.ratios, self.bands)
+        yield from zip(choices(self.axes), figures, strict=True)
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,7 @@ class Costs:
                         axis.name: {"sizes": list(axis.sizes), "default": axis.default} for axis in grid.axes
                     },
                     "ratios": list(grid.ratios),
-                    "band": grid.band,
+                    "bands": list(grid.bands),
                 }
                 for grid in self.grids
             ],
@@ -234,15 +240,15 @@ def _grid(data: Mapping[str, Any]) -> Grid:
         Axis(str(name), tuple(int(size) for size in axis["sizes"]), int(axis["default"]))
         for name, axis in data["axes"].items()
     )
-    ratios, band = tuple(float(ratio) for ratio in data["ratios"]), float(data["band"])
-    if len(ratios) != math.prod(len(axis.sizes) for axis in axes):
-        raise ValueError(f"{data['op']} has {len(ratios)} ratios, not one for each choice of sizes")
-    if not all(0 < ratio < math.inf for ratio in (*ratios, band)):
+    ratios, bands = (tuple(float(figure) for figure in data[key]) for key in ("ratios", "bands"))
+    if {len(ratios), len(bands)} != {math.prod(len(axis.sizes) for axis in axes)}:
+        raise ValueError(f"{data['op']} has not one ratio and band for each choice of sizes")
+    if not all(0 < figure < math.inf for figure in (*ratios, *bands)):
         raise ValueError(f"{data['op']} has ratios that are no positive numbers")
     for axis in axes:
         if not axis.sizes or axis.sizes[0] < 1 or list(axis.sizes) != sorted(set(axis.sizes)):
             raise ValueError(f"{data['op']}: the sizes of {axis.name} do not rise")
-    return Grid(str(data["op"]), str(data["case"]), str(data["dtype"]), axes, ratios, band)
+    return Grid(str(data["op"]), str(data["case"]), str(data["dtype"]), axes, ratios, bands)
 
 
 def read(path: Path) -> Costs:

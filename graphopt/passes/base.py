@@ -28,6 +28,9 @@ class Pass(ABC):
     #: The user asked for what it does: it is never left out to mend a result.
     required: ClassVar[bool] = False
 
+    #: What it does depends on the device that the result is for.
+    targets: ClassVar[bool] = False
+
     @abstractmethod
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""

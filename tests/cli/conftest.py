@@ -46,14 +46,15 @@ weights (float[N, 8] x) => (float[N, 8] y) <float[8, 8] w> {
 
 @pytest.fixture
 def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
-    """Call ``graphopt`` in an empty folder, without environment variables."""
+    """Call ``graphopt`` in an empty folder, without environment variables, and with a store of its own."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    cache = str(tmp_path / "cache")
 
     def call(*arguments: object, environ: dict[str, str] | None = None) -> Outcome:
         capsys.readouterr()
-        status = main([str(argument) for argument in arguments], environ or {})
+        status = main([str(argument) for argument in arguments], {"XDG_CACHE_HOME": cache} | (environ or {}))
         captured = capsys.readouterr()
         return Outcome(int(status), captured.out, captured.err)
 

@@ -20,7 +20,7 @@ def table(*grids: Grid) -> Costs:
 
 
 def grid(op: str, *ratios: float, case: str = "", dtype: str = "float", band: float = 0.98) -> Grid:
-    return Grid(op, case, dtype, (LENGTH,), ratios, band)
+    return Grid(op, case, dtype, (LENGTH,), ratios, (band,) * len(ratios))
 
 
 def test_ratios_are_interpolated_over_the_logarithm_of_the_size() -> None:
@@ -39,7 +39,7 @@ def test_beyond_the_figures_the_nearest_holds_and_for_the_unknown_the_default(
 
 def test_several_axes_are_interpolated_together() -> None:
     axes = (Axis("rows", (1, 4), 1), Axis("width", (16, 64), 64))
-    costs = table(Grid("A", "", "float", axes, (0.1, 0.2, 0.4, 0.8), 0.98))
+    costs = table(Grid("A", "", "float", axes, (0.1, 0.2, 0.4, 0.8), (0.98,) * 4))
     assert costs.weigh("A", rows=4, width=16).ratio == pytest.approx(0.4)
     assert costs.weigh("A", rows=2, width=32).ratio == pytest.approx((0.1 * 0.2 * 0.4 * 0.8) ** 0.25)
     assert costs.weigh("A").ratio == pytest.approx(0.2)

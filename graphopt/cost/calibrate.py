@@ -1,0 +1,188 @@
+"""Measure what fused operators cost on this machine.
+
+Each pass is a fresh process that goes through all places (a subject at a choice of sizes). At each, the
+nodes that are replaced, the same once more, and all fused operators take turns, and each gives one ratio.
+There are as many passes as the budget allows, one at least; what lies between the ratios of the nodes
+against themselves is noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from graphopt.cost.sources import runtime_version
+from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
+from graphopt.cost.table import Costs, Grid, choices
+from graphopt.errors import GraphoptError, RuntimeFailure
+from graphopt.runtime.child import Child
+from graphopt.runtime.devices import Device
+from graphopt.runtime.processor import processor
+from graphopt.runtime.timing import ratios
+from graphopt.runtime.timing.bench import cuda_options
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, race, round_ratios
+from graphopt.tables import counted
+
+#: The second session of the nodes that are replaced.
+TWIN = "twin"
+#: How a place is measured in one pass.
+_LIMITS = RaceLimits(rounds=10, processes=1, warmup=2, seconds=1.0)
+#: Seconds after which a place is given up.
+_PATIENCE = 120.0
+#: What gains less is not worth another operator, whatever the noise.
+_LEAST_GAIN = 0.98
+#: Digits that figures keep.
+_DIGITS = 4
+
+#: Told what is measured, and the share of the budget that is spent.
+Say = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A subject at a choice of sizes."""
+
+    subject: Subject
+    sizes: dict[str, int] = field(hash=False)
+
+    def __str__(self) -> str:
+        return ", ".join([str(self.subject), *(f"{name} {size}" for name, size in self.sizes.items())])
+
+
+#: Measures places, one after the other, in a process of their own: by place, the ratio of each operator.
+Stopwatch = Callable[[Sequence[Place], int], Iterator[dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class HarnessStopwatch:
+    """Readings by the timing harness.
+
+    Attributes:
+        device: where models run.
+        threads: threads inside one operator.
+    """
+
+    device: Device
+    threads: int
+
+    def __call__(self, places: Sequence[Place], index: int) -> Iterator[dict[str, float]]:
+        """The ratios of all operators that run at each of ``places``; none where the nodes themselves do not.
+
+        Args:
+            index: which pass this is; the models take turns in another order in each.
+        """
+        with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"]) as child:
+            for place in places:
+                yield self._measure(child, place, index)
+
+    def _measure(self, child: Child, place: Place, index: int) -> dict[str, float]:
+        contest = place.subject.make(**place.sizes)
+        own = {TWIN: contest.choices[UNFUSED]} if UNFUSED in contest.choices else {}
+        setup = Setup(
+            contest.feeds,
+            device=self.device,
+            threads=self.threads,
+            provider_options=cuda_options(self.device),
+            choices=contest.choices | own,
+        )
+        models = {**contest.models, TWIN: contest.models[UNFUSED]}
+        try:
+            return _ratios(child, models, setup, _LIMITS, index)
+        except GraphoptError:  # one of them does not run here
+            once = RaceLimits(rounds=1, processes=1, warmup=0)
+            fit = [name for name in models if _runs(child, models[name], setup, once)]
+            if UNFUSED not in fit:
+                return {}
+            return _ratios(child, {name: models[name] for name in fit}, setup, _LIMITS, index)
+
+
+def _ratios(
+    child: Child, models: dict[str, bytes], setup: Setup, limits: RaceLimits, index: int
+) -> dict[str, float]:
+    times = child.call(race, models, setup, limits, index, timeout=_PATIENCE)
+    return {name: ratios.median(round_ratios(times, name, UNFUSED)) for name in models if name != UNFUSED}
+
+
+def _runs(child: Child, model: bytes, setup: Setup, limits: RaceLimits) -> bool:
+    try:
+        child.call(race, {UNFUSED: model}, setup, limits, 0, timeout=_PATIENCE)
+    except GraphoptError:
+        return False
+    return True
+
+
+def calibrate(
+    device: Device,
+    *,
+    budget: float = 60.0,
+    threads: int = 1,
+    say: Say = lambda text, spent: None,
+    subjects: Sequence[Subject] = SUBJECTS,
+    stopwatch: Stopwatch | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Costs:
+    """A table of what fused operators cost here.
+
+    >>> calibrate(Device("cpu"), budget=30).weigh("Attention", length=128)     # doctest: +SKIP
+
+    Args:
+        device: where to measure.
+        budget: seconds; no pass begins that is not expected to end in time, but for the first.
+        threads: threads inside one operator.
+        say: told how far it is.
+        subjects: what is measured.
+        stopwatch: measures.
+        clock: seconds.
+
+    Raises:
+        RuntimeFailure: nothing could be measured.
+    """
+    places = [Place(subject, sizes) for subject in subjects for sizes in choices(subject.axes)]
+    stopwatch = stopwatch or HarnessStopwatch(device, threads)
+    found: list[dict[str, list[float]]] = [{} for _ in places]
+    begin = clock()
+    passes = 0
+    while passes == 0 or (clock() - begin) * (passes + 1) / passes <= budget:
+        for number, measured in enumerate(stopwatch(places, passes)):
+            for name, ratio in measured.items():
+                found[number].setdefault(name, []).append(ratio)
+            say(f"pass {passes + 1}: {places[number]}", min(1.0, (clock() - begin) / budget))
+        passes += 1
+    grids = tuple(_grids(places, found))
+    if not grids:
+        raise RuntimeFailure(f"nothing could be measured on {device}")
+    effort = f"{counted(threads, 'thread')}, {counted(passes, 'pass', 'passes')}"
+    where = f"{processor()}, onnxruntime {runtime_version()}, {effort}"
+    return Costs(f"figures calibrated on this machine for {device}", device.kind, where, grids)
+
+
+def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> Iterator[Grid]:
+    """The figures by subject and operator; operators that did not run everywhere are left out."""
+    by_subject: dict[Subject, list[dict[str, list[float]]]] = {}
+    for place, measured in zip(places, found, strict=True):
+        by_subject.setdefault(place.subject, []).append(measured)
+    for subject, series in by_subject.items():
+        everywhere = [ratio for measured in series for ratio in measured.get(TWIN, ())]
+        for name in series[0]:
+            if name != TWIN and all(name in measured for measured in series):
+                figures = [_figure(measured[name], measured[TWIN], everywhere) for measured in series]
+                middles, bands = zip(*figures, strict=True)
+                yield Grid(name, subject.case, "float", subject.axes, middles, bands)
+
+
+def _figure(
+    measured: Sequence[float], twin: Sequence[float], everywhere: Sequence[float]
+) -> tuple[float, float]:
+    """The ratio at one place, and below which ratio a difference is claimed.
+
+    None is where passes disagree about who is faster. Few passes tell little of noise: then that of the
+    subject's other places counts, too.
+    """
+    middle = ratios.median(measured)
+    band = min(ratios.band_of(twin).low, _LEAST_GAIN)
+    if len(twin) < ratios.LEAST_PROCESSES:
+        band = min(band, ratios.band_of(everywhere).low)
+    if 1.0 in ratios.spread(measured):
+        band = min(band, middle)
+    return round(middle, _DIGITS), round(band, _DIGITS)

@@ -1,0 +1,97 @@
+"""Small models that compute the same with and without fused operators, from text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.cost.table import Axis
+from graphopt.runtime.session_choice import SessionChoice
+
+if TYPE_CHECKING:
+    import onnx
+
+#: The name of the nodes that are replaced.
+UNFUSED = "unfused"
+_HEADER = '<ir_version: 10, opset_import: ["": 23, "com.microsoft": 1]>'
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Models that compute the same.
+
+    Attributes:
+        models: serialized, by operator; the first is :data:`UNFUSED`.
+        feeds: their inputs.
+        choices: session options that some are run with.
+    """
+
+    models: dict[str, bytes]
+    feeds: dict[str, np.ndarray]
+    choices: dict[str, SessionChoice] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One kind of nodes that fused operators can replace.
+
+    Attributes:
+        name: what it is called.
+        case: the case of the grids that it fills.
+        axes: the sizes that matter.
+        make: from sizes to models.
+    """
+
+    name: str
+    case: str
+    axes: tuple[Axis, ...]
+    make: Callable[..., Contest]
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.case}" if self.case else self.name
+
+
+def contest(
+    texts: Mapping[str, str],
+    feeds: dict[str, np.ndarray],
+    weights: Mapping[str, Any] | None = None,
+    choices: dict[str, SessionChoice] | None = None,
+) -> Contest:
+    """Models from the text of their bodies; what they use of ``weights`` are their initializers."""
+    models = {name: _model(text, feeds, weights or {}) for name, text in texts.items()}
+    return Contest(models, feeds, choices or {})
+
+
+def _model(text: str, feeds: Mapping[str, np.ndarray], weights: Mapping[str, Any]) -> bytes:
+    import onnx.parser
+
+    types = {"float32": "float", "int64": "int64", "int32": "int32"}
+    inputs = ", ".join(
+        f"{types[str(array.dtype)]}[{','.join(map(str, array.shape))}] {name}"
+        for name, array in feeds.items()
+        if name in text
+    )
+    outputs, _, body = text.partition("|")
+    results = ", ".join(f"float[{','.join('?' * rank)}] {name}" for name, rank in _outputs(outputs))
+    model: onnx.ModelProto = onnx.parser.parse_model(f"{_HEADER} g ({inputs}) => ({results}) {{ {body} }}")
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name)
+        for name, array in weights.items()
+        if name in used
+    )
+    return model.SerializeToString()
+
+
+def _outputs(text: str) -> Iterator[tuple[str, int]]:
+    """Names and ranks of outputs, from text such as ``y:3 z:4``."""
+    for item in text.split():
+        name, _, rank = item.partition(":")
+        yield name, int(rank)
+
+
+def random(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -1,0 +1,157 @@
+"""How readings become a table, by a stopwatch that makes them up; and that every subject computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphopt.cost import Axis
+from graphopt.cost.calibrate import TWIN, HarnessStopwatch, Place, calibrate
+from graphopt.cost.subjects import SUBJECTS, UNFUSED, Contest, Subject
+from graphopt.cost.table import choices
+from graphopt.errors import RuntimeFailure
+from graphopt.runtime import session
+from graphopt.runtime.devices import CPU
+
+
+def no_models(**sizes: int) -> Contest:
+    raise AssertionError("the made-up stopwatch needs none")
+
+
+NORM = Subject("norm", "", (Axis("rows", (1, 8), 8),), no_models)
+
+
+class Readings:
+    """A stopwatch with a clock: each place takes ten seconds, and readings are as given, pass by pass."""
+
+    def __init__(self, *passes: list[dict[str, float]]) -> None:
+        self.passes = passes
+        self.now = 0.0
+        self.indices: list[int] = []
+
+    def __call__(self, places: Sequence[Place], index: int) -> Iterator[dict[str, float]]:
+        self.indices.append(index)
+        for reading in self.passes[min(index, len(self.passes) - 1)]:
+            self.now += 10
+            yield reading
+
+    def clock(self) -> float:
+        return self.now
+
+
+def steady(ratio: float, twin: float = 1.0) -> Readings:
+    return Readings([{"Fused": ratio, TWIN: twin}] * 2)
+
+
+def test_passes_are_made_as_long_as_the_budget_allows() -> None:
+    for budget, passes in ((1, 1), (39, 1), (40, 2), (100, 5)):
+        readings = steady(0.5)
+        costs = calibrate(CPU, budget=budget, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+        assert readings.indices == list(range(passes)), budget
+        assert f"{passes} pass" in costs.where
+
+
+def test_a_figure_is_the_median_of_the_passes() -> None:
+    passes = [[{"Fused": ratio, TWIN: 1.0}, {"Fused": 0.5, TWIN: 1.0}] for ratio in (0.7, 0.9, 0.6)]
+    readings = Readings(*passes)
+    costs = calibrate(CPU, budget=60, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert costs.weigh("Fused", rows=1).ratio == pytest.approx(0.7)
+    assert costs.weigh("Fused", rows=8).ratio == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "twin", "pays"),
+    [
+        (0.9, 1.0, True),
+        (0.9, 1.2, False),  # as much as the nodes differ from themselves
+        (0.9, 0.8, False),
+        (0.99, 1.0, False),  # hardly anything
+        (1.1, 1.0, False),
+    ],
+)
+def test_only_what_lies_outside_the_noise_pays(ratio: float, twin: float, pays: bool) -> None:
+    readings = steady(ratio, twin)
+    costs = calibrate(CPU, budget=200, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert bool(costs.weigh("Fused", rows=1)) is pays
+
+
+def test_what_passes_disagree_about_does_not_pay() -> None:
+    passes = [[{"Fused": ratio, TWIN: 1.0}] * 2 for ratio in (0.5, 1.4, 0.6)]
+    readings = Readings(*passes)
+    costs = calibrate(CPU, budget=60, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert not costs.weigh("Fused", rows=1)
+
+
+def test_after_few_passes_the_noise_of_other_places_counts() -> None:
+    readings = Readings([{"Fused": 0.8, TWIN: 1.0}, {"Fused": 0.8, TWIN: 1.5}])
+    few = calibrate(CPU, budget=20, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert not few.weigh("Fused", rows=1)
+    readings.now = 0
+    many = calibrate(CPU, budget=100, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert many.weigh("Fused", rows=1)
+
+
+def test_operators_that_do_not_run_are_left_out() -> None:
+    readings = Readings([{"Fused": 0.5, "Other": 0.5, TWIN: 1.0}, {"Fused": 0.5, TWIN: 1.0}])
+    costs = calibrate(CPU, budget=1, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+    assert [grid.op for grid in costs.grids] == ["Fused"]
+    nothing = Readings([{}, {}])
+    with pytest.raises(RuntimeFailure, match="nothing could be measured on CPU"):
+        calibrate(CPU, budget=1, subjects=[NORM], stopwatch=nothing, clock=nothing.clock)
+
+
+def test_the_same_readings_give_the_same_table() -> None:
+    first, second = (
+        calibrate(CPU, budget=60, subjects=[NORM], stopwatch=readings, clock=readings.clock)
+        for readings in (steady(0.7), steady(0.7))
+    )
+    assert first == second
+
+
+def test_a_tiny_place_is_measured() -> None:
+    small = next(subject for subject in SUBJECTS if subject.name == "GELU" and subject.case == "tanh")
+    subject = replace(small, axes=(Axis("rows", (1,), 1),))
+    costs = calibrate(CPU, budget=0.01, subjects=[subject])
+    assert [(grid.op, grid.case) for grid in costs.grids] == [("Gelu", "tanh"), ("FastGelu", "tanh")]
+    assert all(0 < grid.ratios[0] < 100 for grid in costs.grids)
+
+
+def test_an_operator_without_kernel_does_not_spoil_the_others() -> None:
+    def make(rows: int) -> Contest:
+        (gelu,) = (subject for subject in SUBJECTS if (subject.name, subject.case) == ("GELU", "quick"))
+        contest = gelu.make(rows=rows)
+        broken = contest.models["QuickGelu"].replace(b"QuickGelu", b"QuackGelu")
+        return replace(contest, models=contest.models | {"QuackGelu": broken})
+
+    place = Place(replace(NORM, make=make), {"rows": 1})
+    (found,) = HarnessStopwatch(CPU, threads=1)([place], 0)
+    assert set(found) == {"QuickGelu", TWIN}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_fused_operators_compute_what_they_replace(subject: Subject) -> None:
+    sizes = list(choices(subject.axes))[1]
+    contest = subject.make(**sizes)
+    assert next(iter(contest.models)) == UNFUSED and len(contest.models) > 1
+    outputs = {name: _run(model, contest) for name, model in contest.models.items()}
+    for name, arrays in outputs.items():
+        for array, wanted in zip(arrays, outputs[UNFUSED], strict=True):
+            np.testing.assert_allclose(array, wanted, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def _run(model: bytes, contest: Contest) -> list[np.ndarray]:
+    made = session.create(model, optimizations="off", threads=1)
+    return made.run(None, {argument.name: contest.feeds[argument.name] for argument in made.get_inputs()})
+
+
+def test_each_operator_has_one_grid_for_each_case() -> None:
+    keys = [
+        (name, subject.case)
+        for subject in SUBJECTS
+        for name in subject.make(**next(choices(subject.axes))).models
+        if name != UNFUSED
+    ]
+    assert len(keys) == len(set(keys))
