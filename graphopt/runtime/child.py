@@ -42,6 +42,9 @@ class Child:
         memory: bytes of private memory that calls may take on top of the process's own, or
             ``None``; enforced on Linux only.
         preload: modules that the process imports at once, before the first call.
+
+    Attributes:
+        made: how many objects :meth:`new` made; the process keeps only the last.
     """
 
     def __init__(self, *, memory: int | None = None, preload: Sequence[str] = ()) -> None:
@@ -50,6 +53,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._peak = 0
+        self.made = 0
         self._start()
 
     def __enter__(self) -> Child:
@@ -81,6 +85,7 @@ class Child:
 
     def new(self, factory: Callable[..., Any], *args: Any, timeout: float | None = None) -> None:
         """Make an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
+        self.made += 1
         self._request(("new", factory, args), timeout)
 
     def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.errors import RuntimeFailure
@@ -101,32 +101,33 @@ class Host:
 
 
 class RemoteHost:
-    """A :class:`Host` in a child, made anew after a crash.
+    """A :class:`Host` in a child, made anew after a crash, or when another one took its place.
 
     Args:
-        child: the process; the caller closes it.
+        child: gives the process, when it is needed; the caller closes it.
         sources: models by key.
     """
 
     def __init__(
         self,
-        child: Child,
+        child: Callable[[], Child],
         sources: Mapping[str, Source],
         device: Device = CPU,
         threads: int | None = None,
     ) -> None:
         self._child = child
         self._arguments = (dict(sources), device, threads)
-        self._ready = False
+        self._made: tuple[Child, int] | None = None
 
     def run(
         self, key: str, level: Optimizations, feeds: Mapping[str, Any], seconds: float | None
     ) -> list[Any]:
         """Run the model ``key``, for at most ``seconds``."""
-        if not self._ready or not self._child.alive:
-            self._child.new(Host, *self._arguments, timeout=_START)
-            self._ready = True
-        outputs: list[Any] = self._child.ask("run", key, level, dict(feeds), timeout=seconds)
+        child = self._child()
+        if not child.alive or self._made != (child, child.made):
+            child.new(Host, *self._arguments, timeout=_START)
+            self._made = child, child.made
+        outputs: list[Any] = child.ask("run", key, level, dict(feeds), timeout=seconds)
         return outputs
 
 

@@ -44,7 +44,7 @@ Outputs that are random in the original must stay random; of them, types and sha
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,7 +141,7 @@ class Oracle:
         self._allow_external = allow_external
         self._own: list[Child] = []
         self._child = child
-        self._candidates: Child | None = None
+        self._other: Child | None = None
         self._artifact = Artifact(original, allow_external)
         model = self._artifact.model()
         self._signature = Signature.of(model)
@@ -256,19 +256,20 @@ class Oracle:
         return self._child
 
     def _second(self) -> Child:
-        if self._candidates is None:
-            self._candidates = self._start()
-        return self._candidates
+        """Where the original is asked for its conditioning while the candidate has the other child."""
+        if self._other is None:
+            self._other = self._start()
+        return self._other
 
     def _start(self) -> Child:
         child = Child(memory=self._memory, preload=("onnxruntime", "graphopt.runtime.trial"))
         self._own.append(child)
         return child
 
-    def _runner(self, source: Source, *, isolated: bool, child: Child | None = None) -> Runner:
+    def _runner(self, source: Source, *, isolated: bool, child: Callable[[], Child] | None = None) -> Runner:
         if not isolated:
             return Runs(source, self._device, self._threads, self._patience)
-        host = RemoteHost(child or self._risky(), {"model": source}, self._device, self._threads)
+        host = RemoteHost(child or self._risky, {"model": source}, self._device, self._threads)
         return RemoteRuns(host, "model", self._patience)
 
     # Judging ----------------------------------------------------------------------------------
@@ -284,8 +285,7 @@ class Oracle:
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         isolated = self._isolated or may_crash(model) is not None
-        # the original keeps its child, for when it is asked for its conditioning
-        runner = self._runner(artifact.source, isolated=isolated, child=self._second() if isolated else None)
+        runner = self._runner(artifact.source, isolated=isolated)
         if cases.refusal is not None:
             return self._loads(runner), changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
@@ -293,13 +293,16 @@ class Oracle:
         rounding = self._rounding
         nature = self._nature
         references = (self._reference, Reference(artifact.model))
+        original = self._original
+        if self._isolated:
+            original = self._runner(self._artifact.source, isolated=True, child=self._second)
         judge = Judge(
             outputs,
             runner,
             numerics,
             tolerance,
             rounding,
-            self._original,
+            original,
             references,
             bits=bits,
             nature=nature,

@@ -200,6 +200,17 @@ def test_an_original_that_divides_integers_runs_in_a_child():
     ), verdict
 
 
+def test_an_original_in_a_child_is_asked_for_its_conditioning(monkeypatch):
+    started = []
+    start = Oracle._start
+    monkeypatch.setattr(Oracle, "_start", lambda oracle: started.append(start(oracle)) or started[-1])
+    right, wrong = both("{ z = Add(x, y) }", "{ z = Sub(x, y) }")
+    assert judge(right, right, isolate=True).ok
+    assert len(started) == 1
+    assert not judge(right, wrong, isolate=True).ok
+    assert len(started) == 3
+
+
 def test_wrong_types_and_shapes():
     before = "g (float[B] x) => (y) { y = Shape(x) }"
     assert not judge(before, "g (float[B] x) => (y) { s = Shape(x) y = Cast <to = 6> (s) }").ok
