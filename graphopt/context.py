@@ -15,13 +15,13 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.budget import Budget
-from graphopt.cost import Costs, Decision, shipped
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
 from graphopt.runtime.devices import CPU, Device
 
 if TYPE_CHECKING:
+    from graphopt.cost import Costs, Decision
     from graphopt.runtime.folding.evaluator import Evaluator
     from graphopt.runtime.target import Target
 
@@ -65,7 +65,7 @@ class Options:
         strict_fusion: scopes whose nodes must become one fused operator, each with the names of its nodes
             in the original model as far as they do not begin with the scope.
         device: where the result is to run.
-        costs: what fused operators take there.
+        costs: what fused operators take there; ``None`` for the figures that come with graphopt.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -80,7 +80,7 @@ class Options:
     portable: bool = False
     strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)
     device: Device = CPU
-    costs: Costs = field(default_factory=lambda: shipped("cpu"))
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,13 @@ class Context:
             self._analyses[key] = (self.edit.epoch, result)
         return result
 
+    @property
+    def costs(self) -> Costs:
+        """What fused operators take on the device that the result is for."""
+        from graphopt.cost import shipped
+
+        return self.options.costs or shipped(self.options.device.kind)
+
     def weigh(self, *ops: str, case: str = "", dtype: ir.DataType | None = None, **sizes: Dim) -> Decision:
         """Which of the fused operators ``ops`` is fastest here, or whether to leave the nodes that are there.
 
@@ -244,7 +251,7 @@ class Context:
             sizes: by the names of the table's axes; symbolic ones count as unknown.
         """
         name = None if dtype is None else dtype.name.lower()
-        decision = self.options.costs.weigh(*ops, case=case, dtype=name, **sizes)
+        decision = self.costs.weigh(*ops, case=case, dtype=name, **sizes)
         self.decisions[decision] += 1
         return decision
 

@@ -13,7 +13,6 @@ from graphopt.analysis.shapes import ShapeFacts
 from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
-from graphopt.cost.sources import costs_for
 from graphopt.errors import (
     GraphoptError,
     InvalidModel,
@@ -102,7 +101,7 @@ class Job:
             weight_bytes=stats.weight_bytes,
             remarks=cx.budget.remarks(),
             missed=self._missed(model, cx),
-            costs=self.options.costs,
+            costs=cx.costs if cx.decisions else None,
             decisions=cx.decisions,
         )
         _check_interface(interface, Interface.of(model))
@@ -251,12 +250,12 @@ def make_options(
     settings: Settings,
     only: Iterable[str] = (),
     share_buffers: Iterable[tuple[str, str]] = (),
-    device: Device = CPU,
+    device: Device | None = None,
 ) -> Options:
     """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
 
     ``share_buffers`` names inputs, and outputs that the caller writes over them; ``device`` is where the
-    result is to run.
+    result is to run, if that matters.
 
     Raises:
         UsageError: the settings contradict each other, name an unknown pass or rule, or a table of costs
@@ -274,6 +273,11 @@ def make_options(
         skip, only = _rule_names(settings.skip, only)
         if only and only <= skip:
             raise UsageError("--skip leaves nothing of what --only names")
+    costs = None
+    if device is not None:
+        from graphopt.cost.sources import costs_for
+
+        costs = costs_for(settings.costs, device, settings.cache_dir)
     return Options(
         numerics=numerics,
         fold_limit=settings.fold_limit,
@@ -283,8 +287,8 @@ def make_options(
         only=only or None,
         share_buffers=tuple(share_buffers),
         portable=settings.portable,
-        device=device,
-        costs=costs_for(settings.costs, device, settings.cache_dir),
+        device=device or CPU,
+        costs=costs,
     )
 
 

@@ -89,18 +89,18 @@ def prepare(
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
 
 
-def _target_device(device: str | Device | None, settings: config.Settings, passes: Pipeline) -> Device:
+def _target_device(device: str | Device | None, settings: config.Settings, passes: Pipeline) -> Device | None:
     """What the result is for: the device that was named, whether it is there or not, or what there is.
 
-    To look for one takes time, and is done only if it matters to ``passes``.
+    To look for one takes time, and is done only if it matters to ``passes``; else there is none.
     """
-    from graphopt.runtime.devices import CPU, Device, choose, parse_device
+    from graphopt.runtime.devices import Device, choose, parse_device
 
     if isinstance(device, Device):
         return device
     text = device or settings.device
-    matters = any(step.targets for step in passes.passes())
-    return parse_device(text) or (choose(text)[0] if matters else CPU)
+    named, matters = parse_device(text), any(step.targets for step in passes.passes())
+    return named or (choose(text)[0] if matters else None)
 
 
 def _conversion(target: int, settings: config.Settings) -> str:

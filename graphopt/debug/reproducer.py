@@ -80,7 +80,7 @@ class Case:
         told = {
             "numerics": self.options.numerics.name,
             "device": str(self.options.device).lower(),
-            "costs": None if costs == shipped(costs.device) else costs.to_dict(),
+            "costs": None if costs is None or costs == shipped(costs.device) else costs.to_dict(),
         }
         check = {
             "kind": self.check.kind,
@@ -122,7 +122,7 @@ class Case:
         options["strict_fusion"] = {name: frozenset(nodes) for name, nodes in scopes.items()}
         options["device"] = parse_device(options.get("device", "cpu")) or CPU
         costs = options.get("costs")
-        options["costs"] = shipped(options["device"].kind) if costs is None else Costs.from_dict(costs)
+        options["costs"] = None if costs is None else Costs.from_dict(costs)
         only = limits["only"]
         limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
         limits["without"] = frozenset(Place(*place) for place in limits["without"])

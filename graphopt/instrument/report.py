@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.context import Action
-from graphopt.cost import Costs, Decision
 from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
 
 if TYPE_CHECKING:
+    from graphopt.cost import Costs, Decision
     from graphopt.rewrite.explain import Missed
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.tune.tuning import Tuning
