@@ -6,6 +6,7 @@ they are known by their place, the rule and the node: numbers shift when one is 
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -100,7 +101,7 @@ class _Trace(Watcher):
 
     def _write(self, *words: str) -> None:
         if self._journal is not None:
-            self._journal.write("\t".join(words) + "\n")
+            self._journal.write(json.dumps(words) + "\n")
             self._journal.flush()
 
 
@@ -203,7 +204,7 @@ def _from_journal(journal: Path, error: str) -> Outcome:
     outcome = Outcome(None, error=error)
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     for line in lines:
-        kind, *words = line.split("\t")
+        kind, *words = json.loads(line)
         if kind == "pass":
             outcome.passes.append(words[0])
         else:

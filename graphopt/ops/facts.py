@@ -15,6 +15,30 @@ RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
+#: Operators of com.microsoft that give the same for the same; of others nothing is known.
+VENDOR_DETERMINISTIC = frozenset(
+    {
+        "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul",
+        "ComplexMulConj", "ConvTransposeWithDynamicPads", "CropAndResize", "DecoderAttention",
+        "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DequantizeLinear",
+        "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims",
+        "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "GatedRelativePositionBias",
+        "GatherBlockQuantized", "GatherND", "Gelu", "GemmaRotaryEmbedding", "GridSample", "GroupNorm",
+        "GroupQueryAttention", "Inverse", "Irfft", "LongformerAttention", "MatMulBnb4", "MatMulFpQ4",
+        "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MoE",
+        "MulInteger", "MultiHeadAttention", "MurmurHash3", "NGramRepeatBlock", "NhwcConv",
+        "NhwcFusedConv", "NhwcMaxPool", "PackedAttention", "PackedMultiHeadAttention", "Pad",
+        "QAttention", "QEmbedLayerNormalization", "QGemm", "QLinearAdd", "QLinearAveragePool",
+        "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul",
+        "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere", "QMoE",
+        "QuantizeLinear", "QuickGelu", "Range", "ReduceSumInteger", "RelativePositionBias",
+        "RemovePadding", "RestorePadding", "Rfft", "RotaryEmbedding", "SkipGroupNorm",
+        "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SparseAttention",
+        "SparseToDenseMatMul", "Tokenizer", "TransposeMatMul", "Trilu", "UnfoldTensor", "Unique",
+        "WordConvEmbedding",
+    }
+)  # fmt: skip
+
 COMMUTATIVE = frozenset(
     {
         "Add",
@@ -170,7 +194,9 @@ def is_random(node: ir.Node) -> bool:
         return node.domain == ir.MICROSOFT and node.op_type in {
             "BiasDropout",
             "DropoutGrad",
+            "BitmaskBiasDropout",
             "BitmaskDropout",
+            "Sampling",
         }
     if node.op_type in RANDOM:
         return True
@@ -223,7 +249,8 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
                 called[function.identifier()] = None
                 pending.extend(function)
             continue
-        if not is_standard(current.domain, current.op_type) and current.domain != ir.MICROSOFT:
+        vendor = current.domain == ir.MICROSOFT and current.op_type in VENDOR_DETERMINISTIC
+        if not vendor and not is_standard(current.domain, current.op_type):
             return False
         for body in ir.bodies(current):
             pending.extend(body)

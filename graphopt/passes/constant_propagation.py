@@ -272,11 +272,8 @@ def _ends_soon(node: ir.Node, cx: Context) -> bool:
 
 def _trip_count(node: ir.Node, cx: Context) -> int | None:
     """At most how often the body of a Loop or Scan runs."""
-    if node.op_type == "Loop":
-        form = loop_form(node, cx, short=True)
-        return None if form is None else trips_of(form, cx).most
-    shapes = [cx.static_shape(value) for value in node.inputs if value is not None]
-    return max((max(shape, default=0) for shape in shapes if shape is not None), default=0)
+    form = loop_form(node, cx, short=True)
+    return None if form is None else trips_of(form, cx).most
 
 
 def _remark(node: ir.Node, reason: str) -> Callable[[], str]:

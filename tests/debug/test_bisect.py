@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from graphopt import ir
-from graphopt.context import Options
+from graphopt.context import Action, Options
 from graphopt.cost import Costs, shipped
-from graphopt.debug.attempt import Attempt, find_node, steps_text
+from graphopt.debug.attempt import Attempt, _from_journal, _Trace, find_node, steps_text
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
@@ -346,3 +346,15 @@ def test_find_node(model: ir.Model) -> None:
     node = find_node(model, "sub_3")
     assert node is not None and node.op_type == "Sub"
     assert find_node(model, "nowhere") is None
+
+
+def test_the_journal_of_a_dead_process_tells_nodes_by_any_name(tmp_path: Path) -> None:
+    name = "a\nb\tc"
+    trace = _Trace(Limits(), tmp_path / "journal")
+    trace.passes.append("peephole")
+    trace._write("pass", "peephole")
+    trace(Action(1, "drop-cast", name))
+    trace.close()
+    assert [step.place for step in _from_journal(tmp_path / "journal", "died").steps] == [
+        Place("drop-cast", name)
+    ]

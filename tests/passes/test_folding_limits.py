@@ -11,6 +11,7 @@ import pytest
 from graphopt import ir
 from graphopt.driver import context_for
 from graphopt.passes.constant_propagation import ConstantPropagation
+from tests.support import ops, parse, run_pipeline
 
 KIB = 1024
 
@@ -46,3 +47,16 @@ def test_all_results_together_keep_to_the_limit_or_a_quarter_of_the_weights(weig
     grown = size(model) - before
     assert most // 2 < grown <= most + KIB  # which counts the weights, and what they are read with
     assert most // 2 < cx.grown <= most + KIB
+
+
+def test_a_scan_takes_as_many_steps_as_what_it_scans_is_long_however_wide_its_state_is() -> None:
+    model = parse(
+        """g () => (float[W] y) {
+            s = Constant <value_ints = [5000]> ()
+            z = ConstantOfShape(s)
+            t = Constant <value = float[3] {1, 2, 3}> ()
+            y = Scan <num_scan_inputs = 1, body = b (float[W] p, float q) => (float[W] r) { r = Add(p, q) }> (z, t)
+        }"""
+    )
+    run_pipeline(model, "constant-propagation")
+    assert "Scan" not in ops(model)

@@ -73,12 +73,16 @@ def test_cse_never_merges_random_nodes_or_unknown_domains() -> None:
             b = RandomNormalLike(x)
             c = custom.Thing(x)
             d = custom.Thing(x)
-            y = Sum(a, b, c, d)
+            e = com.microsoft.Thing(x)
+            f = com.microsoft.Thing(x)
+            g1 = com.microsoft.Gelu(x)
+            h = com.microsoft.Gelu(x)
+            y = Sum(a, b, c, d, e, f, g1, h)
         }""",
-        domains=', "custom" : 1',
+        domains=', "custom" : 1, "com.microsoft" : 1',
     )
     run_pipeline(model, "cse")
-    assert ops(model) == ["RandomNormalLike", "RandomNormalLike", "Thing", "Thing", "Sum"]
+    assert ops(model) == [*["RandomNormalLike"] * 2, *["Thing"] * 4, "Gelu", "Sum"]
 
 
 @pytest.mark.parametrize("domain", ["com.microsoft", "own"])
