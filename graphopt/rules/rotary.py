@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
-from graphopt.rules.attention import heads_of
+from graphopt.rules._attention_heads import heads_of
 
 
 def _turned(op: Any, x: Any, sizes: Any) -> Any:
@@ -59,7 +59,8 @@ def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Valu
     heads = heads_of(m, x)
     rows = None if heads is None else heads.rows
     start = np.array([0])
-    turned = op.node("RotaryEmbedding", [x if rows is None else rows, start, *tables], domain=ir.MICROSOFT)
+    whole = x if rows is None else rows.built(op, m)
+    turned = op.node("RotaryEmbedding", [whole, start, *tables], domain=ir.MICROSOFT)
     if rows is None:
         return turned
     split = op.Reshape(turned, np.array([0, 0, shape[1], shape[3]]))

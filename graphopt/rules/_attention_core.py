@@ -1,0 +1,280 @@
+"""Scaled dot-product attention, however it is spelt: softmax(q @ k.T * scale + bias) @ v for each head.
+
+Heads are told by shapes, so it does not matter which exporter wrote them. Sizes below: B batches,
+N heads, S queries, T keys, D elements of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.analysis.polynomial import Extremum
+from graphopt.context import Dim, Refusal
+from graphopt.rewrite import Match
+from graphopt.rules import _forms as forms
+from graphopt.rules._attention_causal import step_of
+from graphopt.rules._attention_heads import Heads, heads_of
+
+#: What is below this takes every weight, whatever is added to it.
+MINUS_INFINITY = -1e30
+#: Operators that are looked through for the product of queries and keys.
+_FAR = 8
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A choice between scores and a number so low that its weight vanishes beside any other.
+
+    Attributes:
+        condition: of a Where that broadcasts to [B, N, S, T].
+        kept: the scores.
+        low: the number, which stays the same whatever score is added to it.
+        keeps: what ``condition`` is where scores are kept.
+    """
+
+    condition: ir.Value
+    kept: ir.Value
+    low: float
+    keeps: bool
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a softmax is taken of: ``q @ k.T * scale``, and more.
+
+    Attributes:
+        q, k: [B, N, S, D] and [B, N, D, T].
+        biases: what is added, each broadcasts to [B, N, S, T].
+        masks: what chooses between the sum and a low number.
+    """
+
+    q: ir.Value
+    k: ir.Value
+    scale: float = 1.0
+    biases: tuple[ir.Value, ...] = ()
+    masks: tuple[Mask, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention that is found.
+
+    Attributes:
+        q, k, v: by heads.
+        causal: there are as many keys as queries, and each query sees those up to its own.
+        biases, masks: what else hides keys, or adds to the scores.
+        guarded: where no key is attended to, the result is 0 and not NaN.
+        upcast: the softmax is computed in float32, whatever the type.
+    """
+
+    q: Heads
+    k: Heads
+    v: Heads
+    scale: float
+    causal: bool = False
+    biases: tuple[ir.Value, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    guarded: bool = False
+    upcast: bool = False
+
+    @property
+    def score_shape(self) -> tuple[Dim, ...]:
+        """[B, N, S, T]."""
+        batch, heads, queries, _ = self.q.shape
+        return (batch, heads, queries, self.k.shape[2])
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """[B, N, S, size of values]."""
+        return (*self.q.shape[:3], self.v.shape[3])
+
+
+def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention | Refusal:
+    """The attention whose softmax is taken of ``s``, with values ``v``; or what stands in the way."""
+    scores = scores_of(m, s)
+    if isinstance(scores, Refusal):
+        return scores
+    q = heads_of(m, scores.q)
+    k = heads_of(m, scores.k, transposed=True)
+    values = heads_of(m, v)
+    if q is None or k is None or values is None:
+        return m.no("queries, keys or values are not [batch, heads, length, size]", v)
+    if forms.axis_of(m, m.node("softmax"), 4, -1) != 3:
+        return m.no("it is not taken over keys", s)
+    (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
+    if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
+        return m.no("how many heads there are, or their sizes, are unknown", v)
+    if not forms.same_shape(m, k.shape, (batch, heads, keys, size)) or not forms.same_shape(
+        m, values.shape[:2], (batch, heads)
+    ):
+        return m.no("keys and values have other batches, heads or lengths than queries", v)
+    found = Attention(q, k, values, scores.scale, guarded=guarded, upcast=upcast)
+    told = (*scores.biases, *(mask.condition for mask in scores.masks))
+    for mask in told:
+        if (refusal := _unfit(m, mask, found.score_shape)) is not None:
+            return refusal
+    if not forms.same_shape(m, m.shape(m.root.outputs[0]), found.shape):
+        return m.no(forms.WIDENED, s)
+    return _masked(m, found, scores)
+
+
+def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
+    """Why ``mask`` can't be added to scores of the shape that is wanted."""
+    shape = m.shape(mask)
+    if shape is None or len(shape) > 4:
+        return m.no("the shape of the mask is unknown", mask)
+    for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
+        if dim != 1 and not is_along(m, dim, size):
+            named = str(dim).isidentifier() and str(size).isidentifier()
+            hint = f"let inputs whose dims {dim} and {size} are the same say so" if named else None
+            return m.no("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
+    return None
+
+
+def _masked(m: Match, found: Attention, scores: Scores) -> Attention:
+    """``found`` with what is added to its scores, of which one may be a causal mask."""
+    causal = False
+    biases, masks = [], []
+    for bias in scores.biases:
+        step = step_of(m, bias)
+        shape = m.shape(bias) or ()
+        if step is not None and _is_causal(
+            m, found, shape, step.offset, step.near == 0, step.far <= MINUS_INFINITY
+        ):
+            causal = True
+        else:
+            biases.append(bias)
+    for mask in scores.masks:
+        step = step_of(m, mask.condition)
+        shape = m.shape(mask.condition) or ()
+        if step is not None and _is_causal(
+            m, found, shape, step.offset, bool(step.near) == mask.keeps, bool(step.far) != mask.keeps
+        ):
+            causal = True
+        else:
+            masks.append(mask)
+    return replace(found, causal=causal, biases=tuple(biases), masks=tuple(masks))
+
+
+def _is_causal(
+    m: Match, found: Attention, shape: tuple[Dim, ...], offset: Dim | None, keeps_near: bool, hides_far: bool
+) -> bool:
+    """Whether what is a step hides the keys after each query's own, of which there are as many as queries."""
+    queries, keys = found.score_shape[2:]
+    if not m.cx.facts.dim_equal(queries, keys) or len(shape) < 2:
+        return False
+    whole = is_along(m, shape[-2], queries) and is_along(m, shape[-1], keys)
+    return offset is not None and keeps_near and hides_far and whole and m.cx.facts.dim_equal(offset, 0)
+
+
+def is_along(m: Match, dim: Dim, size: Dim) -> bool:
+    """Whether an axis of a mask, of ``dim`` elements, is as long as what it is added to wherever that works.
+
+    It is where it is cut to ``size``, and so is shorter only where the mask has not as many.
+    """
+    if m.cx.facts.dim_equal(dim, size):
+        return True
+    atom = dims.lone_atom(dim)
+    if not isinstance(atom, Extremum) or atom.sign != -1:
+        return False
+    others = [arg for arg in atom.args if not m.cx.facts.dim_equal(arg, size)]
+    return len(others) < len(atom.args) and all(isinstance(arg, int) and arg > 1 for arg in others)
+
+
+def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
+    """Read ``value`` as attention scores, or say what stands in the way."""
+    biases: list[ir.Value] = []
+    masks: list[Mask] = []
+    scale = 1.0
+    while True:
+        node = value.producer()
+        if node is None or node.domain or node.graph is not m.root.graph or not m.only_use(value):
+            return m.no(
+                "the scores are not a product of queries and keys that only the softmax reads",
+                value,
+                shared=True,
+            )
+        if node.op_type == "MatMul":
+            q, k = node.inputs
+            assert q is not None and k is not None
+            (q, of_q), (k, of_k) = _unscaled(m, q), _unscaled(m, k)
+            return Scores(q, k, scale * of_q * of_k, tuple(biases), tuple(masks))
+        if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
+            scale, value = scale * factor[1], factor[0]
+        elif node.op_type in ("Add", "Where") and scale != 1.0:
+            return m.no("what is added to the scores, or hides some, is scaled with them", value)
+        elif node.op_type == "Add":
+            sides = [side for side in node.inputs if side is not None]
+            inner = next((side for side in sides if _is_product(side)), None)
+            if inner is None:
+                return m.no("no side of the sum is a product of queries and keys", value)
+            biases.append(sides[1] if inner is sides[0] else sides[0])
+            value = inner
+        elif node.op_type == "Where":
+            mask = _mask_of(node)
+            if mask is None:
+                return m.no(
+                    "what is masked does not vanish", value, hint="mask with -inf, or a number near it"
+                )
+            masks.append(mask)
+            value = mask.kept
+        else:
+            return m.no(f"{node.op_type} is not part of attention", value)
+
+
+def _mask_of(node: ir.Node) -> Mask | None:
+    """What the Where ``node`` masks."""
+    condition, *choices = node.inputs
+    for keeps, (kept, other) in ((True, choices), (False, choices[::-1])):
+        low = ir.scalar_of(other)
+        if low is not None and low <= MINUS_INFINITY and condition is not None and kept is not None:
+            return Mask(condition, kept, float(low), keeps)
+    return None
+
+
+def _is_product(value: ir.Value) -> bool:
+    """Whether ``value`` is a MatMul, perhaps scaled, masked, or with more added to it."""
+    pending: list[ir.Value | None] = [value]
+    for _ in range(_FAR):
+        node = None if not pending else _producer(pending.pop(0))
+        if node is None:
+            continue
+        if node.op_type == "MatMul":
+            return True
+        if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
+            pending.append(factor[0])
+        elif node.op_type == "Add":
+            pending += node.inputs
+        elif node.op_type == "Where" and (mask := _mask_of(node)) is not None:
+            pending.append(mask.kept)
+    return False
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    node = None if value is None else value.producer()
+    return node if node is not None and node.domain == "" else None
+
+
+def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
+    """(x, c) if ``node``, a Mul or Div, computes x * c for a number c."""
+    a, b = node.inputs
+    for x, c in ((a, b), (b, a)) if node.op_type == "Mul" else ((a, b),):
+        number = ir.scalar_of(c)
+        if x is not None and number and math.isfinite(number):
+            return x, float(number) if node.op_type == "Mul" else 1.0 / float(number)
+    return None
+
+
+def _unscaled(m: Match, value: ir.Value) -> tuple[ir.Value, float]:
+    """``value`` without factors, which become part of the scale, also from before it was transposed."""
+    node, scale = _producer(value), 1.0
+    while node is not None and node.op_type in ("Mul", "Div") and m.only_use(value):
+        factor = factor_of(node)
+        if factor is None or m.rank(factor[0]) != m.rank(value):
+            break
+        value, scale = factor[0], scale * factor[1]
+        node = _producer(value)
+    return value, scale

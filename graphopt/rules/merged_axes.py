@@ -1,0 +1,88 @@
+"""Axes that are merged into one before a Transpose, or parted after it, and could be moved as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt import ir
+from graphopt.context import Dim
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+
+@rule(
+    lambda op, x, s, p, t: op.Reshape(op.Transpose(op.Reshape(x, s, tag="first"), perm=p, tag="T"), t),
+    numerics=Exact,
+    exclusive=True,
+)
+def transpose_between_reshapes(
+    op: Builder, m: Match, x: ir.Value, s: ir.Value, p: Sequence[int], t: ir.Value
+) -> Outcome:
+    """A Transpose between Reshapes that merge axes, or part them, moves the axes as they are on one side."""
+    perm = forms.perm_of(m, m.node("T"))
+    source, result = m.shape(x), m.shape(m.root.outputs[0])
+    middle = _told(m, m.node("first"), source)
+    if perm is None or source is None or result is None or middle is None or len(perm) != len(middle):
+        return m.no("the rank, or what the shapes say, is unknown", x)
+    if (groups := _groups(m, middle, source)) is not None:
+        moved = op.Transpose(x, perm=[axis for place in perm for axis in groups[place]])
+        given = [source[axis] for place in perm for axis in groups[place]]
+        if forms.same_shape(m, given, result):
+            return moved
+        target = forms.reshape_target(m, given, result)
+        if target is not None:
+            return forms.reshape(op, m, moved, target)
+    if (groups := _groups(m, [middle[place] for place in perm], result)) is not None:
+        by_middle = sorted(zip(perm, groups, strict=True))
+        parted = [axis for _, axes in by_middle for axis in axes]
+        target = forms.reshape_target(m, source, [result[axis] for axis in parted])
+        if target is not None:
+            back = [parted.index(axis) for axis in range(len(parted))]
+            return op.Transpose(forms.reshape(op, m, x, target), perm=back)
+    return m.no("it moves parts of axes", x)
+
+
+def _told(m: Match, reshape: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
+    """The dims of a Reshape's result as its shape tells them; ``None`` for the one that takes the rest."""
+    numbers = None if reshape.inputs[1] is None else m.cx.known_ints(reshape.inputs[1])
+    if numbers is None or source is None:
+        return None
+    copies = not m.attribute(reshape, "allowzero")
+    return [
+        None if number == -1 else source[axis] if number == 0 and copies and axis < len(source) else number
+        for axis, number in enumerate(numbers)
+    ]
+
+
+def _groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
+    """For each of ``merged`` the axes of ``parts``, side by side, whose product it is."""
+    unknown = merged.index(None) if None in merged else len(merged)
+    front = _taken(m, merged[:unknown], parts)
+    if front is None or unknown == len(merged):
+        return front if front is not None and sum(map(len, front)) == len(parts) else None
+    rest = merged[unknown + 1 :]
+    back = _taken(m, rest[::-1], parts[::-1])
+    if None in rest or back is None:
+        return None
+    first, last = sum(map(len, front)), len(parts) - sum(map(len, back))
+    if first >= last:
+        return None
+    mirrored = [[len(parts) - 1 - axis for axis in axes[::-1]] for axes in back[::-1]]
+    return [*front, list(range(first, last)), *mirrored]
+
+
+def _taken(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
+    """The axes of ``parts``, from the first on, that make up each of ``merged``."""
+    found: list[list[int]] = []
+    axis = 0
+    for dim in merged:
+        taken: list[int] = []
+        product: Dim = 1
+        while not taken or not m.cx.facts.dim_equal(product, dim):
+            if axis == len(parts):
+                return None
+            product, axis = product * parts[axis], axis + 1
+            taken.append(axis - 1)
+        found.append(taken)
+    return found
