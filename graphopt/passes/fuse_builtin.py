@@ -29,4 +29,6 @@ class FuseBuiltin(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fuse until no pattern is left, in bodies and functions too."""
-        apply_rules(admitted_rules(cx.options, self.families, fuses=True), model, cx)
+        rules = admitted_rules(cx.options, self.families, fuses=True)
+        for last in (False, True):
+            apply_rules([rule for rule in rules if rule.last == last], model, cx)

@@ -34,6 +34,8 @@ class Rule:
         fuses: puts one operator of the runtime in the place of many nodes; ``fuse-builtin`` applies it.
         anchors: operators that tell of the pattern even where not all of it is there; where one is left,
             ``explain`` tells why.
+        last: applied when the other rules of its pass find no more, since they would not know its result
+            for a part of what they look for.
         pattern: what it recognizes, such as ``RMSNorm``, for the table of what is recognized in which
             dialect; rules that do the same for other forms or targets share one. Empty for rules that
             recognize nothing larger.
@@ -49,6 +51,7 @@ class Rule:
     fuses: bool = False
     anchors: tuple[str, ...] = ()
     pattern: str = ""
+    last: bool = False
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -85,6 +88,7 @@ def rule(
     fuses: bool = False,
     anchors: tuple[str, ...] | None = None,
     pattern: str = "",
+    last: bool = False,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
@@ -101,6 +105,8 @@ def rule(
         name = function.__name__.replace("_", "-")
         telling = anchors if anchors is not None else _anchors(built) if fuses else ()
         recognized = pattern or (family.strip("_").replace("_", " ") if fuses else "")
-        return Rule(name, built, function, numerics, exclusive, family, tags, fuses, telling, recognized)
+        return Rule(
+            name, built, function, numerics, exclusive, family, tags, fuses, telling, recognized, last
+        )
 
     return make

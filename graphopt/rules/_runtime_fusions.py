@@ -9,6 +9,7 @@ from graphopt import ir
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
 GELU = "onnxruntime fuses it with the GELU before it"
+ATTENTION = "it is part of attention, which onnxruntime looks for in this form"
 MASK = "onnxruntime looks for this form of an attention mask"
 
 
@@ -42,6 +43,30 @@ def is_mask_view(value: ir.Value) -> bool:
             return False
         node = ir.only_reader(node.outputs[0]) if op_type != "Mul" else node
     return True
+
+
+#: Between the product of queries and keys, and the softmax of it.
+_BESIDE_SCORES = frozenset({"Add", "Cast", "Div", "Dropout", "IsNaN", "Mul", "Reshape", "Sub", "Where"})
+_SCORES_DEPTH = 6
+
+
+def is_in_attention(product: ir.Node) -> bool:
+    """Whether the MatMul ``product`` goes into a softmax, or takes what comes out of one."""
+    for value in product.inputs:
+        node = None if value is None else value.producer()
+        for _ in range(_SCORES_DEPTH):
+            if node is None or node.op_type not in _BESIDE_SCORES or node.domain:
+                break
+            source = next((side for side in node.inputs if side and _maker(side, "Softmax")), node.inputs[0])
+            node = None if source is None else source.producer()
+        if node is not None and node.op_type == "Softmax":
+            return True
+    node = ir.only_reader(product.outputs[0])
+    for _ in range(_SCORES_DEPTH):
+        if node is None or node.op_type not in _BESIDE_SCORES or node.domain:
+            break
+        node = ir.only_reader(node.outputs[0])
+    return node is not None and node.op_type == "Softmax"
 
 
 def _is_root_of_mean(value: ir.Value) -> bool:

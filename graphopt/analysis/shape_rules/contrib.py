@@ -66,13 +66,13 @@ def matmul_n_bits(given: NodeFacts) -> Fact:
 
 @contrib_rule("FusedMatMul", "TransposeMatMul")
 def fused_matmul(given: NodeFacts) -> Fact | None:
-    """MatMul with either input transposed in its last two dims."""
-    if given.attr_int("transBatchA", 0) or given.attr_int("transBatchB", 0):
-        return None
+    """MatMul with either input transposed in its last two dims, or with its rows as the first dim."""
     shapes = []
-    for index, name in enumerate(("transA", "transB")):
+    for index, side in enumerate("AB"):
         shape = given.shape(index)
-        if shape is not None and len(shape) > 1 and given.attr_int(name, 0):
+        if shape is not None and len(shape) > 2 and given.attr_int(f"transBatch{side}", 0):
+            shape = (*shape[1:-1], shape[0], shape[-1])
+        if shape is not None and len(shape) > 1 and given.attr_int(f"trans{side}", 0):
             shape = (*shape[:-2], shape[-1], shape[-2])
         shapes.append(shape)
     return Fact(given.dtype(0), matmul_shape(given, *shapes))

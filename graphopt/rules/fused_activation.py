@@ -1,0 +1,138 @@
+"""A bias, a convolution or a product, and the activation behind it, as one operator of onnxruntime.
+
+onnxruntime does the same by itself when it makes a session, so this is about shorter models. It
+happens last: other rules know the operators one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.context import Refusal
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
+
+#: What FusedConv and FusedGemm can end in, with the attributes that go along in their order.
+_OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_OF_GEMM = _OF_CONV | {"Elu": ("alpha",), "Softplus": (), "Softsign": (), "ThresholdedRelu": ("alpha",)}
+#: What cuDNN can: onnxruntime refuses the others on CUDA.
+_OF_CONV_ON_CUDA = ("Relu",)
+
+
+def _available(m: Match, op_type: str, x: ir.Value) -> Refusal | None:
+    """Why the operator can't be written here."""
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if not m.cx.target.has_kernel(op_type, ir.MICROSOFT, 1, m.dtype(x)):
+        return m.no("the target has no kernel for it", x)
+    return None
+
+
+def _quantized(m: Match, node: ir.Node) -> Refusal | None:
+    """Why a node that computes must stay as it is, if it may run on integers."""
+    operands = [quantized.dequantized(m, value) for value in node.inputs]
+    ends = [user for user in ir.readers(m.root.outputs[0]) if quantized.is_quantizer(user, "QuantizeLinear")]
+    if any(operands) or ends:
+        return m.no("onnxruntime computes it on integers in this form", node.inputs[0])
+    return None
+
+
+# Bias -----------------------------------------------------------------------------------------
+
+
+@rule(
+    lambda op, x, b: op.Gelu(op.Add(x, b, tag="sum"), approximate="none"),
+    lambda op, x, b: op.domain(ir.MICROSOFT).Gelu(op.Add(x, b, tag="sum")),
+    lambda op, x, b: op.domain(ir.MICROSOFT).FastGelu(op.Add(x, b, tag="sum")),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="bias + GELU",
+    anchors=(),
+    tags=("onnxscript:bias-gelu", "onnxruntime:BiasGeluFusion"),
+)
+def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
+    """A GELU of something plus one number for each element of the last axis takes that as its bias."""
+    name = "FastGelu" if m.root.op_type == "FastGelu" else "BiasGelu"
+    refusal = _available(m, name, x)
+    if refusal is not None:
+        return refusal
+    for data, bias in ((x, b), (b, x)):
+        shape, wanted = m.shape(bias), m.shape(data)
+        if shape is None or wanted is None or len(shape) != 1:
+            continue
+        if forms.same_shape(m, shape, wanted[-1:]):
+            return op.node(name, [data, bias], domain=ir.MICROSOFT)
+    return m.no("no side of the sum is one number for each element of the last axis", b)
+
+
+# Convolutions and products --------------------------------------------------------------------
+
+
+def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float] | None:
+    """The attributes ``names`` of the root; ``None`` if one refers to a function's."""
+    found = {name: m.attribute(m.root, name) for name in names}
+    return None if any(isinstance(value, ir.Attr) for value in found.values()) else found
+
+
+@rule(
+    lambda op, x, w: op.one_of(*_OF_CONV)(op.Conv(x, w.rest(), tag="conv")),
+    lambda op, x, w, r: op.Clip(op.Conv(x, w.rest(), tag="conv"), r.rest()),
+    numerics=Exact,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="Conv + activation",
+    anchors=(),
+    tags=("onnxruntime:ConvActivationFusion",),
+)
+def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> Outcome:
+    """A convolution and the activation of it."""
+    conv, activation = m.node("conv"), m.root.op_type
+    refusal = _available(m, "FusedConv", x) or _quantized(m, conv)
+    if refusal is not None:
+        return refusal
+    if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
+        return m.no(f"on CUDA a convolution can't end in {activation}", m.root.inputs[0])
+    if activation == "Clip":
+        numbers = [ir.scalar_of(forms.operand(m.root, index)) for index in (1, 2)]
+        if m.version < 11 or None in numbers:
+            return m.no("the bounds are not two known numbers", m.root.inputs[0])
+        parameters = [float(number) for number in numbers if number is not None]
+    else:
+        told = _parameters(m, _OF_CONV[activation])
+        if told is None:
+            return m.no("its attributes are those of a function")
+        parameters = list(told.values())
+    attributes: dict[str, Any] = {**conv.attributes, "activation": activation}
+    if parameters:
+        attributes["activation_params"] = parameters
+    return op.node("FusedConv", conv.inputs, attributes, domain=ir.MICROSOFT)
+
+
+@rule(
+    lambda op, a, b: op.one_of(*_OF_GEMM)(op.Gemm(a, b.rest(), tag="gemm")),
+    numerics=Exact,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="Gemm + activation",
+    anchors=(),
+    tags=("onnxruntime:GemmActivationFusion",),
+)
+def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
+    """A Gemm and the activation of it."""
+    gemm, activation = m.node("gemm"), m.root.op_type
+    refusal = _available(m, "FusedGemm", a) or _quantized(m, gemm)
+    if refusal is not None:
+        return refusal
+    told = _parameters(m, _OF_GEMM[activation])
+    if told is None:
+        return m.no("its attributes are those of a function")
+    parameters = {f"activation_{name}": value for name, value in told.items()}
+    attributes: dict[str, Any] = {**gemm.attributes, "activation": activation, **parameters}
+    return op.node("FusedGemm", gemm.inputs, attributes, domain=ir.MICROSOFT)

@@ -1,0 +1,218 @@
+"""FusedMatMul: a product with numbers and transpositions around it, as onnxruntime writes it.
+
+onnxruntime does the same by itself when it makes a session, so this is about shorter models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.context import Dim, Refusal
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
+from graphopt.rules import _runtime_fusions as fusions
+from graphopt.rules._constants import keeps_shape
+
+_NAME = "FusedMatMul"
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand, and how it is transposed before it is multiplied.
+
+    Attributes:
+        rows_first: its first axis is moved behind the batch axes, ``transBatchA``.
+        swapped: then the last two axes are swapped, ``transA``.
+    """
+
+    value: ir.Value
+    rows_first: bool = False
+    swapped: bool = False
+
+    def perm(self, rank: int) -> tuple[int, ...]:
+        """The permutation of the axes of ``value``."""
+        axes = list(range(rank))
+        if self.rows_first:
+            axes.insert(rank - 2, axes.pop(0))
+        if self.swapped:
+            axes[-2:] = axes[:-3:-1]
+        return tuple(axes)
+
+    def behind(self, source: ir.Value, perm: tuple[int, ...]) -> Side | None:
+        """The operand whose value ``perm`` makes of ``source``, read from ``source``."""
+        wanted = tuple(perm[axis] for axis in self.perm(len(perm)))
+        for rows_first, swapped in product((False, True), repeat=2):
+            side = Side(source, rows_first, swapped)
+            if (len(perm) > 2 or not rows_first) and side.perm(len(perm)) == wanted:
+                return side
+        return None
+
+
+@dataclass(frozen=True)
+class Product:
+    """``alpha * a @ b``."""
+
+    a: Side
+    b: Side
+    alpha: float = 1.0
+
+
+def _read(m: Match, node: ir.Node) -> Product | Refusal:
+    """The MatMul or FusedMatMul ``node``, if the result may be a FusedMatMul."""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if not m.cx.target.has_kernel(_NAME, ir.MICROSOFT, 1, m.dtype(a)):
+        return m.no("the target has no kernel for it", a)
+    if any(quantized.dequantized(m, side) is not None for side in (a, b)):
+        return m.no("onnxruntime multiplies what is dequantized as integers", a)
+    if node.op_type == "MatMul" and fusions.is_in_attention(node):
+        return m.no(fusions.ATTENTION, node.outputs[0])
+    if any((m.rank(side) or 0) < 2 for side in (a, b)):
+        return m.no("an operand is no matrix, or its rank is unknown", a)
+    if node.op_type == "MatMul":
+        return Product(Side(a), Side(b))
+    flags = {
+        name: bool(forms.int_of(m, node, name, 0))
+        for name in ("transBatchA", "transA", "transBatchB", "transB")
+    }
+    alpha = m.attribute(node, "alpha")
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return m.no("its attributes are those of a function")
+    return Product(
+        Side(a, flags["transBatchA"], flags["transA"]),
+        Side(b, flags["transBatchB"], flags["transB"]),
+        1.0 if alpha is None else float(alpha),
+    )
+
+
+def _write(op: Builder, found: Product) -> ir.Value:
+    attributes: dict[str, Any] = {}
+    if found.alpha != 1:
+        attributes["alpha"] = found.alpha
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.swapped:
+            attributes[f"trans{name}"] = 1
+        if side.rows_first:
+            attributes[f"transBatch{name}"] = 1
+    result = op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT)
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def _shape(m: Match, value: ir.Value) -> tuple[Dim, ...]:
+    """The dims of ``value``; a 0 where they are unknown."""
+    return m.shape(value) or (0,)
+
+
+def _products(op: Any, x: Any, y: Any) -> Iterator[Any]:
+    yield op.MatMul(x, y, tag="product")
+    yield op.domain(ir.MICROSOFT).FusedMatMul(x, y, tag="product")
+
+
+def _of_transposed(op: Any, x: Any, y: Any) -> Iterator[Any]:
+    yield from _products(op, op.Transpose(x, tag="move"), y)
+    yield from _products(op, x, op.Transpose(y, tag="move"))
+
+
+@rule(
+    _of_transposed,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="FusedMatMul",
+    anchors=(),
+    tags=("onnxscript:fused-matmul", "onnxruntime:MatmulTransposeFusion"),
+)
+def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """A product of what is transposed transposes it itself."""
+    found, move = _read(m, m.root), m.node("move")
+    if isinstance(found, Refusal):
+        return found
+    perm, source = forms.perm_of(m, move), move.inputs[0]
+    if perm is None or source is None:
+        return m.no("the permutation is unknown", source)
+    is_a = found.a.value is move.outputs[0]
+    side = (found.a if is_a else found.b).behind(source, perm)
+    if side is None:
+        return m.no(f"the product can't permute its operand by {list(perm)}", source)
+    if side.rows_first and not all(map(dims.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
+        hint = "tell their sizes: --dim, --dim-range"
+        return m.no(
+            "onnxruntime's kernel divides by the sizes of batches, and one may be 0", source, hint=hint
+        )
+    return _write(op, replace(found, a=side) if is_a else replace(found, b=side))
+
+
+@rule(
+    lambda op, x, y: (op.Transpose(one) for one in _products(op, x, y)),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="FusedMatMul",
+    anchors=(),
+    tags=("onnxscript:fused-matmul",),
+)
+def transpose_of_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """(a @ b).T is b.T @ a.T, in each batch."""
+    found, perm = _read(m, m.node("product")), forms.perm_of(m, m.root)
+    if isinstance(found, Refusal):
+        return found
+    if perm is None or perm != (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
+        return m.no("it does not swap the last two axes", m.root.inputs[0])
+    a, b = (replace(side, swapped=not side.swapped) for side in (found.b, found.a))
+    return _write(op, replace(found, a=a, b=b))
+
+
+def _scaled(op: Any, x: Any, y: Any, c: Any) -> Iterator[Any]:
+    for one in _products(op, x, y):
+        yield op.Mul(one, c.constant())
+        yield op.Div(one, c.constant())
+    for scale in ("Mul", "Div"):
+        yield from _products(op, getattr(op, scale)(x, c.constant(), tag="scale"), y)
+        yield from _products(op, x, getattr(op, scale)(y, c.constant(), tag="scale"))
+
+
+@rule(
+    _scaled,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="FusedMatMul",
+    anchors=(),
+    tags=("onnxscript:fused-matmul", "onnxruntime:MatMulScaleFusion"),
+)
+def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: ir.Value) -> Outcome:
+    """A product times a number, or of something times a number."""
+    at_root = m.root.op_type in ("Mul", "Div")
+    node, scale = (m.node("product"), m.root) if at_root else (m.root, m.node("scale"))
+    found, number = _read(m, node), ir.scalar_of(c)
+    if isinstance(found, Refusal):
+        return found
+    if number is None or not number or not math.isfinite(number):
+        return m.no("it is not scaled by one number", c)
+    if scale.op_type == "Div" and scale.inputs[1] is not c:
+        return m.no("it is divided, and does not divide", c)
+    source = next(value for value in scale.inputs if value is not c)
+    assert source is not None
+    if not keeps_shape(m, source, c):
+        return m.no("the number may widen the tensor", c)
+    factor = 1 / float(number) if scale.op_type == "Div" else float(number)
+    found = replace(found, alpha=found.alpha * factor)
+    if not at_root:
+        is_a = found.a.value is scale.outputs[0]
+        side = replace(found.a if is_a else found.b, value=source)
+        found = replace(found, a=side) if is_a else replace(found, b=side)
+    return _write(op, found)

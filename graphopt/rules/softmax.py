@@ -1,0 +1,93 @@
+"""Softmax and LogSoftmax, spelt out or between casts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+_FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
+_SINCE = 13
+
+
+@rule(
+    lambda op, x: op.Cast(
+        op.one_of("Softmax", "LogSoftmax")(op.Cast(x, to=int(_FLOAT)), tag="softmax"), to=int(_HALF)
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="Softmax between casts",
+    anchors=(),
+    tags=("onnxscript:softmax-upcast-removal",),
+)
+def casts_into_softmax(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """A Softmax in float of float16 that is rounded to float16: onnxruntime computes in float anyway."""
+    if m.dtype(x) != _HALF:
+        return m.no("it does not begin in float16", x)
+    if m.cx.options.portable:
+        return m.no("others may compute in float16 then", x, hint="leave out --portable")
+    return op.like(m.node("softmax"), [x])
+
+
+def _shifted(op: Any, x: Any, a: Any) -> Any:
+    return op.Sub(x, op.ReduceMax(x, a.rest()))
+
+
+def _quotients(op: Any, x: Any, a: Any, b: Any) -> Iterator[Any]:
+    powers = op.Exp(_shifted(op, x, a))
+    yield op.Div(powers, op.ReduceSum(powers, b.rest()))
+    yield op.Mul(powers, op.Reciprocal(op.ReduceSum(powers, b.rest())))
+
+
+def _differences(op: Any, x: Any, a: Any, b: Any) -> Iterator[Any]:
+    shifted = _shifted(op, x, a)
+    yield op.Sub(shifted, op.Log(op.ReduceSum(op.Exp(shifted), b.rest())))
+    yield op.Sub(shifted, op.ReduceLogSumExp(shifted, b.rest()))
+
+
+def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
+    if m.version < _SINCE:
+        return m.no(f"the opset is below {_SINCE}", x, hint=f"raise it: --target-opset {_SINCE}")
+    axes = {
+        forms.axes_of(m, node) if m.attribute(node, "keepdims") == 1 else None
+        for node in m.nodes
+        if node.op_type.startswith("Reduce")
+    }
+    (found,) = axes if len(axes) == 1 else (None,)
+    if found is None or len(found) != 1:
+        return m.no("the largest and the sum are not taken over one axis, which stays as 1", x)
+    if not m.cx.target.has_kernel(op_type, "", m.version, m.dtype(x)):
+        return m.no("the target has no kernel for it", x)
+    return getattr(op, op_type)(x, axis=found[0])
+
+
+@rule(
+    _quotients,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="Softmax",
+    anchors=("ReduceMax",),
+)
+def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """exp(x - max) over the sum of all is a Softmax."""
+    return _written(op, m, x, "Softmax")
+
+
+@rule(
+    _differences,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="LogSoftmax",
+    anchors=("ReduceMax", "ReduceLogSumExp"),
+)
+def log_softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+    """(x - max) - log(sum of exp(x - max)) is a LogSoftmax."""
+    return _written(op, m, x, "LogSoftmax")

@@ -1,0 +1,54 @@
+"""HardSwish and Mish.
+
+onnxruntime takes both apart again when it makes a session, on the CPU too, and then fuses what it
+would have fused before, so nothing is gained but a shorter model.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+_HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
+
+
+@rule(
+    lambda op, x, a, b: op.Mul(x, op.HardSigmoid(x, alpha=a, beta=b)),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="HardSwish",
+    tags=("onnxscript:fuse-hardswish",),
+)
+def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: float) -> Outcome:
+    """x * hardsigmoid(x) with a slope of 1/6 is a HardSwish."""
+    if m.version < _HARD_SWISH_SINCE:
+        hint = f"raise it: --target-opset {_HARD_SWISH_SINCE}"
+        return m.no(f"the opset is below {_HARD_SWISH_SINCE}", x, hint=hint)
+    if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
+        return m.no(f"it is taken of {a:g} x + {b:g}, in a HardSwish of x / 6 + 1 / 2", x)
+    return op.HardSwish(x)
+
+
+@rule(
+    lambda op, x: op.Mul(x, op.Tanh(op.Softplus(x))),
+    lambda op, x: op.Mul(x, op.Tanh(op.Log(op.Add(op.Exp(x), 1)))),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="Mish",
+    anchors=("Softplus",),
+)
+def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """x * tanh(softplus(x)) is a Mish."""
+    if m.version < _MISH_SINCE:
+        return m.no(f"the opset is below {_MISH_SINCE}", x, hint=f"raise it: --target-opset {_MISH_SINCE}")
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
+    return op.Mish(x)
