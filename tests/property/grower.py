@@ -241,7 +241,13 @@ class Grower:
         return found
 
     def _is_safe(self, node: onnx.NodeProto) -> bool:
-        """Whether no integer is divided by zero, which would end the process."""
+        """Whether no integer is divided by zero, which would end the process, and what is joined fits.
+
+        onnxruntime joins what does not fit where it is empty, and leaves some of the result unwritten.
+        """
+        if node.op_type == "ConcatFromSequence":
+            joined = self.scope.values[node.input[0]]
+            return all(part.ndim == parts[0].ndim and part.size for parts in joined for part in parts)
         if node.op_type not in ("Div", "Mod"):
             return True
         divisors = self.scope.values[node.input[1]]
