@@ -25,6 +25,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 
@@ -155,7 +156,8 @@ def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
 
 def alternatives(function: Callable[..., Any]) -> list[tuple[OpPattern, tuple[str, ...]]]:
     """The root nodes of the patterns that ``function`` returns, or yields, and its variables' names."""
-    names = tuple(inspect.signature(function).parameters)[1:]
+    code: CodeType = function.__code__  # inspect.signature takes long
+    names = code.co_varnames[1 : code.co_argcount]
     result = function(_Operators(), *(Var(name) for name in names))
     return [(_root(one), names) for one in (result if inspect.isgenerator(result) else [result])]
 

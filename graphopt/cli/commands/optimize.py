@@ -109,7 +109,8 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     arguments = _arguments(run, values)
     if len(sources) == 1:
         report = _optimize(run, sources[0], targets[0], arguments)
-        result = _result(sources[0], targets[0], report)
+        told = run.console.as_json or report_path is not None
+        result = _result(sources[0], targets[0], report) if told else {}
         status = 0
         _print(run, report, targets[0])
     else:
