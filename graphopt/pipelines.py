@@ -42,7 +42,7 @@ PIPELINES = {
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
     "O2": _CLEAN.format(peephole="peephole"),
-    "O3": _CLEAN.format(peephole="peephole") + ",fuse-builtin," + _CLEAN.format(peephole="peephole"),
+    "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
 }
 
 SUMMARIES = {
@@ -63,7 +63,6 @@ SUMMARIES = {
 
 #: Steps that pipelines name though they are not built yet, and what they will do.
 PLANNED: dict[str, str] = {
-    "batch-mm": "compute several MatMuls that share an input, or whose results are added, as one",
     "create-autodiff-subgraphs": "put neighbouring nodes with derivatives into groups of at least 2",
     "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
     "fuse-groups": "put neighbouring nodes with types that were seen into groups of at least 2",

@@ -99,7 +99,7 @@ def _target_device(device: str | Device | None, settings: config.Settings, passe
     if isinstance(device, Device):
         return device
     text = device or settings.device
-    named, matters = parse_device(text), any(step.targets for step in passes.passes())
+    named, matters = parse_device(text), any(step.for_speed for step in passes.passes())
     return named or (choose(text)[0] if matters else None)
 
 

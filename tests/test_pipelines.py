@@ -55,7 +55,7 @@ GOLDEN = {
     "O0": [],
     "O1": CLEAN,
     "O2": CLEAN,
-    "O3": [*CLEAN, "fuse-builtin", *CLEAN],
+    "O3": [*CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
 }  # fmt: skip
 
 

@@ -28,12 +28,16 @@ class Pass(ABC):
     #: The user asked for what it does: it is never left out to mend a result.
     required: ClassVar[bool] = False
 
-    #: What it does depends on the device that the result is for.
-    targets: ClassVar[bool] = False
+    #: It serves nothing but speed, and what it does depends on the device that the result is for.
+    for_speed: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""
+
+    def eager(self) -> Pass:
+        """The same, but so that it does all that it can, whether it is expected to pay or not."""
+        return self
 
     def __str__(self) -> str:
         """Pipeline text that parses back to this pass."""

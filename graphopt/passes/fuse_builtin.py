@@ -24,7 +24,7 @@ class FuseBuiltin(Pass):
     """
 
     name: ClassVar[str] = "fuse-builtin"
-    targets: ClassVar[bool] = True
+    for_speed: ClassVar[bool] = True
     families: tuple[str, ...] = ()
 
     def run(self, model: ir.Model, cx: Context) -> None:

@@ -13,7 +13,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from graphopt import ir
@@ -149,11 +149,26 @@ class Pipeline:
             elif isinstance(step, Pass):
                 yield step
 
+    def eager(self) -> Pipeline:
+        """The same with all that passes can do, whether it is expected to pay or not."""
+        return Pipeline(_eager(self.steps))
+
     def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> History:
         """Run every pass over ``model`` in place."""
         run = _Run(model, cx, instruments, History(str(self)))
         run.steps(self.steps)
         return run.history
+
+
+def _eager(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(
+        replace(step, steps=_eager(step.steps))
+        if isinstance(step, Fixpoint)
+        else step.eager()
+        if isinstance(step, Pass)
+        else step
+        for step in steps
+    )
 
 
 class _Run:

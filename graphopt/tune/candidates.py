@@ -68,7 +68,9 @@ def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
         passes: those of the pipeline.
     """
     rules = {rule.name: rule for rule in all_rules()}
+    passes = list(passes)
     required = {pass_.name for pass_ in passes if pass_.required}
+    for_speed = {pass_.name for pass_ in passes if pass_.for_speed}
     found: dict[tuple[str, bool], Counter[str]] = {}
     for record in records:
         if record.name in required:
@@ -76,7 +78,7 @@ def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
         made = record.rewrites or ({record.name: sum(record.changes.values())} if record.changes else {})
         for owner, count in made.items():
             rule = rules.get(owner)
-            key = (owner, False) if rule is None else (rule.family, rule.fuses)
+            key = (owner, owner in for_speed) if rule is None else (rule.family, rule.fuses)
             found.setdefault(key, Counter())[owner] += count
     cleaning = {name for name, speed in found if not speed}
     groups = [

@@ -88,6 +88,7 @@ class Tuner:
             model, report = produce(job)
             report.remarks.append(f"not tuned: {failure.message}")
             return model, report
+        job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
         memory = Memory(self.store, self._circumstances(original, job, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         dropped, first = [], None

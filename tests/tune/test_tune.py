@@ -25,6 +25,7 @@ from graphopt.tune.readings import Reading
 from graphopt.tune.search import Found
 from graphopt.tune.tuned import Tune
 from graphopt.tune.workshop import Workshop
+from tests.support import parse
 from tests.tune.harmful import Idle, Slow
 
 SIZE = 96
@@ -171,6 +172,21 @@ def test_options_of_tuning_want_tuning(model: Path, capsys: pytest.CaptureFixtur
     assert "--budget" in capsys.readouterr().err
     assert main(["optimize", str(model), "-o", "out.onnx", "--tune", "--budget", "0s"], {}) == 2
     assert "--budget" in capsys.readouterr().err
+
+
+def test_tuning_tries_what_is_not_expected_to_pay() -> None:
+    model = parse(
+        """g (float[N,2] x) => (float[N,2] a, float[N,2] b)
+            <float[2,2] v = {1.0, 2.0, 3.0, 4.0}, float[2,2] w = {4.0, 3.0, 2.0, 1.0}> {
+            a = MatMul(x, v)
+            b = MatMul(x, w)
+        }"""
+    )
+    job = Job(make_pipeline("O3").eager(), make_options(config.current()))
+    report = job.run(model)
+    assert [node.op_type for node in model.graph] == ["MatMul", "Split"]
+    (group,) = groups_of(report.passes, job.pipeline.passes())
+    assert (group.name, group.speed) == ("batch-mm", True)
 
 
 def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""MatMuls of one input, and the pass that makes one of them."""
+"""MatMuls and Convs of one input, sums of MatMuls, and what the pass batch-mm makes of them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,32 @@ def _sum_of_products(count: int, width: int, rows: int) -> Contest:
     return contest(texts, inputs, weights)
 
 
-_AXES = (Axis("count", (2, 4), 3), Axis("width", (64, 256, 1024), 256), Axis("rows", (1, 16, 256), 128))
+def _convolutions(count: int, channels: int, pixels: int) -> Contest:
+    """``count`` 1x1 convolutions of an image of so many pixels a side, each to as many channels as it has."""
+    parts = {f"w{index}": random(index, channels, channels, 1, 1) for index in range(count)}
+    names = [f"y{index}" for index in range(count)]
+    results = " ".join(f"{name}:4" for name in names)
+    weights = parts | {
+        "all": np.concatenate(list(parts.values()), axis=0),
+        "sizes": np.full(count, channels),
+    }
+    apart = " ".join(f"{name} = Conv(x, w{index})" for index, name in enumerate(names))
+    texts = {
+        UNFUSED: f"{results} | {apart}",
+        "batch-mm": f"{results} | wide = Conv(x, all) {', '.join(names)} = Split<axis = 1>(wide, sizes)",
+    }
+    return contest(texts, {"x": random(9, 1, channels, pixels, pixels)}, weights)
+
+
+_COUNT = Axis("count", (2, 4), 3)
+_AXES = (_COUNT, Axis("width", (64, 256, 1024), 256), Axis("rows", (1, 16, 256), 128))
 SUBJECTS = (
     Subject("MatMuls of one input", "shared input", _AXES, _shared_input),
     Subject("sum of MatMuls", "sum", _AXES, _sum_of_products),
+    Subject(
+        "Convs of one input",
+        "convolutions",
+        (_COUNT, Axis("channels", (16, 128), 64), Axis("pixels", (7, 56), 28)),
+        _convolutions,
+    ),
 )
