@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from benchmarks.scaling import BUILDERS
 from graphopt import ir
 from graphopt.api import optimize
+from tests.runtime.build import parse_proto
 
 
 def hub(nodes: int) -> onnx.ModelProto:
@@ -25,6 +26,40 @@ def hub(nodes: int) -> onnx.ModelProto:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
     graph = helper.make_graph(made, "hub", ports[:1], ports[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def extrema(nodes: int) -> onnx.ModelProto:
+    """A chain of Max."""
+    steps = " ".join(f"v{i + 1} = Max(v{i}, w{i % 7})" for i in range(nodes))
+    others = ", ".join(f"float[4] w{i}" for i in range(7))
+    return parse_proto(f"g (float[4] v0, {others}) => (float[4] v{nodes}) {{ {steps} }}")
+
+
+def squeezed_parts(nodes: int) -> onnx.ModelProto:
+    """A Split whose every part is squeezed."""
+    return _parts(nodes, f"float[{nodes}, 4] x", "x", "float[4]", "Squeeze(p{i}, axis)")
+
+
+def transposed_parts(nodes: int) -> onnx.ModelProto:
+    """A Split of a transposed tensor whose every part is transposed back."""
+    return _parts(
+        nodes,
+        f"float[4, {nodes}] x",
+        "Transpose<perm = [1, 0]>(x)",
+        "float[4, 1]",
+        "Transpose<perm = [1, 0]>(p{i})",
+    )
+
+
+def _parts(count: int, x: str, whole: str, of: str, each: str) -> onnx.ModelProto:
+    parts = ", ".join(f"p{i}" for i in range(count))
+    made = " ".join(f"s{i} = {each.format(i=i)} r{i} = Relu(s{i})" for i in range(count))
+    together = f"y = Sum({', '.join(f'r{i}' for i in range(count))})"
+    source = "" if whole == "x" else f"t = {whole}"
+    split = f"{parts} = Split<axis = 0>({'x' if whole == 'x' else 't'})"
+    return parse_proto(
+        f"g ({x}) => ({of} y) <int64[1] axis = {{0}}> {{ {source} {split} {made} {together} }}"
+    )
 
 
 def calls(model: onnx.ModelProto) -> int:
@@ -45,7 +80,7 @@ def calls(model: onnx.ModelProto) -> int:
     return count
 
 
-@pytest.mark.parametrize("build", [*BUILDERS.values(), hub])
+@pytest.mark.parametrize("build", [*BUILDERS.values(), hub, extrema, squeezed_parts, transposed_parts])
 def test_calls_grow_linearly(build: Any) -> None:
     optimize(ir.from_proto(build(200)), verify=False)  # imports, and tables that are made once
     small, large = build(300), build(1200)

@@ -185,16 +185,22 @@ def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxscript:min-min", "onnxscript:max-max"),
 )
 def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> Outcome:
-    """max(max(x, a), b) = max(x, max(a, b)), for any number of operands and constants."""
+    """max(max(x, a), b) = max(x, max(a, b)), from the last one on: one rewrite a chain."""
     if m.version < 8:
         return m.no("operators broadcast differently at this opset")
+    result = m.root.outputs[0]
+    reader = ir.only_reader(result)
+    if reader is not None and _same_extremum(m.root, reader) and m.only_use(result):
+        return m.no("the one that reads it takes its operands", result)
     operands: list[ir.Value] = []
     nested = False
-    for value in xs:
+    pending = list(reversed(xs))
+    while pending:
+        value = pending.pop()
         assert value is not None
         inner = value.producer()
         if inner is not None and _same_extremum(inner, m.root) and m.only_use(value):
-            operands += [operand for operand in inner.inputs if operand is not None]
+            pending.extend(reversed(inner.inputs))
             nested = True
         else:
             operands.append(value)

@@ -96,19 +96,20 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
 
 
 @rule(
-    lambda op, part, a: op.Squeeze(part, a.rest()),
+    lambda op, x, rest: op.Split(x, rest.rest()),
     numerics=Exact,
 )
-def gather_instead_of_split(op: Builder, m: Match, part: ir.Value, a: object) -> Outcome:
-    """Parts of size 1 of a Split, each squeezed, are Gathers of one index each."""
-    split = part.producer()
-    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.root.graph:
-        return m.no("it squeezes no part of a Split", part)
-    x = split.inputs[0]
-    axis = None if x is None else forms.axis_of(m, split, m.rank(x))
-    if x is None or axis is None or not all(_is_squeezed(m, other, axis) for other in split.outputs):
-        return m.no("not every part of the Split is squeezed along its axis", part)
-    return op.Gather(x, np.array(split.outputs.index(part), np.int64), axis=axis)
+def gather_instead_of_split(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """Parts of size 1 of a Split, each squeezed, are Gathers of one index each, unsqueezed until then."""
+    axis = forms.axis_of(m, m.root, m.rank(x))
+    if axis is None or not all(_is_squeezed(m, part, axis) for part in m.root.outputs):
+        return m.no("not every part of the Split is squeezed along its axis", x)
+    return tuple(
+        forms.unsqueeze(op, m, op.Gather(x, np.array(index, np.int64), axis=axis), [axis])
+        if part.uses()
+        else None
+        for index, part in enumerate(m.root.outputs)
+    )
 
 
 def _is_squeezed(m: Match, part: ir.Value, axis: int) -> bool:

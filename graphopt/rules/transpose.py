@@ -97,28 +97,30 @@ def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
 
 
 @rule(
-    lambda op, part, q: op.Transpose(part, perm=q),
+    lambda op, x, p, rest: op.Split(op.Transpose(x, perm=p, tag="T"), rest.rest()),
     numerics=Exact,
     tags=("onnxruntime:TransposeOptimizer",),
 )
-def transpose_of_split_part(op: Builder, m: Match, part: ir.Value, q: object) -> Outcome:
+def split_before_transpose(
+    op: Builder, m: Match, x: ir.Value, p: object, rest: tuple[ir.Value, ...]
+) -> Outcome:
     """Where each part of a Split of a transposed tensor is transposed back, the tensor itself is split."""
-    split = part.producer()
-    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.root.graph:
-        return m.no("it transposes no part of a Split", part)
-    whole = split.inputs[0]
-    source = None if whole is None else _transposed(m, whole)
-    axis = None if source is None else forms.axis_of(m, split, len(source[1]))
-    if source is None or axis is None:
-        return m.no("what is split is not transposed", part)
-    x, perm = source
-    for other in split.outputs:
-        backs = [_transposed(m, user.outputs[0]) for user, _ in other.uses() if user.graph is not None]
-        if other.is_graph_output() or any(
-            b is None or [perm[a] for a in b[1]] != sorted(perm) for b in backs
+    perm = forms.perm_of(m, m.node("T"))
+    axis = None if perm is None else forms.axis_of(m, m.root, len(perm))
+    if perm is None or axis is None:
+        return m.no("rank or axis unknown", x)
+    for part in m.root.outputs:
+        backs = [_transposed(m, user.outputs[0]) for user, _ in part.uses() if user.graph is not None]
+        if part.is_graph_output() or any(
+            back is None or [perm[a] for a in back[1]] != sorted(perm) for back in backs
         ):
-            return m.no("not each part is transposed back", other)
-    return op.like(split, [x, *split.inputs[1:]], axis=perm[axis])[split.outputs.index(part)]
+            return m.no("not each part is transposed back", part)
+    parts = op.like(m.root, [x, *rest], axis=perm[axis])
+    parts = parts if isinstance(parts, tuple) else (parts,)
+    return tuple(
+        op.Transpose(new, perm=list(perm)) if part.uses() else None
+        for part, new in zip(m.root.outputs, parts, strict=True)
+    )
 
 
 @rule(
