@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,8 +103,9 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
     return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
 
 
+@cache
 def probe_cuda(index: int = 0) -> CudaStatus:
-    """Find out whether onnxruntime can run on CUDA device ``index``, printing nothing.
+    """Find out, once a process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
 
     The cheap and telling checks come first (build, driver, libraries), a session last, because
     onnxruntime reports failures on stdout and falls back to the CPU in silence.
