@@ -11,12 +11,11 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.numerics import Numerics
 from graphopt.passes._ifs import Branches, branches_of
+from graphopt.passes._safety import cannot_fail
 from graphopt.passes.base import Pass
 
-#: Can't fail whatever the numbers, take one tensor and keep its shape.
-_UNARY = frozenset({"Abs", "Ceil", "Exp", "Floor", "Neg", "Not", "Relu", "Sigmoid", "Sign", "Sqrt", "Tanh"})
-#: Can't fail on operands that broadcast.
-_BINARY = frozenset({"Add", "And", "Mul", "Or", "Sub", "Xor"})
+#: Too much work to do for nothing.
+_HEAVY = frozenset({"Gemm", "MatMul"})
 #: Cost nothing to speak of.
 _FREE = frozenset({"Constant", "Identity"})
 #: What onnxruntime has a Where for on every device.
@@ -93,7 +92,7 @@ class AddIfThenElse(Pass):
         """Why the contents of the branches must not run both."""
         computing = [node for node in nodes if node.op_type not in _FREE or node.domain != ""]
         for node in computing:
-            if not _cannot_fail(node, cx):
+            if node.op_type in _HEAVY or not cannot_fail(node, cx):
                 return f"{ir.label(node)} in a branch may fail, be costly or be random"
             shape = cx.static_shape(node.outputs[0])
             if shape is None or prod(shape) > self.elements:
@@ -113,15 +112,3 @@ def _unlike(one: ir.Value, other: ir.Value, cx: Context) -> str | None:
     if not cx.facts.shape_equal(one, other):
         return "its branches are not known to return one shape"
     return None
-
-
-def _cannot_fail(node: ir.Node, cx: Context) -> bool:
-    """Whether ``node`` is one of the cheap operators, on operands that fit each other."""
-    if node.domain != "" or any(attribute.is_ref() for attribute in node.attributes.values()):
-        return False
-    operands = [value for value in node.inputs if value is not None]
-    if node.op_type in _UNARY:
-        return len(operands) == 1
-    if node.op_type not in _BINARY or len(operands) != 2:
-        return False
-    return cx.facts.shape_equal(*operands) or any(cx.static_shape(value) == () for value in operands)

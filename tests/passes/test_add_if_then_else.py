@@ -70,7 +70,7 @@ def test_trivial_branches_become_a_where(then: str, other: str, dims: str, left:
         ("t1 = Relu(x)", "e1 = Identity(x)", "N", "elements"),
         ("t1 = MatMul(r, p)", "e1 = Identity(one)", "1", "may fail"),
         ("t1 = RandomNormalLike(p)", "e1 = Identity(p)", "4", "random"),
-        ("t1 = Div(p, q)", "e1 = Identity(p)", "4", "may fail"),
+        ("t1 = Mod<fmod = 1>(p, q)", "e1 = Identity(p)", "4", "may fail"),
         ("a = Abs(p) b = Neg(a) t1 = Relu(b)", "d = Neg(p) e1 = Abs(d)", "4", "more than 4 nodes"),
     ],
 )
