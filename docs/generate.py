@@ -103,11 +103,14 @@ def fusions_page() -> str:
     """What is recognized in which dialect, from the cases of rules; what was counted on models stays."""
     matrix = fusion_matrix()
     patterns = sorted({pattern for pattern, _ in matrix}, key=str.lower)
-    dialects = sorted({dialect for _, dialect in matrix})
+    spoken: dict[str, list[str]] = {}
+    for pattern, dialect in sorted(matrix):
+        spoken.setdefault(dialect, []).append(pattern)
+    dialects = [dialect for dialect, found in sorted(spoken.items()) if len(found) > 1]
     lines = [
         "# Fusions",
         "",
-        "What is tested. The table is made by `python docs/generate.py` from the headers `# dialect:` and",
+        "What is tested. The tables are made by `python docs/generate.py` from the headers `# dialect:` and",
         "`# near-miss:` of the cases in `tests/rules/cases`. A cell says in how many forms a pattern of this",
         "dialect is tested to be fused, and in how many it must be refused because one condition is broken.",
         "[Rules](rules.md) tell what is made of it, and [`graphopt explain`](explain.md) why it was not.",
@@ -116,10 +119,24 @@ def fusions_page() -> str:
         "|---" * (len(dialects) + 1) + "|",
     ]
     for pattern in patterns:
-        cells = [matrix.get((pattern, dialect)) for dialect in dialects]
-        told = [f"{len(cell.fused)} / {len(cell.refused)}" if cell else "" for cell in cells]
-        lines.append(f"| {_cell(pattern)} | {' | '.join(told)} |")
+        told = [_told(matrix.get((pattern, dialect))) for dialect in dialects]
+        if any(told):
+            lines.append(f"| {_cell(pattern)} | {' | '.join(told)} |")
+    own = [(pattern, dialect) for pattern, dialect in sorted(matrix) if dialect not in dialects]
+    if own:
+        lines += [
+            "",
+            "Spellings that one pattern alone has:",
+            "",
+            "| pattern | spelling | tested |",
+            "|---|---|---|",
+        ]
+        lines += [f"| {_cell(one[0])} | {_cell(one[1])} | {_told(matrix[one])} |" for one in own]
     return "\n".join([*lines, "", *_counted(DOCS / "fusions.md")])
+
+
+def _told(cell: Tested | None) -> str:
+    return f"{len(cell.fused)} / {len(cell.refused)}" if cell else ""
 
 
 def _counted(page: Path) -> list[str]:

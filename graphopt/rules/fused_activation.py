@@ -44,9 +44,8 @@ def _quantized(m: Match, node: ir.Node) -> Refusal | None:
 
 
 @rule(
-    lambda op, x, b: op.Gelu(op.Add(x, b, tag="sum"), approximate="none"),
-    lambda op, x, b: op.domain(ir.MICROSOFT).Gelu(op.Add(x, b, tag="sum")),
-    lambda op, x, b: op.domain(ir.MICROSOFT).FastGelu(op.Add(x, b, tag="sum")),
+    lambda op, x, b: op.Gelu(op.Add(x, b)),
+    lambda op, x, b: op.domain(ir.MICROSOFT).one_of("Gelu", "FastGelu")(op.Add(x, b)),
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -57,7 +56,10 @@ def _quantized(m: Match, node: ir.Node) -> Refusal | None:
 )
 def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
     """A GELU of something plus one number for each element of the last axis takes that as its bias."""
-    name = "FastGelu" if m.root.op_type == "FastGelu" else "BiasGelu"
+    by_tanh = m.root.op_type == "FastGelu" or (
+        m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
+    )
+    name = "FastGelu" if by_tanh else "BiasGelu"
     refusal = _available(m, name, x)
     if refusal is not None:
         return refusal
@@ -77,6 +79,14 @@ def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float] | None:
     """The attributes ``names`` of the root; ``None`` if one refers to a function's."""
     found = {name: m.attribute(m.root, name) for name in names}
     return None if any(isinstance(value, ir.Attr) for value in found.values()) else found
+
+
+def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
+    """A bound of the Clip at the root, an attribute before opset 11."""
+    if m.version >= 11:
+        return ir.scalar_of(forms.operand(m.root, index))
+    told = m.attribute(m.root, name)
+    return None if told is None or isinstance(told, ir.Attr) else float(told)
 
 
 @rule(
@@ -99,10 +109,10 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
     if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
         return m.no(f"on CUDA a convolution can't end in {activation}", m.root.inputs[0])
     if activation == "Clip":
-        numbers = [ir.scalar_of(forms.operand(m.root, index)) for index in (1, 2)]
-        if m.version < 11 or None in numbers:
+        bounds = [_bound(m, index, name) for index, name in ((1, "min"), (2, "max"))]
+        parameters = [float(bound) for bound in bounds if bound is not None]
+        if len(parameters) < 2:
             return m.no("the bounds are not two known numbers", m.root.inputs[0])
-        parameters = [float(number) for number in numbers if number is not None]
     else:
         told = _parameters(m, _OF_CONV[activation])
         if told is None:

@@ -122,6 +122,8 @@ def _products(op: Any, x: Any, y: Any) -> Iterator[Any]:
 def _of_transposed(op: Any, x: Any, y: Any) -> Iterator[Any]:
     yield from _products(op, op.Transpose(x, tag="move"), y)
     yield from _products(op, x, op.Transpose(y, tag="move"))
+    yield from _products(op, op.Cast(op.Transpose(x, tag="move")), y)
+    yield from _products(op, x, op.Cast(op.Transpose(y, tag="move")))
 
 
 @rule(
@@ -142,7 +144,8 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     perm, source = forms.perm_of(m, move), move.inputs[0]
     if perm is None or source is None:
         return m.no("the permutation is unknown", source)
-    is_a = found.a.value is move.outputs[0]
+    cast = next((node for node in m.nodes if node.op_type == "Cast"), None)
+    is_a = found.a.value is (cast or move).outputs[0]
     side = (found.a if is_a else found.b).behind(source, perm)
     if side is None:
         return m.no(f"the product can't permute its operand by {list(perm)}", source)
@@ -151,6 +154,8 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
         return m.no(
             "onnxruntime's kernel divides by the sizes of batches, and one may be 0", source, hint=hint
         )
+    if cast is not None:
+        side = replace(side, value=op.like(cast, [source]))
     return _write(op, replace(found, a=side) if is_a else replace(found, b=side))
 
 

@@ -30,12 +30,16 @@ def _squares(op: Any, x: Any) -> Iterator[Any]:
 
 def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
     """x over the root of ``variance``."""
-    yield op.Div(x, op.Sqrt(variance))
-    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
+    yield from _over_root(op, x, variance)
     yield op.Mul(x, op.Div(1, op.Sqrt(variance)))
     yield op.Mul(x, op.Sqrt(op.Reciprocal(variance)))
     yield op.Div(x, op.Pow(variance, 0.5))
     yield op.Mul(x, op.Pow(variance, -0.5))
+
+
+def _over_root(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    yield op.Div(x, op.Sqrt(variance))
+    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
 
 
 def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
@@ -46,11 +50,13 @@ def _layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any) -> Iterator[Any]:
     deviation = op.Sub(x, op.ReduceMean(x, a.rest()))
     for square in _squares(op, deviation):
         yield from _quotients(op, deviation, _variance(op, square, b, eps))
+        yield from _over_root(op, deviation, op.ReduceMean(square, b.rest()))
 
 
 def _rms_norms(op: Any, x: Any, b: Any, eps: Any) -> Iterator[Any]:
     for square in _squares(op, x):
         yield from _quotients(op, x, _variance(op, square, b, eps))
+        yield from _over_root(op, x, op.ReduceMean(square, b.rest()))
 
 
 def _distributed(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any) -> Iterator[Any]:
@@ -73,7 +79,7 @@ def _distributed(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: An
     anchors=("Sqrt",),
     tags=("onnxruntime:LayerNormFusion",),
 )
-def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value) -> Outcome:
+def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value | None) -> Outcome:
     """(x - mean) / sqrt(mean of squares + eps) is a LayerNormalization of scale 1."""
     return _core(op, m, norms.LAYER, x, eps)
 
@@ -87,7 +93,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
-def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value) -> Outcome:
+def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None) -> Outcome:
     """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1, or onnxruntime's own."""
     return _core(op, m, norms.RMS, x, eps)
 
@@ -108,10 +114,10 @@ def distributed_layer_norm(
 
 
 def _core(
-    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value, *parameters: ir.Value
+    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value | None, *parameters: ir.Value
 ) -> ir.Value | Refusal:
     """A normalization with ``parameters``, by default a scale of 1."""
-    shape, dtype, little = m.shape(x), m.dtype(x), ir.scalar_of(eps)
+    shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     if not forms.keeps_shape_of(m, x):

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from graphopt.runtime.devices import probe_cuda
@@ -120,3 +122,22 @@ def test_weights_in_external_data_are_not_held_in_memory(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     usage = json.loads(results.read_text())["large"]
     assert 10e6 < usage["anonymous_bytes"] < 250e6
+
+
+def test_recognition_tells_what_is_fused_in_which_models_and_why_not_the_rest(tmp_path) -> None:
+    folder = tmp_path / "transform" / "fusion"
+    folder.mkdir(parents=True)
+    for name, root in (("gelu_format2_1", 1.4142135), ("gelu_format2_2", 2.0)):
+        text = f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[N, 4] x) => (float[N, 4] y) <float root = {{{root}}}, float one = {{1}}, float half = {{0.5}}> {{
+            a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)
+        }}"""
+        onnx.save(onnx.parser.parse_model(text), folder / f"{name}.onnx")
+    page, results = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text("<!-- begin recognition -->\n<!-- end recognition -->\n")
+    done = run("-m", "benchmarks.recognition", str(tmp_path), "--docs", str(page), "--json", str(results))
+    assert done.returncode == 0, done.stderr
+    outcomes = {model["name"]: model["outcome"] for model in json.loads(results.read_text())["models"]}
+    assert outcomes == {"gelu_format2_1": "fused", "gelu_format2_2": "left"}
+    assert "| gelu | 2 | 1 | 0 | 1 | Gelu × 1 |" in page.read_text()
+    assert "| gelu: Erf is taken of 0.5 x, in a GELU it is of 0.707107 x | 1 |" in page.read_text()

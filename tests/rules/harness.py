@@ -45,6 +45,7 @@ from onnx import AttributeProto, TensorProto
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
+from graphopt.cost import shipped
 from graphopt.numerics import Numerics
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.peephole import Peephole
@@ -55,7 +56,6 @@ from graphopt.rules import all_rules
 from graphopt.runtime import session
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.target import Target
 
 CASES = Path(__file__).parent / "cases"
 Feeds = dict[str, np.ndarray]
@@ -160,10 +160,15 @@ def apply_rule(
 ) -> tuple[onnx.ModelProto, int, list[str]]:
     """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
-    options = Options(numerics=Numerics.APPROXIMATES, only=frozenset({rule}), portable=portable)
+    options = Options(
+        numerics=Numerics.APPROXIMATES,
+        only=frozenset({rule}),
+        portable=portable,
+        device=device,
+        costs=shipped(device.kind),
+    )
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
-    cx.target = Target(device)
     fuses = rules_by_name()[rule].fuses
     (FuseBuiltin() if fuses else Peephole()).run(model, cx)
     return ir.to_proto(model), cx.actions, refusals.reasons

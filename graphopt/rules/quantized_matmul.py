@@ -1,0 +1,112 @@
+"""Products of what is quantized while the model runs, as onnxruntime's own operators.
+
+onnxruntime does the same by itself when it makes a session, so this is about shorter models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+_TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"
+_FLOAT = int(ir.DataType.FLOAT)
+
+
+def _products(op: Any, a: Any, b: Any, points: Any, s: Any, t: Any) -> Iterator[Any]:
+    """The product of integers in float, times the scales of both."""
+    product = op.Cast(op.MatMulInteger(a, b, points.rest(), tag="product"), to=_FLOAT)
+    yield op.Mul(product, op.Mul(s, t))
+    yield op.Mul(op.Mul(product, s), t)
+
+
+@rule(
+    _products,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="dequantize + MatMul",
+    anchors=("MatMulInteger",),
+    tags=("onnxruntime:MatMulIntegerToFloatFusion",),
+)
+def matmul_integer_to_float(
+    op: Builder, m: Match, a: ir.Value, b: ir.Value, points: Any, s: ir.Value, t: ir.Value
+) -> Outcome:
+    """float(a @ b) times the scales of a and b is a MatMulIntegerToFloat."""
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if not m.cx.target.has_kernel(_TO_FLOAT, ir.MICROSOFT, 1, m.dtype(a)):
+        return m.no("the target has no kernel for it", a)
+    if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:
+        return m.no("the kernel takes int8 only times int8", b)
+    if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
+        return m.no("it is not a product with a matrix, or its rank is unknown", b)
+    source = a.producer()
+    scale = source.outputs[1] if source is not None and source.op_type == "DynamicQuantizeLinear" else None
+    swapped = t is scale if scale is not None else not forms.has_one_element(m, s)
+    first, second = (t, s) if swapped else (s, t)
+    if scale is not None and first is not scale:
+        return m.no("no scale is that of the quantized operand", first)
+    if not forms.has_one_element(m, first):
+        return m.no("the scale of the first operand is not known to be one number", first)
+    shape, wanted = m.shape(second), m.shape(b)
+    by_column = wanted is not None and forms.same_shape(m, shape, wanted[1:])
+    if not forms.has_one_element(m, second) and not by_column:
+        return m.no("the scale of the second operand is not one number, nor one for each column", second)
+    if len(m.shape(first) or ()) > 1 or len(shape or ()) > 1:
+        return m.no("a scale has more than one axis", second)
+    points = (*points, None, None)[:2]
+    return op.node(_TO_FLOAT, [a, b, first, second, *points], domain=ir.MICROSOFT)
+
+
+@rule(
+    lambda op, x, r, c: op.Add(
+        op.domain(ir.MICROSOFT).one_of(_TO_FLOAT, _DYNAMIC)(x, r.rest(), tag="product"), c
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="dequantize + MatMul",
+    anchors=(),
+)
+def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir.Value) -> Outcome:
+    """What is added to each column of a quantized product becomes its bias."""
+    product = m.node("product")
+    place = 6 if product.op_type == _TO_FLOAT else 4
+    shape, bias = m.shape(product.outputs[0]), m.shape(c)
+    if forms.operand(product, place) is not None:
+        return m.no("it has a bias already", product.outputs[0])
+    if shape is None or bias is None or not forms.same_shape(m, bias, shape[-1:]):
+        return m.no("the summand is not one number for each column", c)
+    inputs = [*product.inputs, *[None] * place][:place]
+    return op.like(product, [*inputs, c])
+
+
+def _quantized_here(op: Any, x: Any, b: Any, s: Any, r: Any) -> Any:
+    data, scale, point = op.DynamicQuantizeLinear(x, outputs=3)
+    return op.domain(ir.MICROSOFT).MatMulIntegerToFloat(data, b, scale, s, point, r.rest())
+
+
+@rule(
+    _quantized_here,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    last=True,
+    pattern="dequantize + MatMul",
+    anchors=(),
+    tags=("onnxruntime:DynamicQuantizeMatMulFusion",),
+)
+def dynamic_quantize_matmul(
+    op: Builder, m: Match, x: ir.Value, b: ir.Value, s: ir.Value, r: tuple[ir.Value | None, ...]
+) -> Outcome:
+    """A product of what is quantized for it alone quantizes that itself."""
+    if not m.cx.target.has_kernel(_DYNAMIC, ir.MICROSOFT, 1, m.dtype(x)):
+        return m.no("the target has no kernel for it", x)
+    return op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT)
