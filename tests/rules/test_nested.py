@@ -31,7 +31,9 @@ def test_rules_apply_inside(path: Path) -> None:
     for wrap in (nested.in_branch, nested.in_loop, nested.in_function):
         if wrap is nested.in_branch and path.stem in _ELSEWHERE:
             continue
-        after, rewrites, refusals = harness.apply_rule(wrap(case.before), case.rule)
+        after, rewrites, refusals = harness.apply_rule(
+            wrap(case.before), case.rule, portable=case.portable, device=case.device
+        )
         assert rewrites and nested.inner_nodes(after) == expected, f"{wrap.__name__}: {refusals}"
         ir.from_proto(after)  # checks scopes, types and links
 
@@ -46,7 +48,7 @@ def test_attributes_of_the_call_are_not_guessed(path: Path, child: Child) -> Non
     before = nested.in_function_with_parameters(case.before)
     if before is None:
         return
-    after, rewrites, _ = harness.apply_rule(before, case.rule)
+    after, rewrites, _ = harness.apply_rule(before, case.rule, portable=case.portable, device=case.device)
     if rewrites:  # onnxruntime itself crashes on some of these calls
         before, after = harness.inline(before), harness.inline(after)
         harness.judge(replace(case, before=before), after, harness.rules_by_name()[case.rule].numerics, child)
