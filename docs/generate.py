@@ -86,15 +86,19 @@ class Tested(NamedTuple):
 
 
 def fusion_matrix() -> dict[tuple[str, str], Tested]:
-    """By pattern and dialect, the rule cases whose headers say ``# dialect:`` and ``# near-miss:``."""
+    """By pattern and dialect, the rule cases whose headers say ``# dialect:`` and ``# near-miss:``.
+
+    The pattern is the rule's, or what the header ``# pattern:`` says.
+    """
     patterns = {rule.name: rule.pattern for rule in all_rules()}
     found: dict[tuple[str, str], Tested] = {}
     for path in sorted(CASES.glob("*/*.txt")):
         notes = re.findall(r"^# ([\w-]+): (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         rule = next(value for key, value in notes if key == "rule")
+        pattern = next((value.strip() for key, value in notes if key == "pattern"), patterns[rule] or rule)
         for key, dialect in notes:
             if key in ("dialect", "near-miss"):
-                cell = found.setdefault((patterns[rule] or rule, dialect.strip()), Tested([], []))
+                cell = found.setdefault((pattern, dialect.strip()), Tested([], []))
                 (cell.fused if key == "dialect" else cell.refused).append(f"{path.parent.name}/{path.stem}")
     return found
 
