@@ -1,90 +1,297 @@
-"""Rotary position embedding: pairs of elements turned by angles that grow with the position."""
+"""Rotary position embedding: pairs of elements turned by angles that grow with the position.
+
+Sizes: B batches, N heads, S positions, D elements of a head.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
-from graphopt.rules._attention_heads import heads_of
+from graphopt.rules._attention_heads import Heads, heads_of, split_rows
+from graphopt.rules._rotary_tables import comes_twice, tables_of
+
+_ROTARY = "RotaryEmbedding"
+#: The opsets that brought RotaryEmbedding, and ``allowzero``.
+_STANDARD_SINCE, _ALLOWS_ZERO = 23, 14
+#: Attributes of a RotaryEmbedding that is not of whole heads.
+_ELSEWHERE = ("rotary_embedding_dim", "scale", "is_packed_batching")
 
 
-def _turned(op: Any, x: Any, sizes: Any) -> Any:
-    """Halves of the last axis, swapped, and the one that comes first negated."""
-    first, second = op.Split(x, sizes.rest(), outputs=2, tag="halves")
-    return op.Concat(op.Neg(second), first, tag="turned")
+def _turned(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
+    """x * cos and, halves swapped and the first of them negated, x * sin."""
+    return op.Add(op.Mul(x, c), op.Mul(op.Concat(op.Neg(b), a, tag="joined"), s))
+
+
+def _turned_pairs(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any, axes: Any, more: Any, shape: Any) -> Any:
+    """The same with the elements of each pair side by side."""
+    pairs = op.Concat(op.Unsqueeze(op.Neg(b), axes.rest()), op.Unsqueeze(a, more.rest()), tag="paired")
+    return op.Add(op.Mul(x, c), op.Mul(op.Reshape(pairs, shape), s))
+
+
+def _products(op: Any, a: Any, b: Any, c: Any, s: Any) -> tuple[Any, Any]:
+    return op.Sub(op.Mul(a, c), op.Mul(b, s)), op.Add(op.Mul(b, c), op.Mul(a, s))
+
+
+def _by_halves(op: Any, a: Any, b: Any, c: Any, s: Any) -> Any:
+    """Both halves by themselves, by half as many cosines and sines."""
+    return op.Concat(*_products(op, a, b, c, s), tag="joined")
+
+
+def _by_pairs(op: Any, a: Any, b: Any, c: Any, s: Any, axes: Any, more: Any, shape: Any) -> Any:
+    """Both elements of each pair by themselves."""
+    first, second = _products(op, a, b, c, s)
+    pairs = op.Concat(op.Unsqueeze(first, axes.rest()), op.Unsqueeze(second, more.rest()), tag="paired")
+    return op.Reshape(pairs, shape)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Elements ``taken`` of the last axis of ``source``; all of them if ``None``."""
+
+    source: ir.Value
+    taken: range
 
 
 @rule(
-    lambda op, x, c, s, sizes: op.Add(op.Mul(x, c), op.Mul(_turned(op, x, sizes), s)),
+    _turned,
+    _turned_pairs,
+    _by_halves,
+    _by_pairs,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
-    anchors=("Neg",),
+    anchors=("Neg", "Cos"),
     tags=("onnxscript:rotary-embedding", "onnxscript:cos-sin-cache"),
 )
-def rotary_embedding(op: Builder, m: Match, x: ir.Value, c: ir.Value, s: ir.Value, sizes: object) -> Outcome:
-    """x * cos + turned(x) * sin, cos and sin of the same angles twice, is a RotaryEmbedding."""
+def rotary_embedding(
+    op: Builder,
+    m: Match,
+    a: ir.Value,
+    b: ir.Value,
+    c: ir.Value,
+    s: ir.Value,
+    x: ir.Value | None,
+    axes: object,
+    more: object,
+    shape: object,
+) -> Outcome:
+    """Pairs of elements, turned by angles of which cos and sin are given, are a RotaryEmbedding."""
+    paired = any(node.op_type == "Unsqueeze" for node in m.nodes)
+    whole = _whole(m, a, b, x, pairs=paired)
+    if isinstance(whole, Refusal):
+        return whole
+    joined = m.node("paired" if paired else "joined")
+    rank = m.rank(joined.outputs[0])
+    if rank is None or forms.axis_of(m, joined, rank) != rank - 1:
+        return m.no("it turns another axis", joined.outputs[0])
+    if paired and not _pairs_up(m, joined, whole):
+        return m.no("it turns another axis", joined.outputs[0])
+    doubled = None if x is None else "pairs" if paired else "halves"
+    if not forms.same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
+        return m.no(forms.WIDENED, whole.source)
+    for table in (c, s):
+        if doubled is not None and not comes_twice(m, table, pairs=paired):
+            return m.no("cos and sin are not known to hold each number twice", table)
+    return _embedded(op, m, whole, c, s, doubled=doubled, pairs=paired)
+
+
+def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part | Refusal:
+    """What is turned, of which ``a`` and ``b`` are the first and second elements of each pair."""
+    first, second = _part(m, a), _part(m, b)
+    if first is None or second is None or first.source is not second.source:
+        return m.no("its parts are no halves", b)
+    size = len(first.taken)
+    if size == 0 or len(second.taken) != size:
+        return m.no("its parts are no halves", b)
+    start = first.taken[0]
+    step, apart = (2, 1) if pairs else (1, size)
+    if first.taken != range(start, start + step * size, step) or second.taken[0] - start != apart:
+        return m.no("its parts are no halves", b)
+    if first.taken.step != second.taken.step and size > 1:
+        return m.no("its parts are no halves", b)
+    whole = Part(first.source, range(start, start + 2 * size))
+    if x is not None:
+        given = _part(m, x) or whole
+        if given.source is not whole.source or given.taken != whole.taken:
+            return m.no("its parts are of something else", x)
+    return whole
+
+
+def _part(m: Match, value: ir.Value) -> Part | None:
+    """``value`` as part of the last axis of the tensor that it is cut off."""
+    size = (m.shape(value) or (None,))[-1]
+    if not isinstance(size, int):
+        return None
+    node, taken = value.producer(), range(size)
+    if node is None or node.domain or node.inputs[:1] in ((), (None,)):
+        return Part(value, taken)
+    source = node.inputs[0]
+    assert source is not None
+    rank, whole = m.rank(source), (m.shape(source) or (None,))[-1]
+    if rank is None or not isinstance(whole, int):
+        return Part(value, taken)
+    if node.op_type == "Split" and forms.axis_of(m, node, rank) == rank - 1:
+        sizes = [(m.shape(output) or (None,))[-1] for output in node.outputs]
+        before = ir.all_ints(sizes[: node.outputs.index(value)])
+        return Part(value, taken) if before is None else Part(source, range(sum(before), sum(before) + size))
+    if node.op_type == "Slice":
+        ranges = forms.slice_ranges(m, node)
+        if ranges is not None and len(ranges) == 1 and ranges[0].axis == rank - 1:
+            return Part(source, ranges[0].of(whole))
+    return Part(value, taken)
+
+
+def _pairs_up(m: Match, joined: ir.Node, whole: Part) -> bool:
+    """Whether the elements of pairs come side by side, and the axis of pairs is joined with theirs."""
+    shape = m.shape(joined.outputs[0])
+    return shape is not None and forms.same_shape(
+        m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.taken) // 2)
+    )
+
+
+def _shape(m: Match, part: Part) -> tuple[Dim, ...]:
+    return (*(m.shape(part.source) or ())[:-1], len(part.taken))
+
+
+def _embedded(
+    op: Builder, m: Match, whole: Part, c: ir.Value, s: ir.Value, *, doubled: str | None, pairs: bool
+) -> Outcome:
+    """The operator, given tables of [positions, D / 2]."""
+    shape = _shape(m, whole)
+    if len(shape) != 4:
+        return m.no("it is not [batch, heads, length, an even size]", whole.source)
+    told, same = m.shape(c), m.shape(s)
+    if told is None or not forms.same_shape(m, told, same) or len(told) > 4:
+        return m.no("cos and sin have other shapes than each other, or unknown ones", c)
+    full = (1,) * (4 - len(told)) + told
+    width = len(whole.taken) // (1 if doubled else 2)
+    axis = next((axis for axis in (2, 1) if _fits(m, full, shape, axis, width)), None)
+    if axis is None:
+        return m.no("cos and sin are not those of the positions, the same for all heads", c)
+    if (domain := _domain(m, whole, c, full, shape)) is None or isinstance(domain, Refusal):
+        return domain or m.no("the target has no kernel for it", whole.source)
+    shared, standard = full[0] == 1, domain == ""
+    left_out = tuple(place for place in (3 - axis,) if len(told) == 4)
+    tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, axes=left_out if standard else None)
+    data, heads = _data(op, m, whole, shape, axis)
+    attributes = {"interleaved": 1} if pairs else {}
+    if standard:
+        if heads is not None or axis == 1:
+            attributes["num_heads"] = shape[1 if axis == 2 else 2]
+        inputs = [data, *tables]
+    else:
+        rows = heads is not None or axis == 1
+        at = np.array([0]) if shared else _places(op, m, tables[0], data, (0, 1 if rows else 2))
+        inputs = [data, at, *tables]
+    turned = op.node(_ROTARY, inputs, attributes, domain=domain)
+    if heads is not None:
+        return split_rows(op, m, turned, shape)
+    return turned if axis == 2 else forms.reshape(op, m, turned, [0, 0, shape[2], shape[3]])
+
+
+def _domain(
+    m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]
+) -> str | Refusal | None:
+    """The domain of the operator that takes such tables; ``None`` if the target has none."""
+    dtype, shared = m.dtype(whole.source), table[0] == 1
+    own = m.cx.target.has_kernel(_ROTARY, ir.MICROSOFT, 1, dtype) and not m.cx.options.portable
+    standard = m.version >= _STANDARD_SINCE and m.cx.target.has_kernel(_ROTARY, "", m.version, dtype)
+    alike = m.cx.facts.dim_equal(table[0], shape[0])
+    if own and (shared or (not standard and dims.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
+        return ir.MICROSOFT
+    if standard and alike:
+        return ""
+    if own:
+        batch = str(shape[0])
+        hint = "give all of a batch the same positions; --dim fixes a batch that is always 1"
+        if batch.isidentifier():
+            hint += f", --dim-range {batch}=1: says that it is never empty"
+        return m.no("the angles are not those of the positions of one row", c, hint=hint)
     if m.cx.options.portable:
         return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    shape = m.shape(x)
-    if shape is None or len(shape) != 4 or not isinstance(shape[3], int) or shape[3] % 2:
-        return m.no("it is not [batch, heads, length, an even size]", x)
-    length, half = shape[2], shape[3] // 2
-    for node in (m.node("halves"), m.node("turned")):
-        if forms.axis_of(m, node, 4) != 3:
-            return m.no("it turns another axis", x)
-    if ir.all_ints(m.shape(m.node("halves").outputs[0])[3:] or ()) != (half,):  # type: ignore[index]
-        return m.no("its parts are no halves", x)
-    angles = _angles(m, c, "Cos")
-    if angles is None or angles is not _angles(m, s, "Sin"):
-        return m.no("cos and sin are not known to be those of angles, each twice", c)
-    told = m.shape(angles)
-    if not told or not forms.same_shape(m, told[-2:], (length, half)) or any(dim != 1 for dim in told[:-2]):
-        return m.no(
-            "the angles are not those of the positions of one row",
-            angles,
-            hint="give all of a batch the same positions; --dim fixes a batch that is always 1",
-        )
-    if not m.cx.target.has_kernel("RotaryEmbedding", ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
-    table = op.Reshape(angles, np.array([-1, half]))
-    tables = [op.Cos(table), op.Sin(table)]
-    heads = heads_of(m, x)
-    rows = None if heads is None else heads.rows
-    start = np.array([0])
-    whole = x if rows is None else rows.built(op, m)
-    turned = op.node("RotaryEmbedding", [whole, start, *tables], domain=ir.MICROSOFT)
-    if rows is None:
-        return turned
-    split = op.Reshape(turned, np.array([0, 0, shape[1], shape[3]]))
-    return op.Transpose(split, perm=[0, 2, 1, 3])
+    return None
 
 
-def _angles(m: Match, value: ir.Value, function: str) -> ir.Value | None:
-    """The angles [..., length, half] of which ``value`` holds the cosines (or sines), twice in a row."""
-    seen: set[str] = set()
-    while True:
-        node = value.producer()
-        if node is None or node.domain or node.op_type in seen:
-            return None
-        source = node.inputs[0]
-        if node.op_type == "Concat" and function in seen:
-            twice = len(node.inputs) == 2 and node.inputs[1] is source
-            rank = None if source is None else m.rank(source)
-            return source if twice and forms.axis_of(m, node, rank) == (rank or 0) - 1 else None
-        if node.op_type not in (function, "Unsqueeze") or source is None:
-            return None
-        if node.op_type == "Unsqueeze":
-            axes, rank = forms.axes_of(m, node), m.rank(node.outputs[0])
-            if axes is None or rank is None or not all(axis < rank - 2 for axis in axes):
-                return None
-        else:
-            seen.add(function)
-        value = source
+def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, width: int) -> bool:
+    """Whether a table [B or 1, …, S, …, width] has positions along ``axis``, and is the same for heads."""
+    equal = m.cx.facts.dim_equal
+    batch = table[0] == 1 or equal(table[0], shape[0])
+    return batch and equal(table[axis], shape[axis]) and table[3 - axis] == 1 and table[3] == width
+
+
+def _places(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, int]) -> ir.Value:
+    """[B, S], sizes of ``axes`` of what is turned: which of ``rows`` is for which element."""
+    shape = m.shape(data)
+    wanted = None if shape is None else ir.all_ints([shape[axis] for axis in axes])
+    if wanted is not None:
+        return op.constant(np.arange(wanted[0] * wanted[1]).reshape(wanted))
+    count = op.Gather(op.Shape(rows), np.array(0))
+    counted = op.Range(np.array(0), count, np.array(1))
+    result = op.Reshape(counted, op.Gather(op.Shape(data), np.array(axes)), allowzero=1)
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def _data(
+    op: Builder, m: Match, whole: Part, shape: tuple[Dim, ...], axis: int
+) -> tuple[ir.Value, Heads | None]:
+    """What is turned, as rows [B, S, N * D] where there are such; the heads if they are to be split again."""
+    size = (m.shape(whole.source) or ())[-1]
+    if len(whole.taken) < size:
+        part = forms.slice_(op, m, whole.source, [forms.Range(3, whole.taken[0], whole.taken[-1] + 1)])
+        assert part is not None
+        source, heads = part, None
+    else:
+        source = whole.source
+        heads = heads_of(m, source) if axis == 2 else None
+    if axis == 1:
+        return forms.reshape(op, m, source, [0, 0, shape[2] * shape[3]]), None
+    if heads is not None and heads.rows is not None:
+        return heads.rows.built(op, m), heads
+    return source, None
+
+
+@rule(
+    lambda op, x, rest, at, c, s: op.Concat(
+        op.domain(ir.MICROSOFT).RotaryEmbedding(x, at, c, s, tag="rotary"), rest
+    ),
+    lambda op, x, rest, c, s: op.Concat(op.RotaryEmbedding(x, c, s, tag="rotary"), rest),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    anchors=(),
+    tags=("onnxscript:partial-rotary-embedding",),
+)
+def partial_rotary_embedding(
+    op: Builder, m: Match, x: ir.Value, rest: ir.Value, at: ir.Value | None, c: ir.Value, s: ir.Value
+) -> Outcome:
+    """A RotaryEmbedding of the first elements of heads, joined with the others, is one of both."""
+    node = m.node("rotary")
+    turned, other = _part(m, x), _part(m, rest)
+    if turned is None or other is None or turned.source is not other.source:
+        return m.no("what it is joined with are not the other elements", rest)
+    shape = m.shape(turned.source)
+    if shape is None or len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
+        return m.no("it is not [batch, heads, length, size]", turned.source)
+    size = len(turned.taken)
+    if forms.axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (
+        range(size),
+        range(size, shape[3]),
+    ):
+        return m.no("what it is joined with are not the other elements", rest)
+    if any(node.attributes.get(name) is not None for name in _ELSEWHERE):
+        return m.no("it is partial already, or scales", x)
+    attributes = {"num_heads": shape[1], "rotary_embedding_dim": size}
+    if (kept := node.attributes.get("interleaved")) is not None:
+        attributes["interleaved"] = kept.value
+    inputs = [turned.source, *([] if at is None else [at]), c, s]
+    return op.node(_ROTARY, inputs, attributes, domain=node.domain)

@@ -122,7 +122,7 @@ CASES = {
         ATTENTION,
         {**PLAIN, "RESULTS": ("float[B, S, 8] y, float[B, 2, S, T] i", "float[B, S, 8] y")},
         "multi-head-attention",
-        "something outside of the pattern reads a value inside",
+        "another node, or the caller, reads a value inside",
         "i",
         "the graph returns 'i': return it no more",
     ),
@@ -177,16 +177,18 @@ CASES = {
         {"ROWS": ("B", "1")},
         "rotary-embedding",
         "the angles are not those of the positions of one row",
-        "f",
-        "give all of a batch the same positions; --dim fixes a batch that is always 1",
+        "d",
+        "give all of a batch the same positions; --dim fixes a batch that is always 1, --dim-range B=1: says that"
+        " it is never empty",
     ),
     "rotary embedding of one row": Case(
         ROTARY,
         {"ROWS": ("B", "B")},
         "rotary-embedding",
         "the angles are not those of the positions of one row",
-        "f",
-        "give all of a batch the same positions; --dim fixes a batch that is always 1",
+        "d",
+        "give all of a batch the same positions; --dim fixes a batch that is always 1, --dim-range B=1: says that"
+        " it is never empty",
         {"dims": {"B": 1}},
     ),
 }
