@@ -51,18 +51,19 @@ def multi_head_attention(
     possible = _possible(m, found)
     if isinstance(possible, Refusal):
         return possible
-    keys = found.score_shape[3]
     work = Workload(
-        keys=keys if isinstance(keys, int) else None,
-        masked=found.causal or bool(found.biases or found.masks),
+        keys=found.score_shape[3],
+        dtype=m.dtype(found.q.as_given),
+        masked=bool(found.biases or found.masks),
+        causal=found.causal,
         shared=found.k.shared is not None,
     )
-    chosen = choose(possible, work)
-    if chosen == STANDARD:
-        return _standard(op, m, found)
-    if chosen == GROUPED:
-        return _grouped(op, m, found)
-    return _multi_head(op, m, found)
+    chosen = choose(m.cx, possible, work)
+    if not chosen:
+        return m.no(
+            chosen.reason, found.q.as_given, hint="--set costs=FILE names other figures; --tune measures"
+        )
+    return _MAKERS[chosen.op or ""](op, m, found)
 
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
@@ -192,5 +193,9 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
         lengths = op.Expand(op.Sub(total, one), op.Gather(op.Shape(rows), np.array([0])))
     inputs = [rows, k.as_rows(op, m), v.as_rows(op, m), None, None, lengths, total]
     attributes = {"num_heads": found.q.shape[1], "kv_num_heads": k.shape[1], "scale": found.scale}
-    result = op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT, outputs=3)[0]
+    # without its other outputs, the present keys and values, it is twice as fast
+    result = op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT)
     return split_rows(op, m, result, found.shape)
+
+
+_MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _grouped}

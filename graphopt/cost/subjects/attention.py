@@ -140,7 +140,7 @@ def _attention_to_past(length: int) -> Contest:
     return contest(texts, _rows(1) | past, {**_SHAPES, **counts})
 
 
-_LENGTH = Axis("length", (16, 64, 256, 1024), 128)
+_LENGTH = Axis("length", (16, 64, 256, 1024), 256)
 SUBJECTS = (
     Subject("attention", "", (_LENGTH,), _attention),
     Subject("attention", "mask", (_LENGTH,), _masked_attention),
