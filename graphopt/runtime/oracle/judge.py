@@ -112,20 +112,22 @@ class Judge:
         least = 0.0 if strict else self.rounding[place]
         slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
         outcome = compare(a, b, self.tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
-        if outcome.reason is not None and self._specified(case, place, a, b, demand):
-            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
-        if self.bits and level == "off":
-            same = outcome.reason is not None or identical(a, b)
-            return outcome if same else replace(outcome, reason="not the same bits"), None
+        bits = self.bits and level == "off"
         if outcome.reason is None:
-            return outcome, None
-        if self.original is not None and (self.nature.halves or not strict):
+            same = not bits or identical(a, b)
+            return outcome if same else replace(outcome, reason="not the same bits"), None
+        # what takes least is tried first
+        if not bits and self.original is not None and (self.nature.halves or not strict):
             moved = with_jitter(case, self.original)
             known = moved if moved is not None else case.noise
             slack = [_MARGIN * amount + least for amount in known[place]]
             excused = compare(a, b, self.tolerance, nonfinite=demand, slack=slack)
             if excused.reason is None:
                 return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
+        if self._specified(case, place, a, b, demand):
+            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
+        if bits:
+            return outcome, None
         name, reference = self.outputs[place], self.references[0] if self.references else None
         accident = accident_of(name, case, a, b, self.nature, reference, self.tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
