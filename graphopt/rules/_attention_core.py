@@ -7,12 +7,14 @@ N heads, S queries, T keys, D elements of a head.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.analysis.polynomial import Extremum
 from graphopt.context import Dim, Refusal
+from graphopt.numerics import Numerics
 from graphopt.rewrite import Match
 from graphopt.rules import _forms as forms
 from graphopt.rules._attention_causal import step_of
@@ -20,6 +22,8 @@ from graphopt.rules._attention_heads import Heads, heads_of
 
 #: What is below this takes every weight, whatever is added to it.
 MINUS_INFINITY = -1e30
+#: What is below this takes every weight that a trained network is known to give.
+_FAR_BELOW = -9e3
 #: Operators that are looked through for the product of queries and keys.
 _FAR = 8
 
@@ -46,13 +50,15 @@ class Scores:
     """What a softmax is taken of: ``q @ k.T * scale``, and more.
 
     Attributes:
-        q, k: [B, N, S, D] and [B, N, D, T].
+        q, k: [B, N, S, D] and [B, N, D, T]; or, of heads that are batches, without N.
+        k_turned: ``k`` is [B, N, D, T], not [B, N, T, D].
         biases: what is added, each broadcasts to [B, N, S, T].
         masks: what chooses between the sum and a low number.
     """
 
     q: ir.Value
     k: ir.Value
+    k_turned: bool = True
     scale: float = 1.0
     biases: tuple[ir.Value, ...] = ()
     masks: tuple[Mask, ...] = ()
@@ -64,6 +70,7 @@ class Attention:
 
     Attributes:
         q, k, v: by heads.
+        merged: heads are batches: what is given has no axis for them.
         causal: there are as many keys as queries, and each query sees those up to its own.
         biases, masks: what else hides keys, or adds to the scores.
         guarded: where no key is attended to, the result is 0 and not NaN.
@@ -79,6 +86,7 @@ class Attention:
     masks: tuple[Mask, ...] = ()
     guarded: bool = False
     upcast: bool = False
+    merged: bool = False
 
     @property
     def score_shape(self) -> tuple[Dim, ...]:
@@ -88,7 +96,7 @@ class Attention:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """[B, N, S, size of values]."""
+        """[B, N, S, size of values]; N is 1 where heads are batches."""
         return (*self.q.shape[:3], self.v.shape[3])
 
 
@@ -98,11 +106,14 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     if isinstance(scores, Refusal):
         return scores
     q = heads_of(m, scores.q)
-    k = heads_of(m, scores.k, transposed=True)
+    k = heads_of(m, scores.k, transposed=scores.k_turned)
     values = heads_of(m, v)
     if q is None or k is None or values is None:
         return m.no("queries, keys or values are not [batch, heads, length, size]", v)
-    if forms.axis_of(m, m.node("softmax"), 4, -1) != 3:
+    rank = m.rank(scores.q)
+    if rank is None or rank != m.rank(scores.k) or rank != m.rank(v):
+        return m.no("queries, keys or values are not [batch, heads, length, size]", v)
+    if forms.axis_of(m, m.node("softmax"), rank, -1) != rank - 1:
         return m.no("it is not taken over keys", s)
     (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
@@ -111,21 +122,28 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         m, values.shape[:2], (batch, heads)
     ):
         return m.no("keys and values have other batches, heads or lengths than queries", v)
-    found = Attention(q, k, values, scores.scale, guarded=guarded, upcast=upcast)
+    found = Attention(q, k, values, scores.scale, guarded=guarded, upcast=upcast, merged=rank == 3)
     told = (*scores.biases, *(mask.condition for mask in scores.masks))
     for mask in told:
-        if (refusal := _unfit(m, mask, found.score_shape)) is not None:
+        if (refusal := _unfit(m, mask, without_heads(found, found.score_shape))) is not None:
             return refusal
-    if not forms.same_shape(m, m.shape(m.root.outputs[0]), found.shape):
+    if not forms.same_shape(m, m.shape(m.root.outputs[0]), without_heads(found, found.shape)):
         return m.no(forms.WIDENED, s)
     return _masked(m, found, scores)
+
+
+def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """``shape`` as it is given, where heads are batches."""
+    return (shape[0], *shape[2:]) if found.merged else shape
 
 
 def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
     """Why ``mask`` can't be added to scores of the shape that is wanted."""
     shape = m.shape(mask)
-    if shape is None or len(shape) > 4:
+    if shape is None:
         return m.no("the shape of the mask is unknown", mask)
+    if len(shape) > len(wanted):
+        return m.no("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not is_along(m, dim, size):
             named = str(dim).isidentifier() and str(size).isidentifier()
@@ -191,71 +209,94 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
     scale = 1.0
     while True:
         node = value.producer()
-        if node is None or node.domain or node.graph is not m.root.graph or not m.only_use(value):
+        fused = node is not None and _is_fused_product(m, node)
+        if (
+            node is None
+            or (node.domain and not fused)
+            or node.graph is not m.root.graph
+            or not m.only_use(value)
+        ):
             return m.no(
                 "the scores are not a product of queries and keys that only the softmax reads",
                 value,
                 shared=True,
             )
-        if node.op_type == "MatMul":
+        if node.op_type in ("MatMul", "FusedMatMul"):
             q, k = node.inputs
             assert q is not None and k is not None
+            turned = not (fused and m.attribute(node, "transB"))
+            alpha = float(m.attribute(node, "alpha")) if fused else 1.0
             (q, of_q), (k, of_k) = _unscaled(m, q), _unscaled(m, k)
-            return Scores(q, k, scale * of_q * of_k, tuple(biases), tuple(masks))
+            return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(biases), tuple(masks))
         if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif node.op_type in ("Add", "Where") and scale != 1.0:
             return m.no("what is added to the scores, or hides some, is scaled with them", value)
         elif node.op_type == "Add":
             sides = [side for side in node.inputs if side is not None]
-            inner = next((side for side in sides if _is_product(side)), None)
+            inner = next((side for side in sides if _is_product(m, side)), None)
             if inner is None:
                 return m.no("no side of the sum is a product of queries and keys", value)
             biases.append(sides[1] if inner is sides[0] else sides[0])
             value = inner
         elif node.op_type == "Where":
-            mask = _mask_of(node)
+            mask = _mask_of(m, node)
             if mask is None:
-                return m.no(
-                    "what is masked does not vanish", value, hint="mask with -inf, or a number near it"
-                )
+                return m.no("what is masked does not vanish", value, hint=_how_to_mask(m, node))
             masks.append(mask)
             value = mask.kept
         else:
             return m.no(f"{node.op_type} is not part of attention", value)
 
 
-def _mask_of(node: ir.Node) -> Mask | None:
+def _is_fused_product(m: Match, node: ir.Node) -> bool:
+    """Whether ``node`` is a product that may scale, and transpose its second operand, but does no more."""
+    if node.op_type != "FusedMatMul" or node.domain != ir.MICROSOFT:
+        return False
+    return not any(m.attribute(node, name) for name in ("transA", "transBatchA", "transBatchB"))
+
+
+def _mask_of(m: Match, node: ir.Node) -> Mask | None:
     """What the Where ``node`` masks."""
+    limit = _FAR_BELOW if m.cx.options.numerics is Numerics.APPROXIMATES else MINUS_INFINITY
+    return next((mask for mask in _choices(node) if mask.low <= limit), None)
+
+
+def _choices(node: ir.Node) -> Iterator[Mask]:
+    """What the Where ``node`` masks, if that is what it is for."""
     condition, *choices = node.inputs
     for keeps, (kept, other) in ((True, choices), (False, choices[::-1])):
         low = ir.scalar_of(other)
-        if low is not None and low <= MINUS_INFINITY and condition is not None and kept is not None:
-            return Mask(condition, kept, float(low), keeps)
-    return None
+        if low is not None and condition is not None and kept is not None:
+            yield Mask(condition, kept, float(low), keeps)
 
 
-def _is_product(value: ir.Value) -> bool:
+def _how_to_mask(m: Match, node: ir.Node) -> str:
+    near = any(MINUS_INFINITY < mask.low <= _FAR_BELOW for mask in _choices(node))
+    return "mask with -inf, or a number near it" + ("; or take it for that: --fast-math" if near else "")
+
+
+def _is_product(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is a MatMul, perhaps scaled, masked, or with more added to it."""
     pending: list[ir.Value | None] = [value]
     for _ in range(_FAR):
         node = None if not pending else _producer(pending.pop(0))
         if node is None:
             continue
-        if node.op_type == "MatMul":
+        if node.op_type == "MatMul" or _is_fused_product(m, node):
             return True
         if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
             pending.append(factor[0])
         elif node.op_type == "Add":
             pending += node.inputs
-        elif node.op_type == "Where" and (mask := _mask_of(node)) is not None:
-            pending.append(mask.kept)
+        elif node.op_type == "Where":
+            pending += [mask.kept for mask in _choices(node)]
     return False
 
 
 def _producer(value: ir.Value | None) -> ir.Node | None:
     node = None if value is None else value.producer()
-    return node if node is not None and node.domain == "" else None
+    return node if node is not None and node.domain in ("", ir.MICROSOFT) else None
 
 
 def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:

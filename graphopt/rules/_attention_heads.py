@@ -17,20 +17,23 @@ from graphopt.rules import _forms as forms
 
 @dataclass(frozen=True)
 class Rows:
-    """[B, S, N * D]: a tensor, or columns of one, which may have its first two axes the other way round.
+    """[B, S, N * D]: a tensor, or columns of one, which may have two of its axes the other way round.
 
     Attributes:
-        source: [B, S, *], or [S, B, *] if ``time_first``.
+        source: [B, S, *], or [S, B, *] if ``time_first``, or [B, *, S] if ``turned``.
         columns: first column and the one after the last; all if ``None``.
     """
 
     source: ir.Value
     columns: tuple[int, int] | None = None
     time_first: bool = False
+    turned: bool = False
 
     def built(self, op: Builder, m: Match) -> ir.Value:
         """The tensor itself."""
-        rows: ir.Value = op.Transpose(self.source, perm=[1, 0, 2]) if self.time_first else self.source
+        rows = self.source
+        if self.time_first or self.turned:
+            rows = op.Transpose(rows, perm=[1, 0, 2] if self.time_first else [0, 2, 1])
         if self.columns is None:
             return rows
         part = forms.slice_(op, m, rows, [forms.Range(2, *self.columns)])
@@ -61,7 +64,9 @@ class Heads:
     @property
     def as_given(self) -> ir.Value:
         """One of the tensors that are there."""
-        given = self.split or self.transposed or self.flat
+        given = (
+            self.split or self.transposed or self.flat or (None if self.rows is None else self.rows.source)
+        )
         assert given is not None
         return given
 
@@ -111,19 +116,21 @@ def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) ->
 
 
 def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | None:
-    """``value`` as heads: it is [B, N, S, D], or [B, N, D, S] if ``transposed``."""
-    axes = "bnds" if transposed else "bnsd"
+    """``value`` as heads: it is [B, N, S, D], or [B, N, D, S] if ``transposed``; without N, N is 1."""
     shape = m.shape(value)
-    if shape is None or len(shape) != 4:
+    if shape is None or len(shape) not in (3, 4):
         return None
+    axes = ("bnds" if transposed else "bnsd") if len(shape) == 4 else "bds" if transposed else "bsd"
     sizes = dict(zip(axes, shape, strict=True))
-    heads = Heads(tuple(sizes[axis] for axis in "bnsd"))
+    heads = Heads(tuple(sizes.get(axis, 1) for axis in "bnsd"))
     pack: int | None = None
     while True:
         if axes == "bnsd":
             heads = replace(heads, split=value, shared=_shared(m, value, heads.shape))
         elif axes == "bnds":
             heads = replace(heads, transposed=value)
+        elif axes in ("bsd", "sbd"):
+            return replace(heads, rows=Rows(value, None, axes == "sbd"))
         node = value.producer()
         if node is None or node.domain or not node.inputs or node.inputs[0] is None:
             break
@@ -138,6 +145,8 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
             axes, value = f"{axes[:axis]}p{axes[axis:]}", node.inputs[0]
         else:
             break
+    if len(axes) == 3:
+        return replace(heads, rows=Rows(value, None, turned=True)) if axes == "bds" else None
     rows = _rows(m, value, axes, heads.shape, pack)
     return replace(heads, rows=rows, flat=value if rows is None and axes == "bsnd" else None)
 
@@ -161,11 +170,8 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
     if node is None or node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
         return None
     batch, heads, length, size = shape
-    if (
-        not isinstance(heads, int)
-        or not isinstance(size, int)
-        or axes not in ("bsnd", "sbnd", "bspnd", "sbpnd")
-    ):
+    known = ("bsnd", "sbnd", "bspnd", "sbpnd", *(("bnsd", "bnds") if length == 1 else ()))
+    if not isinstance(heads, int) or not isinstance(size, int) or axes not in known:
         return None
     width = heads * size
     packed = 1 if pack is None else (m.shape(value) or ())[2]

@@ -26,22 +26,25 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | Non
     terms += [(mask.condition, _numbers(op, m, mask)) for mask in found.masks]
     if not terms:
         return None
-    total, shape = terms[0][1], _full(m, terms[0][0])
+    total, shape = terms[0][1], _full(m, found, terms[0][0])
     for told, bias in terms[1:]:
-        total, shape = op.Add(total, bias), _joined(shape, _full(m, told))
+        total, shape = op.Add(total, bias), _joined(shape, _full(m, found, told))
     told = terms[0][0]
     queries, keys = found.score_shape[2:]
     if not is_along(m, shape[3], keys):
         return m.no("the mask is the same for all keys", told, hint=f"expand its last axis to {keys}")
-    missing = range(4 - max(m.rank(told) or 0 for told, _ in terms))
-    whole = forms.unsqueeze(op, m, total, missing) if missing else total
+    rank = max(m.rank(told) or 0 for told, _ in terms)
+    missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
+    whole = forms.unsqueeze(op, m, total, missing)
     return whole if is_along(m, shape[2], queries) else _for_each_query(op, m, whole, found)
 
 
-def _full(m: Match, value: ir.Value) -> tuple[Dim, ...]:
-    """The shape of ``value`` with axes of size 1 in front, four in all."""
+def _full(m: Match, found: Attention, value: ir.Value) -> tuple[Dim, ...]:
+    """The shape of ``value`` with axes of size 1 in front, or for the heads, four in all."""
     shape = m.shape(value)
     assert shape is not None
+    if found.merged and len(shape) == 3:
+        return (shape[0], 1, *shape[1:])
     return (1,) * (4 - len(shape)) + shape
 
 

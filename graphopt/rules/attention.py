@@ -143,7 +143,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     if found.causal:
         attributes["unidirectional"] = 1
     result = op.node(MULTI_HEAD, inputs, attributes, domain=ir.MICROSOFT)
-    return split_rows(op, m, _without_nan(op, m, found, result), found.shape)
+    return _split(op, m, _without_nan(op, m, found, result), found)
 
 
 def _without_nan(op: Builder, m: Match, found: Attention, rows: ir.Value) -> ir.Value:
@@ -175,7 +175,7 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
         attributes |= {"q_num_heads": q.shape[1], "kv_num_heads": k.shape[1]}
     inputs = [x.as_rows(op, m) if rows else x.as_split(op, m) for x in (q, k, v)]
     result = op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes)
-    return split_rows(op, m, result, found.shape) if rows else result
+    return _split(op, m, result, found) if rows else result
 
 
 def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
@@ -195,7 +195,12 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
     attributes = {"num_heads": found.q.shape[1], "kv_num_heads": k.shape[1], "scale": found.scale}
     # without its other outputs, the present keys and values, it is twice as fast
     result = op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT)
-    return split_rows(op, m, result, found.shape)
+    return _split(op, m, result, found)
+
+
+def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
+    """``rows`` by heads, if there are any."""
+    return rows if found.merged else split_rows(op, m, rows, found.shape)
 
 
 _MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _grouped}
