@@ -17,7 +17,9 @@ class FuseBuiltin(Pass):
     """Put fused operators, such as MultiHeadAttention, in the place of what they compute.
 
     Operators are chosen for the target: those that it has kernels for, and that are faster there
-    than what they replace. Without ``--portable`` that includes operators of ``com.microsoft``.
+    than what they replace. Without ``--portable`` that includes operators of ``com.microsoft``, and
+    those that onnxruntime adds to ai.onnx and onnx's checker does not know: SimplifiedLayerNormalization,
+    and LayerNormalization below opset 17.
 
     Attributes:
         families: only rules of these families; all by default.

@@ -1,14 +1,20 @@
-"""Which operator a normalization becomes: the standard's, or onnxruntime's own where the opset lacks it."""
+"""Normalizations: how exporters write them, and which operator they become.
+
+That is the standard's, or onnxruntime's own where the opset lacks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from graphopt import ir
-from graphopt.context import Refusal
+from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder, Operand
+from graphopt.rules import _forms as forms
 
 
 @dataclass(frozen=True)
@@ -53,3 +59,77 @@ def write(
     result = op.node(name, operands, attributes)
     assert isinstance(result, ir.Value)
     return result
+
+
+def reduced(m: Match, node: ir.Node, rank: int) -> int | None:
+    """The first of the axes that a ReduceMean takes away, if they are the last ones and stay as 1."""
+    axes = forms.axes_of(m, node)
+    if not axes or m.attribute(node, "keepdims") != 1 or sorted(axes) != list(range(min(axes), rank)):
+        return None
+    return min(axes)
+
+
+#: A scale of 1 for each of more elements than this would be a large constant.
+_MANY = 4096
+
+
+def is_spatial(shape: tuple[Dim, ...], first: int) -> bool:
+    """Whether the axes from ``first`` on are places of a channel, axis 1, rather than features of a token."""
+    size = ir.all_ints(shape[2:])
+    return (
+        first == 2
+        and isinstance(shape[1], int)
+        and (len(shape) > 3 or size is None or math.prod(size) > _MANY)
+    )
+
+
+# What exporters write -------------------------------------------------------------------------
+
+
+def _squares(op: Any, x: Any) -> Iterator[Any]:
+    """x squared."""
+    yield op.Pow(x, 2)
+    yield op.Mul(x, x)
+
+
+def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    """x over the root of ``variance``."""
+    yield from _over_root(op, x, variance)
+    yield op.Mul(x, op.Div(1, op.Sqrt(variance)))
+    yield op.Mul(x, op.Sqrt(op.Reciprocal(variance)))
+    yield op.Div(x, op.Pow(variance, 0.5))
+    yield op.Mul(x, op.Pow(variance, -0.5))
+
+
+def _over_root(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    yield op.Div(x, op.Sqrt(variance))
+    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
+
+
+def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
+    return op.Add(op.ReduceMean(square, axes.rest()), eps.constant())
+
+
+def layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any) -> Iterator[Any]:
+    """(x - mean) / sqrt(mean of squares + eps)."""
+    deviation = op.Sub(x, op.ReduceMean(x, a.rest()))
+    for square in _squares(op, deviation):
+        yield from _quotients(op, deviation, _variance(op, square, b, eps))
+        yield from _over_root(op, deviation, op.ReduceMean(square, b.rest()))
+
+
+def rms_norms(op: Any, x: Any, b: Any, eps: Any) -> Iterator[Any]:
+    """x / sqrt(mean of squares + eps)."""
+    for square in _squares(op, x):
+        yield from _quotients(op, x, _variance(op, square, b, eps))
+        yield from _over_root(op, x, op.ReduceMean(square, b.rest()))
+
+
+def distributed_layer_norms(
+    op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any
+) -> Iterator[Any]:
+    """What TensorFlow writes, ``x * r + (bias - mean * r)`` with ``r`` the inverse root times scale."""
+    mean = op.ReduceMean(x, a.rest())
+    for square in _squares(op, op.Sub(x, mean)):
+        inverse = op.Mul(op.Reciprocal(op.Sqrt(_variance(op, square, b, eps))), scale)
+        yield op.Add(op.Mul(x, inverse), op.Sub(bias, op.Mul(mean, inverse)))

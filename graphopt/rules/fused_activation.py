@@ -137,6 +137,8 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
 def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     """A Gemm and the activation of it."""
     gemm, activation = m.node("gemm"), m.root.op_type
+    if m.cx.target.device.kind != "cpu":
+        return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
     refusal = _available(m, "FusedGemm", a) or _quantized(m, gemm)
     if refusal is not None:
         return refusal

@@ -6,8 +6,6 @@ The core comes first, with a scale of 1; a scale, a bias and casts around it joi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -19,59 +17,11 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _norms as norms
 
-# What exporters write -------------------------------------------------------------------------
-
-
-def _squares(op: Any, x: Any) -> Iterator[Any]:
-    """x squared."""
-    yield op.Pow(x, 2)
-    yield op.Mul(x, x)
-
-
-def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
-    """x over the root of ``variance``."""
-    yield from _over_root(op, x, variance)
-    yield op.Mul(x, op.Div(1, op.Sqrt(variance)))
-    yield op.Mul(x, op.Sqrt(op.Reciprocal(variance)))
-    yield op.Div(x, op.Pow(variance, 0.5))
-    yield op.Mul(x, op.Pow(variance, -0.5))
-
-
-def _over_root(op: Any, x: Any, variance: Any) -> Iterator[Any]:
-    yield op.Div(x, op.Sqrt(variance))
-    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
-
-
-def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
-    return op.Add(op.ReduceMean(square, axes.rest()), eps.constant())
-
-
-def _layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any) -> Iterator[Any]:
-    deviation = op.Sub(x, op.ReduceMean(x, a.rest()))
-    for square in _squares(op, deviation):
-        yield from _quotients(op, deviation, _variance(op, square, b, eps))
-        yield from _over_root(op, deviation, op.ReduceMean(square, b.rest()))
-
-
-def _rms_norms(op: Any, x: Any, b: Any, eps: Any) -> Iterator[Any]:
-    for square in _squares(op, x):
-        yield from _quotients(op, x, _variance(op, square, b, eps))
-        yield from _over_root(op, x, op.ReduceMean(square, b.rest()))
-
-
-def _distributed(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any) -> Iterator[Any]:
-    """What TensorFlow writes, ``x * r + (bias - mean * r)`` with ``r`` the inverse root times scale."""
-    mean = op.ReduceMean(x, a.rest())
-    for square in _squares(op, op.Sub(x, mean)):
-        inverse = op.Mul(op.Reciprocal(op.Sqrt(_variance(op, square, b, eps))), scale)
-        yield op.Add(op.Mul(x, inverse), op.Sub(bias, op.Mul(mean, inverse)))
-
-
 # Cores ----------------------------------------------------------------------------------------
 
 
 @rule(
-    _layer_norms,
+    norms.layer_norms,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -85,7 +35,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
 
 
 @rule(
-    _rms_norms,
+    norms.rms_norms,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -99,7 +49,7 @@ def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None
 
 
 @rule(
-    _distributed,
+    norms.distributed_layer_norms,
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -125,10 +75,12 @@ def _core(
     if dtype == ir.DataType.DOUBLE and float(np.float32(little)) != little and not _may_approximate(m):
         reason = f"the operator takes epsilon in single precision, and {little:g} is no such number"
         return m.no(reason, eps, hint="--fast-math")
-    axes = {_reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
+    axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
     if first is None:
         return m.no("it is not taken over the last axes", x)
+    if kind is norms.LAYER and norms.is_spatial(shape, first) and not parameters:
+        return m.no("each channel is normalized: InstanceNormalization does that", x)
     size = ir.all_ints(shape[first:])
     if size is None:
         return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
@@ -141,14 +93,6 @@ def _core(
 
 def _may_approximate(m: Match) -> bool:
     return m.cx.options.numerics is Numerics.APPROXIMATES
-
-
-def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
-    """The first of the axes that a ReduceMean takes away, if they are the last ones and stay as 1."""
-    axes = forms.axes_of(m, node)
-    if not axes or m.attribute(node, "keepdims") != 1 or sorted(axes) != list(range(min(axes), rank)):
-        return None
-    return min(axes)
 
 
 # Scale, bias and casts ------------------------------------------------------------------------

@@ -40,6 +40,8 @@ def matmul_integer_to_float(
     """float(a @ b) times the scales of a and b is a MatMulIntegerToFloat."""
     if m.cx.options.portable:
         return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if m.cx.target.device.kind != "cpu":
+        return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
     if not m.cx.target.has_kernel(_TO_FLOAT, ir.MICROSOFT, 1, m.dtype(a)):
         return m.no("the target has no kernel for it", a)
     if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:

@@ -143,12 +143,11 @@ def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
 
 @lru_cache(maxsize=4)
 def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """Every kernel that serves models on ``provider``: its own, and the CPU's as a fallback."""
-    table = _registered("CPUExecutionProvider")
-    if provider != "CPUExecutionProvider":
-        for key, kernels in _registered(provider).items():
-            table.setdefault(key, []).extend(kernels)
-    return table
+    """The kernels of ``provider``; those of the CPU, as a guess, where its own can't be asked for.
+
+    Where only the CPU has a kernel, tensors are copied there and back, which no rewrite should bring about.
+    """
+    return _registered(provider) or _registered("CPUExecutionProvider")
 
 
 def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:

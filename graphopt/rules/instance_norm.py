@@ -1,0 +1,73 @@
+"""InstanceNorm: normalizations of each channel, or group of channels, over its places.
+
+GroupNorm, of which exporters make one between views, stays as it is: onnxruntime has no kernel for a
+GroupNormalization on the CPU, and takes it apart to what is slower.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules import _norms as norms
+from graphopt.rules._constants import keeps_shape
+
+_NAME = "InstanceNormalization"
+
+
+@rule(
+    norms.layer_norms,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="InstanceNorm",
+    anchors=(),
+)
+def instance_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value | None) -> Outcome:
+    """(x - mean) / sqrt(mean of squares + eps) of each channel is an InstanceNormalization of scale 1."""
+    shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
+    if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
+        return m.no("the rank, the type or epsilon is unknown", x)
+    if not forms.keeps_shape_of(m, x):
+        return m.no(forms.WIDENED, x)
+    axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
+    if axes != {2} or not norms.is_spatial(shape, 2):
+        return m.no("it is not taken of each channel over the axes behind it", x)
+    if not m.cx.target.has_kernel(_NAME, "", m.version, dtype):
+        return m.no("the target has no kernel for it", x)
+    channels = int(shape[1])
+    scale, bias = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
+    return op.node(_NAME, [x, scale, bias], {"epsilon": float(little)})
+
+
+@rule(
+    lambda op, x, s, b, c: op.one_of("Mul", "Add")(
+        op.InstanceNormalization(x, s.constant(), b.constant(), tag="norm"), c.constant()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="InstanceNorm",
+    anchors=(),
+)
+def constant_into_instance_norm(
+    op: Builder, m: Match, x: ir.Value, s: ir.Value, b: ir.Value, c: ir.Value
+) -> Outcome:
+    """An InstanceNormalization times, or plus, one number for each channel."""
+    scale, bias, constant, rank = m.constant(s), m.constant(b), m.constant(c), m.rank(x)
+    if scale is None or bias is None or constant is None or rank is None:
+        return m.no("the rank is unknown", x)
+    if not keeps_shape(m, x, c) or constant.size not in (1, scale.size):
+        return m.no("it is not one number for each channel", c)
+    dims = (1,) * (rank - constant.ndim) + constant.shape
+    if constant.size > 1 and dims[1] != constant.size:
+        return m.no("it is not one number for each channel", c)
+    each = np.broadcast_to(constant.reshape(-1), scale.shape)
+    if m.root.op_type == "Add":
+        return op.like(m.node("norm"), [x, s, op.constant(bias + each, b.name)])
+    return op.like(m.node("norm"), [x, op.constant(scale * each, s.name), op.constant(bias * each, b.name)])
