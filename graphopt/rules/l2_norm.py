@@ -1,4 +1,7 @@
-"""L2 norms: the root of a sum of squares, and what is divided by it."""
+"""Vectors over their lengths.
+
+A length alone stays as it is written: onnxruntime's ReduceL2 is slower than the root of a ReduceSum.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,38 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Approximates, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Approximates, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 
-#: A norm below this is nothing: vectors that are shorter are divided by it instead of their length.
+#: A length below this is nothing: shorter vectors are divided by a number instead of their length.
 _NOTHING = 1e-6
 
 
-def _roots(op: Any, x: Any, a: Any) -> Iterator[Any]:
-    for square in (op.Mul(x, x), op.Pow(x, 2)):
-        sum_ = op.ReduceSum(square, a.rest(), tag="sum")
-        yield op.Sqrt(sum_)
-        yield op.Pow(sum_, 0.5)
-    yield op.Sqrt(op.ReduceSumSquare(x, a.rest(), tag="sum"))
+def _sums(op: Any, x: Any, a: Any) -> Iterator[Any]:
+    """The sum of squares."""
+    yield op.ReduceSum(op.Mul(x, x), a.rest(), tag="sum")
+    yield op.ReduceSum(op.Pow(x, 2), a.rest(), tag="sum")
+    yield op.ReduceSumSquare(x, a.rest(), tag="sum")
 
 
-@rule(
-    _roots,
-    numerics=Reassociates,
-    exclusive=True,
-    fuses=True,
-    pattern="L2 norm",
-    anchors=("ReduceSumSquare",),
-)
-def root_of_squares(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
-    """The root of a sum of squares is a ReduceL2."""
-    node, dtype = m.node("sum"), m.dtype(x)
-    axes, keeps = forms.axes_of(m, node), m.attribute(node, "keepdims")
-    if not axes or isinstance(keeps, ir.Attr):
-        return m.no("the axes are unknown", x)
-    if not m.cx.target.has_kernel("ReduceL2", "", m.version, dtype):
-        return m.no("the target has no kernel for it", x)
-    return forms.reduce(op, m, "ReduceL2", x, axes, keepdims=bool(keeps))
+def _bounded(op: Any, length: Any, low: Any, r: Any) -> Iterator[Any]:
+    yield op.Max(length, low.constant())
+    yield op.Clip(length, low.constant(), r.rest())
 
 
 def _unit_vectors(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterator[Any]:
-    length = op.ReduceL2(x, a.rest(), tag="length")
-    for bounded in (op.Max(length, low.constant()), op.Clip(length, low.constant(), r.rest())):
-        yield op.Div(x, bounded)
-        yield op.Div(x, op.Expand(bounded, op.Shape(x)))
+    for length in (op.ReduceL2(x, a.rest(), tag="sum"), *(op.Sqrt(sum_) for sum_ in _sums(op, x, a))):
+        for bounded in _bounded(op, length, low, r):
+            yield op.Div(x, bounded)
+            yield op.Div(x, op.Expand(bounded, op.Shape(x)))
+
+
+def _unit_vectors_by_square(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterator[Any]:
+    for sum_ in _sums(op, x, a):
+        for bounded in _bounded(op, sum_, low, r):
+            yield op.Mul(x, op.Reciprocal(op.Sqrt(bounded)))
+            yield op.Div(x, op.Sqrt(bounded))
 
 
 @rule(
@@ -58,11 +53,28 @@ def _unit_vectors(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterator[Any]:
 )
 def unit_vector(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
     """x over its length, unless that is next to nothing, is an LpNormalization."""
-    node, bound, dtype = m.node("length"), ir.scalar_of(low), m.dtype(x)
+    return _normalized(op, m, x, low, r, _NOTHING)
+
+
+@rule(
+    _unit_vectors_by_square,
+    numerics=Approximates,
+    exclusive=True,
+    fuses=True,
+    pattern="L2 normalization",
+    anchors=("ReduceSumSquare",),
+)
+def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
+    """x over the root of its sum of squares, unless that is next to nothing, is an LpNormalization."""
+    return _normalized(op, m, x, low, r, _NOTHING**2)
+
+
+def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, nothing: float) -> Outcome:
+    node, bound, dtype = m.node("sum"), ir.scalar_of(low), m.dtype(x)
     axes = forms.axes_of(m, node)
     if not axes or len(axes) != 1 or m.attribute(node, "keepdims") != 1:
         return m.no("it is not the length along one axis, which stays as 1", x)
-    if bound is None or not 0 < bound <= _NOTHING or any(value is not None for value in r or ()):
+    if bound is None or not 0 < bound <= nothing or any(value is not None for value in rest or ()):
         return m.no("what the length is at least is not next to nothing", low)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
