@@ -295,3 +295,30 @@ def partial_rotary_embedding(
         attributes["interleaved"] = kept.value
     inputs = [turned.source, *([] if at is None else [at]), c, s]
     return op.node(_ROTARY, inputs, attributes, domain=node.domain)
+
+
+@rule(
+    lambda op, x, at, c, s: op.domain(ir.MICROSOFT).RotaryEmbedding(x, at, c, s),
+    lambda op, x, c, s, more: op.RotaryEmbedding(x, c, s, more.rest()),
+    numerics=Reassociates,
+    fuses=True,
+    anchors=(),
+)
+def rotary_embedding_of_rows(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    at: ir.Value | None,
+    c: ir.Value,
+    s: ir.Value,
+    more: tuple[ir.Value | None, ...] | None,
+) -> Outcome:
+    """A RotaryEmbedding of heads that are split off rows is that of the rows, which attention reads."""
+    heads = heads_of(m, x) if m.rank(x) == 4 else None
+    if heads is None or heads.rows is None or not isinstance(heads.shape[1], int):
+        return m.no("it is not split off rows of all heads", x)
+    before = [] if at is None else [at]
+    inputs = [heads.rows.built(op, m), *before, c, s, *(more or ())]
+    attributes = {**m.root.attributes, "num_heads": heads.shape[1]}
+    turned = op.node(_ROTARY, inputs, attributes, domain=m.root.domain)
+    return split_rows(op, m, turned, heads.shape)
