@@ -51,7 +51,7 @@ class Recording:
             name = context.info_name or ""
             words = command[command.index(name) + 1 :]
             arguments = [name, *self._arguments(given(context.command, context, words))]
-            text = config.as_toml(replace(settings, allow_external=()))
+            text = config.as_toml(replace(settings, allow_external=(), costs=self._costs()))
             (folder / SETTINGS).write_text(text, encoding="utf-8")
             self._recorded = Recorded(
                 tuple(command),
@@ -127,6 +127,19 @@ class Recording:
     def _keep_file(self, path: Path) -> str:
         target = self._room(path)
         self._copy(path, target)
+        return self._name(target)
+
+    def _costs(self) -> str:
+        """The setting ``costs`` that stands for the table in force here, wherever the command runs again."""
+        from graphopt.cost.sources import AUTO, SHIPPED, calibrated
+
+        if self._settings.costs not in (AUTO, SHIPPED):
+            return self._keep_file(Path(self._settings.costs))
+        file = calibrated(self._settings) if self._settings.costs == AUTO else None
+        if file is None:
+            return SHIPPED
+        target = self._room(Path("costs.json"))
+        target.write_text(file, encoding="utf-8")
         return self._name(target)
 
     def _keep_folder(self, path: Path) -> str:

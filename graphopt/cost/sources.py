@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from graphopt.config import Settings
 from graphopt.cost.table import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError
-from graphopt.runtime.devices import Device
+from graphopt.runtime.devices import Device, choose
 from graphopt.runtime.health import version_of
 from graphopt.runtime.processor import processor
 from graphopt.store import Store, key_of
@@ -53,13 +54,26 @@ def recall(store: Store, device: Device) -> Costs | None:
         return None
 
 
+def calibrated(settings: Settings) -> str | None:
+    """The table that was measured on this machine for the device of ``settings``, as a file holds it."""
+    store = Store(settings.cache_dir)
+    if next(store.entries(_KIND), None) is None:  # then there is no need to look for a device
+        return None
+    try:
+        device, _ = choose(settings.device, allow_fallback=True)
+    except UsageError:
+        return None
+    costs = recall(store, device)
+    return None if costs is None else costs.text()
+
+
 def keep(store: Store, device: Device, costs: Costs) -> None:
     """Let ``costs`` hold on this machine from now on.
 
     Raises:
         ResourceLimit: the store can't be written.
     """
-    store.put(_KIND, json.dumps(costs.to_dict()).encode(), _key(device))
+    store.put(_KIND, costs.text().encode(), _key(device))
 
 
 def runtime_version() -> str:

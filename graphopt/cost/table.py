@@ -217,6 +217,12 @@ class Costs:
             ],
         }
 
+    def text(self) -> str:
+        """What files hold: JSON, with one line for each grid."""
+        head, grids = self.to_dict(), self.to_dict()["grids"]
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items() if key != "grids"]
+        return "\n".join(["{", *lines, '"grids": [', ",\n".join(map(json.dumps, grids)), "]", "}", ""])
+
     @classmethod
     def from_dict(cls, data: Any) -> Costs:
         """Read what :meth:`to_dict` made.

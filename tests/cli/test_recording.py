@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,12 @@ import pytest
 
 from graphopt import config
 from graphopt.cli.repro_folder import Recorded, rerun
+from graphopt.cost import shipped
+from graphopt.cost.sources import keep
+from graphopt.cost.table import read
 from graphopt.errors import UsageError
+from graphopt.runtime.devices import CPU
+from graphopt.store import Store
 from tests.cli.conftest import Invoke
 
 BROKEN = "tests.cli.broken_passes"
@@ -55,6 +61,7 @@ COMMANDS = {
         "--plot",
         "p.svg",
     ],
+    "calibrate": ["calibrate", "--show", "-o", "costs.json"],
     "convert": ["convert", "M", "m.json", "--threshold", "64KiB"],
     "bisect": ["bisect", "M", "--check", "valid", "--post-pass", f"{BROKEN}:RenameInput"],
     "reduce": ["reduce", "M", "-o", "s.onnx", "--check", "valid", "--post-pass", f"{BROKEN}:RenameInput"],
@@ -180,3 +187,27 @@ def test_a_folder_that_reaches_out_is_refused(invoke: Invoke, small: Path) -> No
     for text in ("{", "[]", '{"format": 1}'):
         Path("kept/command.json").write_text(text)
         assert invoke("replay", "kept").status in (2, 3)
+
+
+@pytest.mark.parametrize("setting", ["auto", "FILE"])
+def test_the_table_of_costs_in_force_is_kept(
+    setting: str, invoke: Invoke, small: Path, tmp_path: Path
+) -> None:
+    measured = replace(shipped("cpu"), name="made up")
+    file = tmp_path / "mine.json"
+    file.write_text(measured.text())
+    keep(Store(tmp_path / "cache" / "graphopt"), CPU, measured)
+    chosen = str(file) if setting == "FILE" else setting
+    done = invoke(
+        "optimize", small, "-o", "o.onnx", "--device", "cpu", "--set", f"costs={chosen}", "--save-repro", "r"
+    )
+    assert done.status == 0, done.err
+    (costs,) = Path("r").glob("in/*/*.json")
+    assert read(costs) == measured
+    assert f'costs = "{costs.relative_to("r").as_posix()}"' in Path("r/graphopt.toml").read_text()
+    assert rerun(Path("r")).status == 0
+
+
+def test_without_a_calibration_the_shipped_table_is_recorded(invoke: Invoke, small: Path) -> None:
+    assert invoke("optimize", small, "-o", "o.onnx", "--save-repro", "r").status == 0
+    assert 'costs = "shipped"' in Path("r/graphopt.toml").read_text()

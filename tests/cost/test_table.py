@@ -84,7 +84,8 @@ def test_without_any_figures_the_first_is_taken() -> None:
 def test_a_table_survives_json() -> None:
     costs = shipped("cpu")
     assert costs.grids
-    assert Costs.from_dict(json.loads(json.dumps(costs.to_dict()))) == costs
+    assert Costs.from_dict(json.loads(costs.text())) == costs
+    assert costs.text().count("\n") == len(costs.grids) + 8
 
 
 def test_known_pessimizations_do_not_pay_on_the_cpu() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,6 +112,6 @@ def _points(costs: Costs) -> Table:
 
 def _write(path: Path, costs: Costs) -> None:
     try:
-        path.write_text(json.dumps(costs.to_dict(), indent=1) + "\n", encoding="utf-8")
+        path.write_text(costs.text(), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
