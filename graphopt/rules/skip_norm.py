@@ -5,14 +5,71 @@ It pays on CUDA; on the CPU it is slower than what it replaces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
+from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _norms as norms
+
+_LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
+#: Outputs of both: the result, two statistics that no kernel gives, and the sum.
+_OUTPUTS, _SUM = 4, 3
+#: What operators add to the variance where they do not say.
+_NORM_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The operator that a sum and its normalization become."""
+
+    name: str
+    inputs: tuple[ir.Value | None, ...]
+    attributes: dict[str, Any]
+
+    def written(self, op: Builder, outputs: int = 1) -> Any:
+        """The new node's output, or outputs."""
+        return op.node(self.name, self.inputs, self.attributes, domain=ir.MICROSOFT, outputs=outputs)
+
+
+def _skip(m: Match, norm: ir.Node, summands: Sequence[ir.Value]) -> Skip | Refusal:
+    """What ``norm``, which normalizes the sum of ``summands``, becomes."""
+    layer = norm.op_type == norms.LAYER.standard
+    name = _LAYER if layer else _RMS
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    sum_, scale = norm.inputs[:2]
+    assert sum_ is not None and scale is not None
+    shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), _epsilon(m, norm, _NORM_EPSILON)
+    if shape is None or len(shape) != 3 or dtype is None or epsilon is None:
+        return m.no("the sum is not known to have three axes", sum_)
+    if forms.axis_of(m, norm, 3, -1) != 2 or not forms.same_shape(m, m.shape(scale), shape[2:]):
+        return m.no("it is not normalized over the last axis alone", scale)
+    whole = [one for one in summands if forms.same_shape(m, m.shape(one), shape)]
+    rest = [one for one in summands if one not in whole]
+    if len(whole) != 2 or len(rest) > 1:
+        return m.no("the summands are not two tensors of one shape, and a bias at most", sum_)
+    if rest and not forms.same_shape(m, m.shape(rest[0]), shape[2:]):
+        return m.no("a summand is not one number for each element of the last axis", rest[0])
+    if not m.cx.target.has_kernel(name, ir.MICROSOFT, 1, dtype):
+        return m.no("the target has no kernel for it", sum_)
+    decision = m.cx.weigh(name, dtype=dtype)
+    if not decision:
+        return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
+    parameters = list(norm.inputs[1:])
+    if layer and len(parameters) == 1 and rest:
+        parameters.append(None)
+    return Skip(name, (*whole, *parameters, *rest), {"epsilon": epsilon})
+
+
+def _epsilon(m: Match, node: ir.Node, default: float) -> float | None:
+    """What ``node`` adds to the variance; ``None`` if a call of the function tells."""
+    told = m.attribute(node, "epsilon")
+    return default if told is None else None if isinstance(told, ir.Attr) else float(told)
 
 
 def _sums(op: Any, x: Any, y: Any, z: Any, p: Any) -> Iterator[Any]:
@@ -35,42 +92,79 @@ def _sums(op: Any, x: Any, y: Any, z: Any, p: Any) -> Iterator[Any]:
         "onnxruntime:SkipLayerNormFusion",
     ),
 )
-def skip_norm(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    y: ir.Value,
-    z: ir.Value | None,
-    p: tuple[ir.Value | None, ...],
-) -> Outcome:
+def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | None, p: object) -> Outcome:
     """norm(x + skip), perhaps with a bias in the sum, is a SkipLayerNormalization."""
-    layer = m.root.op_type == norms.LAYER.standard
-    name = "SkipLayerNormalization" if layer else "SkipSimplifiedLayerNormalization"
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    sum_, scale = m.root.inputs[0], p[0]
-    assert sum_ is not None and scale is not None
-    shape, dtype = m.shape(sum_), m.dtype(sum_)
-    if shape is None or len(shape) != 3 or dtype is None:
-        return m.no("the sum is not known to have three axes", sum_)
-    if forms.axis_of(m, m.root, 3, -1) != 2 or not forms.same_shape(m, m.shape(scale), shape[2:]):
-        return m.no("it is not normalized over the last axis alone", scale)
-    whole = [one for one in (x, y, z) if one is not None and forms.same_shape(m, m.shape(one), shape)]
-    rest = [one for one in (x, y, z) if one is not None and one not in whole]
-    if len(whole) == 3 and z is not None:
-        whole = [m.node("inner").outputs[0], z]
-    if len(whole) != 2 or len(rest) > 1:
-        return m.no("the summands are not two tensors of one shape, and a bias at most", sum_)
-    if rest and not forms.same_shape(m, m.shape(rest[0]), shape[2:]):
-        return m.no("a summand is not one number for each element of the last axis", rest[0])
-    if not m.cx.target.has_kernel(name, ir.MICROSOFT, 1, dtype):
-        return m.no("the target has no kernel for it", sum_)
-    decision = m.cx.weigh(name, dtype=dtype)
-    if not decision:
-        return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
-    parameters = list(p)
-    if layer and len(parameters) == 1 and rest:
-        parameters.append(None)
-    epsilon = m.attribute(m.root, "epsilon")
-    attributes = {} if epsilon is None else {"epsilon": epsilon}
-    return op.node(name, [*whole, *parameters, *rest], attributes, domain=ir.MICROSOFT)
+    summands = [x, y] if z is None else [x, y, z]
+    shape = m.shape(m.root.outputs[0])
+    if z is not None and all(forms.same_shape(m, m.shape(one), shape) for one in summands):
+        summands = [m.node("inner").outputs[0], z]
+    found = _skip(m, m.root, summands)
+    return found if isinstance(found, Refusal) else found.written(op)
+
+
+# Sums that others read ------------------------------------------------------------------------
+
+
+@rule(
+    lambda op, x, y, z: op.Add(op.Add(x, y, tag="inner"), z),
+    lambda op, x, y: op.Add(x, y),
+    numerics=Reassociates,
+    fuses=True,
+    last=True,
+    pattern="skip + norm",
+    anchors=(),
+)
+def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | None) -> Outcome:
+    """A sum that is normalized, and read by others too, is the last output of a SkipLayerNormalization.
+
+    What is normalized stays until ``norm-of-skip-norm`` reads it from there.
+    """
+    sum_ = m.root.outputs[0]
+    found = [node for node in dict.fromkeys(ir.readers(sum_)) if _normalizes(m, node, sum_)]
+    if len(found) != 1 or m.only_use(sum_):
+        return m.no("it is not a sum that one normalization reads, and others", sum_)
+    if any(ir.constant_of(value) is None for value in found[0].inputs[1:] if value is not None):
+        return m.no("the scale or bias is computed, perhaps later", sum_)
+    if z is not None:
+        inner = m.node("inner").outputs[0]
+        skip = _skip(m, found[0], [x, y, z])
+        if isinstance(skip, Refusal) or not m.only_use(inner):
+            skip = _skip(m, found[0], [inner, z])
+    else:
+        skip = _skip(m, found[0], [x, y])
+    return skip if isinstance(skip, Refusal) else skip.written(op, _OUTPUTS)[_SUM]
+
+
+def _normalizes(m: Match, node: ir.Node, value: ir.Value) -> bool:
+    known = node.domain == "" and node.op_type in norms.OPERATORS
+    return known and node.inputs[0] is value and node.graph is m.graph
+
+
+def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:
+    for name in (_LAYER, _RMS):
+        skip = getattr(op.domain(ir.MICROSOFT), name)(x, p.rest(), outputs=_OUTPUTS, tag="skip")
+        yield op.one_of(*norms.OPERATORS)(skip[_SUM], g, b.optional())
+
+
+@rule(
+    _normalized_skips,
+    numerics=Reassociates,
+    fuses=True,
+    last=True,
+    pattern="skip + norm",
+    anchors=(),
+)
+def norm_of_skip_norm(
+    op: Builder, m: Match, x: ir.Value, p: tuple[ir.Value | None, ...], g: ir.Value, b: ir.Value | None
+) -> Outcome:
+    """The normalization of the sum that a SkipLayerNormalization gives, too, is its result."""
+    skip, norm, place = m.node("skip"), m.root, 2
+    layer = norm.op_type == norms.LAYER.standard
+    if (skip.op_type == _LAYER) != layer or forms.operand(skip, place) is not g:
+        return m.no("it is another normalization", g)
+    if layer and forms.operand(skip, place + 1) is not b:
+        return m.no("the bias is another one", b)
+    epsilon = _epsilon(m, norm, _NORM_EPSILON)
+    if epsilon is None or epsilon != _epsilon(m, skip, _SKIP_EPSILON) or forms.axis_of(m, norm, 3, -1) != 2:
+        return m.no("epsilon or the axis is another one", norm.inputs[0])
+    return skip.outputs[0]
