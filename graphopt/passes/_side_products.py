@@ -76,9 +76,12 @@ def _is_quantized(node: ir.Node) -> bool:
 
 
 def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
-    """The shape of ``value``, if it is a constant that one node reads once and that is tied to no other."""
+    """The shape of ``value``, if it is a constant that one node reads once and that is tied to no other.
+
+    It also must be free to go: below IR version 4, constants are inputs, too.
+    """
     tensor = ir.constant_of(value)
-    if tensor is None or value is None or value.is_graph_output():
+    if tensor is None or value is None or value.is_graph_output() or value.is_graph_input():
         return None
     return tuple(tensor.shape.numpy()) if len(value.uses()) == 1 and not cx.is_tied(value) else None
 
@@ -210,7 +213,7 @@ def drop(constants: Iterable[ir.Value], cx: Context) -> None:
         producer = value.producer()
         if producer is not None:
             cx.edit.remove(producer)
-        elif not value.is_graph_input():
+        else:
             cx.edit.remove_initializer(value)
 
 

@@ -60,9 +60,7 @@ def multi_head_attention(
     )
     chosen = choose(m.cx, possible, work)
     if not chosen:
-        return m.no(
-            chosen.reason, found.q.as_given, hint="--set costs=FILE names other figures; --tune measures"
-        )
+        return m.no(chosen.reason, found.q.as_given, hint="graphopt calibrate measures that on this machine")
     return _MAKERS[chosen.op or ""](op, m, found)
 
 

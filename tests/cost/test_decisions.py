@@ -1,0 +1,104 @@
+"""What the table decides about a model, and that the report and the explanation name it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import graphopt
+from graphopt import config, ir
+from graphopt.cost import Costs, shipped
+from tests.support import ops, parse
+
+ATTENTION = """g (float[1,{length},32] q, float[1,{length},32] k, float[1,{length},32] v) => (float[1,{length},32] y)
+    <int64[4] heads = {{0, 0, 4, 8}}, int64[3] rows = {{0, 0, 32}}, float scale = {{0.35}}> {{
+    a = Reshape(q, heads)
+    b = Transpose <perm = [0, 2, 1, 3]>(a)
+    c = Reshape(k, heads)
+    d = Transpose <perm = [0, 2, 3, 1]>(c)
+    e = Reshape(v, heads)
+    f = Transpose <perm = [0, 2, 1, 3]>(e)
+    s = MatMul(b, d)
+    t = Mul(s, scale)
+    p = Softmax <axis = -1>(t)
+    w = MatMul(p, f)
+    j = Transpose <perm = [0, 2, 1, 3]>(w)
+    y = Reshape(j, rows)
+}}"""
+
+
+def attention(length: int | str, opset: int = 17) -> ir.Model:
+    return parse(ATTENTION.format(length=length), opset=opset)
+
+
+def slow(costs: Costs, *names: str) -> Costs:
+    """``costs`` in which operators are slower than what they replace."""
+    grids = tuple(
+        replace(grid, ratios=tuple(1.5 for _ in grid.ratios)) if grid.op in names else grid
+        for grid in costs.grids
+    )
+    return replace(costs, name="figures made up", grids=grids)
+
+
+def optimized(model: ir.Model, costs: Costs, folder: Path) -> graphopt.api.Result:
+    file = folder / "costs.json"
+    file.write_text(costs.text())
+    with config.patch(costs=str(file)):
+        return graphopt.optimize(model, pipeline="O3", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("opset", "worse", "expected"),
+    [
+        (17, (), ["MultiHeadAttention"]),
+        (23, (), ["Attention"]),
+        (23, ("Attention",), ["MultiHeadAttention"]),
+        (17, ("MultiHeadAttention",), None),
+        (23, ("Attention", "MultiHeadAttention"), None),
+    ],
+)
+def test_attention_becomes_what_is_fastest_or_stays(
+    opset: int, worse: tuple[str, ...], expected: list[str] | None, tmp_path: Path
+) -> None:
+    model = attention(16, opset)
+    result = optimized(model, slow(shipped("cpu"), *worse), tmp_path)
+    found = [op_type for op_type in ops(result.model) if op_type.endswith("Attention")]
+    assert found == (expected or [])
+    assert ("Softmax" in ops(result.model)) is (expected is None)
+
+
+def test_the_report_names_the_table_and_its_answers(tmp_path: Path) -> None:
+    report = optimized(attention(16), slow(shipped("cpu"), "MultiHeadAttention"), tmp_path).report
+    text = "\n".join(report.lines(1))
+    assert "fused operators chosen by figures made up" in text
+    assert "MultiHeadAttention takes 1.50 of the time of what it replaces at length 16" in text
+    told = report.to_dict()["costs"]
+    assert told["name"] == "figures made up"
+    assert {"op": None, "ratio": 1.5}.items() <= told["decisions"][0].items()
+    assert json.dumps(told)
+
+
+def test_the_report_says_nothing_where_nothing_was_asked() -> None:
+    report = graphopt.optimize(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), pipeline="O3").report
+    assert report.to_dict()["costs"] is None
+    assert "chosen by" not in str(report)
+
+
+def test_explain_tells_that_it_would_not_be_faster(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(slow(shipped("cpu"), "MultiHeadAttention").text())
+    with config.patch(costs=str(file), device="cpu"):
+        (missed,) = graphopt.api.explain(attention("N")).missed
+    assert missed.reason.startswith("it would not be faster: MultiHeadAttention takes 1.50")
+    assert "length unknown, as for 256 (figures made up)" in missed.reason
+
+
+def test_the_same_table_gives_the_same_bytes_and_another_may_give_others(tmp_path: Path) -> None:
+    bytes_of = [
+        ir.to_bytes(optimized(attention(16), costs, tmp_path).model)
+        for costs in (shipped("cpu"), shipped("cpu"), slow(shipped("cpu"), "MultiHeadAttention"))
+    ]
+    assert bytes_of[0] == bytes_of[1] != bytes_of[2]
