@@ -82,6 +82,11 @@ class Builder:
         """A constant 1-D int64 tensor."""
         return self.constant(np.array(numbers, np.int64))
 
+    @property
+    def made(self) -> tuple[ir.Node, ...]:
+        """The nodes made so far."""
+        return tuple(self._made)
+
     def commit(self) -> list[ir.Node]:
         """Insert the new nodes before the root."""
         if self._made:

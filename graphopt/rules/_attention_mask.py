@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.context import Dim, Refusal
-from graphopt.ops import facts
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules._attention_core import Attention, Mask, is_along
-
-#: Nodes that are followed from a mask to the numbers that it is made of.
-_FAR = 12
-#: Operators whose results are among the elements of their first input.
-_PICKS = facts.VIEW | {"Expand", "Slice", "Gather", "GatherElements", "GatherND", "Transpose", "Trilu"}
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
@@ -86,40 +78,3 @@ def _queries(found: Attention) -> tuple[ir.Value, int]:
         return q.flat, 1
     assert q.split is not None
     return q.split, 2
-
-
-def may_hide_all(m: Match, found: Attention) -> bool:
-    """Whether no key may be left to some query, all its scores being minus infinity."""
-    return any(math.isinf(mask.low) for mask in found.masks) or not all(
-        _is_finite(m, bias) for bias in found.biases
-    )
-
-
-def _is_finite(m: Match, value: ir.Value) -> bool:
-    """Whether ``value`` is made of finite numbers alone, by nothing that makes other numbers of them."""
-    pending: list[ir.Value | None] = [value]
-    for _ in range(_FAR):
-        if not pending:
-            return True
-        current = pending.pop()
-        array = m.constant(current)
-        if array is not None:
-            if array.dtype.kind != "b" and not np.all(np.isfinite(array.astype(np.float64))):
-                return False
-            continue
-        node = None if current is None else current.producer()
-        if current is None or node is None or node.domain:
-            return False
-        if node.op_type in _PICKS:
-            pending.append(node.inputs[0])
-        elif node.op_type == "Where":
-            pending += node.inputs[1:]
-        elif node.op_type in ("Add", "Sub", "Mul", "Neg"):
-            pending += node.inputs
-        elif node.op_type == "Cast" and node.inputs[0] is not None:
-            before = m.dtype(node.inputs[0])
-            if before is None or not (before == ir.DataType.BOOL or before.is_integer()):
-                pending.append(node.inputs[0])
-        elif node.op_type not in ("ConstantOfShape", "Softmax", "Sigmoid", "Tanh"):
-            return False
-    return not pending

@@ -13,8 +13,10 @@ from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._attention_choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
 from graphopt.rules._attention_core import Attention, attention_of
+from graphopt.rules._attention_guard import without_nan
 from graphopt.rules._attention_heads import split_rows
-from graphopt.rules._attention_mask import bias_of, may_hide_all
+from graphopt.rules._attention_mask import bias_of
+from graphopt.rules._attention_profit import saved_by
 
 #: GroupQueryAttention takes heads whose size this divides.
 _GROUPED_SIZES = 8
@@ -61,7 +63,10 @@ def multi_head_attention(
     chosen = choose(m.cx, possible, work)
     if not chosen:
         return m.no(chosen.reason, found.q.as_given, hint="graphopt calibrate measures that on this machine")
-    return _MAKERS[chosen.op or ""](op, m, found)
+    result = _MAKERS[chosen.op or ""](op, m, found)
+    if isinstance(result, Refusal) or saved_by(m, op.made) >= 0:
+        return result
+    return m.no("bringing its tensors into form takes more operators than it saves", found.q.as_given)
 
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
@@ -141,18 +146,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     if found.causal:
         attributes["unidirectional"] = 1
     result = op.node(MULTI_HEAD, inputs, attributes, domain=ir.MICROSOFT)
-    return _split(op, m, _without_nan(op, m, found, result), found)
-
-
-def _without_nan(op: Builder, m: Match, found: Attention, rows: ir.Value) -> ir.Value:
-    """``rows``, in which NaN becomes 0 where that was so and some query may be left without keys."""
-    if not found.guarded or not may_hide_all(m, found):
-        return rows
-    dtype = m.dtype(found.q.as_given)
-    assert dtype is not None
-    result = op.Where(op.IsNaN(rows), np.array(0, dtype.numpy()), rows)
-    assert isinstance(result, ir.Value)
-    return result
+    return _split(op, m, result, found)
 
 
 def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
@@ -173,7 +167,7 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
         attributes |= {"q_num_heads": q.shape[1], "kv_num_heads": k.shape[1]}
     inputs = [x.as_rows(op, m) if rows else x.as_split(op, m) for x in (q, k, v)]
     result = op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes)
-    return _split(op, m, result, found) if rows else result
+    return _split(op, m, result, found) if rows else without_nan(op, m, found, result, rows=False)
 
 
 def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
@@ -198,7 +192,10 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
 
 def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
     """``rows`` by heads, if there are any."""
-    return rows if found.merged else split_rows(op, m, rows, found.shape)
+    if found.v.has_rows or found.merged:
+        rows = without_nan(op, m, found, rows, rows=True)
+        return rows if found.merged else split_rows(op, m, rows, found.shape)
+    return without_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
 
 
 _MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _grouped}
