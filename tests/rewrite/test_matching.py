@@ -12,7 +12,7 @@ from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.match import Matcher
-from graphopt.rewrite.pattern import build
+from graphopt.rewrite.pattern import alternatives, build
 from graphopt.rewrite.worklist import apply_rules
 from tests.support import ops, parse
 
@@ -28,6 +28,16 @@ def match(pattern: Any, text: str, **header: Any) -> dict[str, Any] | None:
 def names(bindings: dict[str, Any] | None) -> dict[str, Any]:
     assert bindings is not None
     return {key: value.name if isinstance(value, ir.Value) else value for key, value in bindings.items()}
+
+
+def test_a_function_may_yield_several_forms() -> None:
+    def forms(op: Any, x: Any, y: Any) -> Any:
+        yield op.Sub(x, y)
+        yield op.Add(x, op.Neg(y))
+
+    found = alternatives(forms)
+    assert [root.op_types for root, _ in found] == [("Sub",), ("Add",)]
+    assert [names_ for _, names_ in found] == [("x", "y")] * 2
 
 
 def test_variables_bind_values_and_attributes() -> None:
