@@ -11,6 +11,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 from graphopt.rules._attention_heads import Heads, heads_of, split_rows
 
 
@@ -72,3 +73,37 @@ def attention_of_rows(
     attributes = _attributes(m, q_num_heads=found[0].shape[1], kv_num_heads=found[1].shape[1])
     result = op.node("Attention", [*rows, *more[:1]], attributes)
     return split_rows(op, m, result, (*found[0].shape[:3], found[2].shape[3]))
+
+
+@rule(
+    lambda op, q, pk, k, pv, v, more: op.Attention(
+        q, op.Concat(pk, k, tag="keys"), op.Concat(pv, v, tag="values"), more.rest()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    anchors=(),
+)
+def past_into_attention(
+    op: Builder,
+    m: Match,
+    q: ir.Value,
+    pk: ir.Value,
+    k: ir.Value,
+    pv: ir.Value,
+    v: ir.Value,
+    more: tuple[ir.Value | None, ...],
+) -> Outcome:
+    """Keys and values of the past, put in front of the new ones, are inputs of Attention."""
+    if any(value is not None for value in more[1:]) or any(map(ir.is_read, m.root.outputs[1:])):
+        return m.no("it takes a past already, or gives more than the result", k)
+    if m.attribute(m.root, "is_causal"):
+        return m.no("it hides keys counted from the first, which the past would move", k)
+    for node in (m.node("keys"), m.node("values")):
+        if m.rank(node.outputs[0]) != 4 or forms.axis_of(m, node, 4) != 2:
+            return m.no("keys or values are joined along another axis", node.outputs[0])
+    if not m.cx.facts.dim_equal((m.shape(pk) or (0,) * 4)[2], (m.shape(pv) or (1,) * 4)[2]):
+        return m.no("the keys and values of the past are not as many", pk)
+    mask = more[0] if more else None
+    # onnxruntime's kernel wants to give the present ones, too
+    return op.node("Attention", [q, k, v, mask, pk, pv], dict(m.root.attributes), outputs=3)[0]

@@ -1,0 +1,130 @@
+"""What stands before a fused attention of onnxruntime that it can do itself: factors, biases, a Split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules._attention_core import factor_of
+
+Values = Sequence[ir.Value | None]
+
+
+@rule(
+    lambda op, a, b, k, more: op.domain(ir.MICROSOFT).MultiHeadAttention(
+        op.one_of("Mul", "Div")(a, b, tag="scaled"), k, more.rest()
+    ),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    anchors=(),
+    tags=("onnxscript:mha-scale",),
+)
+def scale_into_attention(
+    op: Builder, m: Match, a: ir.Value, b: ir.Value, k: ir.Value, more: Values
+) -> Outcome:
+    """A number that queries are multiplied by becomes part of the scale."""
+    factor = factor_of(m.node("scaled"))
+    if factor is None:
+        return m.no("queries are not scaled by one number", m.root.inputs[0])
+    query, number = factor
+    shape, heads = m.shape(query), m.root.attributes.get("num_heads")
+    if shape is None or not forms.same_shape(m, shape, m.shape(m.node("scaled").outputs[0])):
+        return m.no(forms.WIDENED, query)
+    if len(shape) != 3 or not isinstance(shape[2], int) or heads is None or heads.is_ref() or number <= 0:
+        return m.no("queries are not [batch, length, heads * size], or turned round", query)
+    if len(more) > 1 and more[1] is not None:
+        return m.no("a bias is added to what is scaled", more[1])
+    given = m.attribute(m.root, "scale")
+    scale = float(given) if given else 1 / math.sqrt(shape[2] // int(heads.value))
+    return op.like(m.root, [query, k, *more], scale=scale * number)
+
+
+@rule(
+    lambda op, q, k, v, more: op.domain(ir.MICROSOFT).MultiHeadAttention(q, k, v, more.rest()),
+    numerics=Exact,
+    fuses=True,
+    anchors=(),
+    tags=("onnxscript:mha-bias",),
+)
+def bias_into_attention(
+    op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: Values
+) -> Outcome:
+    """Biases of queries, keys and values are one input of MultiHeadAttention."""
+    if more and more[0] is not None:
+        return m.no("there is a bias", more[0])
+    shapes = [m.shape(value) for value in (q, k, v)]
+    if any(shape is None or len(shape) != 3 for shape in shapes):
+        return m.no("queries, keys or values are not [batch, length, heads * size]", q)
+    found, biases = [], []
+    for value, shape in zip((q, k, v), shapes, strict=True):
+        width, dtype = None if shape is None else shape[2], m.dtype(value)
+        if not isinstance(width, int) or dtype is None:
+            return m.no("the size of heads is unknown", value)
+        x, bias = _biased(m, value, width) or (value, None)
+        found.append(x)
+        biases.append(np.zeros(width, dtype.numpy()) if bias is None else bias)
+    added = [bias for bias in biases if isinstance(bias, ir.Value)]
+    if not added:
+        return m.no("no bias is added to queries, keys or values", q)
+    arrays = [m.constant(bias) if isinstance(bias, ir.Value) else bias for bias in biases]
+    known = [array for array in arrays if array is not None]
+    if len(known) == len(biases):
+        return op.like(m.root, [*found, np.concatenate(known), *more[1:]])
+    if len(added) == 1:
+        return m.no("one bias, which is not constant, would have to be joined with zeros", added[0])
+    parts = [bias if isinstance(bias, ir.Value) else op.constant(bias) for bias in biases]
+    return op.like(m.root, [*found, op.Concat(*parts, axis=0), *more[1:]])
+
+
+def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
+    """(x, bias) if ``value`` is x plus a bias of ``width``, which nothing else reads."""
+    node = value.producer()
+    if (
+        node is None
+        or node.op_type != "Add"
+        or node.domain
+        or node.graph is not m.graph
+        or not m.only_use(value)
+    ):
+        return None
+    for x, bias in (node.inputs, node.inputs[::-1]):
+        if x is None or bias is None or m.shape(bias) != (width,):
+            continue
+        if forms.same_shape(m, m.shape(x), m.shape(value)):
+            return x, bias
+    return None
+
+
+@rule(
+    lambda op, x, sizes, more: op.domain(ir.MICROSOFT).GroupQueryAttention(
+        *op.Split(x, sizes.rest(), outputs=3, tag="parts"), more.rest()
+    ),
+    numerics=Exact,
+    exclusive=True,
+    fuses=True,
+    anchors=(),
+    tags=("onnxscript:gqa-packed",),
+)
+def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: Values) -> Outcome:
+    """GroupQueryAttention parts queries, keys and values that lie side by side itself."""
+    parts = m.node("parts")
+    rank = m.rank(x)
+    if rank != 3 or forms.axis_of(m, parts, rank) != 2:
+        return m.no("what is split is not [batch, length, all heads * size]", x)
+    widths = [(m.shape(value) or (None,) * 3)[2] for value in parts.outputs]
+    heads = [m.attribute(m.root, name) for name in ("num_heads", "kv_num_heads")]
+    if not all(isinstance(number, int) for number in (*widths, *heads)):
+        return m.no("the heads, or their sizes, are unknown", x)
+    if widths[1] != widths[2] or widths[0] * heads[1] != widths[1] * heads[0]:
+        return m.no("the parts are not those of heads of one size", x)
+    inputs = [x, None, None, *more]
+    return op.node(
+        m.root.op_type, inputs, dict(m.root.attributes), domain=m.root.domain, outputs=len(m.root.outputs)
+    )
