@@ -19,7 +19,7 @@ from graphopt.ir.copying import (
 )
 from graphopt.ir.dims import ANONYMOUS_DIMS, all_ints, declare_dim, declared_values
 from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
-from graphopt.ir.edit import Editor
+from graphopt.ir.edit import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
 from graphopt.ir.inlining import inline_call, inline_obstacle

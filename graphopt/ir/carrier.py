@@ -103,6 +103,7 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
     spelling.restore_header(proto, model.graph.meta.get(_HEADER))
+    _drop_infos_of_functions(proto)
     _unpack_graph(proto.graph)
     for function in proto.functions:
         spelling.restore_order(function)
@@ -250,6 +251,27 @@ def _drop_infos_of_initializers(graph: onnx.GraphProto) -> None:
     if len(kept) != len(graph.value_info):
         del graph.value_info[:]
         graph.value_info.extend(kept)
+
+
+def _drop_infos_of_functions(proto: onnx.ModelProto) -> None:
+    """Drop what onnx-ir says of functions' values in the main graph, where the file did not.
+
+    Below IR version 10 functions have no ``value_info``; onnx-ir calls theirs ``domain::function/value``
+    then, which nothing but onnx-ir understands.
+    """
+    if proto.ir_version >= 10 or not proto.functions:
+        return
+    before = spelling.noted_order(proto.graph)
+    functions = frozenset(f"{function.domain}::{function.name}" for function in proto.functions)
+    own = frozenset(name for node in proto.graph.node for name in node.output)
+    kept = [
+        info
+        for info in proto.graph.value_info
+        if info.name in before or info.name in own or info.name.rpartition("/")[0] not in functions
+    ]
+    if len(kept) != len(proto.graph.value_info):
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(kept)
 
 
 def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:

@@ -16,9 +16,14 @@ from graphopt.ir import provenance
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.scopes import Scopes, bodies, with_bodies
+from graphopt.ir.schemas import operator_schema
+from graphopt.ir.scopes import Scopes, bodies, normal_imports, with_bodies
 from graphopt.ir.taken import TakenNames
 from graphopt.ir.uses import is_read, read_instead, read_nothing, readers, replace_uses
+
+
+class ConstantRefused(Exception):
+    """A graph can't hold a constant of this type; the text says why. See :meth:`Editor.takes_constant`."""
 
 
 class Listener(Protocol):
@@ -264,6 +269,9 @@ class Editor:
 
         It is an initializer; in functions, which have none, and below IR version 4, where
         initializers are inputs, a Constant node at the head of the graph.
+
+        Raises:
+            ConstantRefused: the function's opset has no Constant of this type.
         """
         tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
         if self.model.ir_version < 4 or self.scopes.function(graph) is not None:
@@ -281,8 +289,10 @@ class Editor:
     def constant_node(
         self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str
     ) -> onnx_ir.Value:
-        """The output of a new Constant node at the head of ``graph``."""
+        """The output of a new Constant node at the head of ``graph``; raises as :meth:`constant` does."""
         tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
+        if not self.takes_constant(graph, tensor.dtype):
+            raise ConstantRefused(f"the function's opset has no Constant of type {tensor.dtype.name.lower()}")
         node = self.make_node("Constant", [], {"value": tensor}, name=name)
         value = node.outputs[0]
         self.rename(value, name)
@@ -295,6 +305,30 @@ class Editor:
             graph.insert_before(first, node)
         self._changed("constant")
         return value
+
+    def takes_constant(
+        self, graph: onnx_ir.Graph, dtype: onnx_ir.DataType, version: int | None = None
+    ) -> bool:
+        """Whether ``graph`` may hold a new constant of ``dtype``.
+
+        Constants of functions are nodes, and before opset 9 Constant gave floating-point numbers only.
+        Elsewhere runtimes make initializers of such nodes, and ask nothing of their types.
+
+        Args:
+            version: an opset that the graph is to have, instead of its own.
+        """
+        if self.scopes.function(graph) is None:
+            return True
+        version = version or normal_imports(self.scopes.imports(graph)).get("", 0)
+        schema = operator_schema("", "Constant", version)
+        return schema is None or f"tensor({dtype.name.lower()})" in schema.outputs[0].types
+
+    def takes_constants_of(self, graph: onnx_ir.Graph, body: onnx_ir.Graph) -> bool:
+        """Whether :meth:`hoist` and :meth:`absorb` may move the initializers of ``body`` into ``graph``."""
+        return all(
+            value.dtype is None or self.takes_constant(graph, value.dtype)
+            for value in body.initializers.values()
+        )
 
     def remove_initializer(self, value: onnx_ir.Value) -> None:
         """Drop an initializer that nothing reads; below IR version 4, its input too."""

@@ -55,12 +55,17 @@ def note_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
         holder.metadata_props.add(key=_ORDER, value="\n".join(info.name for info in holder.value_info))
 
 
+def noted_order(holder: onnx.GraphProto | onnx.FunctionProto) -> dict[str, int]:
+    """The names in ``value_info`` as the file had it, and where they stood."""
+    before = entry(holder.metadata_props, _ORDER)
+    return {} if before is None else {name: index for index, name in enumerate(before.split("\n"))}
+
+
 def restore_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
     """Sort ``value_info`` as the file had it, new ones last."""
-    before = entry(holder.metadata_props, _ORDER)
-    if before is None or not holder.value_info:
+    place = noted_order(holder)
+    if not place or not holder.value_info:
         return
-    place = {name: index for index, name in enumerate(before.split("\n"))}
     infos = list(holder.value_info)
     ordered = sorted(infos, key=lambda info: place.get(info.name, len(place)))
     if ordered != infos:

@@ -48,6 +48,8 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
     zero = all(map(is_zero, node.inputs[:count]))
     if (not zero and not lower) or None in likes or body.inputs or len(body.outputs) != len(outputs):
         return []
+    if not zero and (node.graph is None or not cx.edit.takes_constants_of(node.graph, body)):
+        return []
     action = cx.permit(owner, node)
     if action is None:
         return []

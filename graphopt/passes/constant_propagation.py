@@ -65,7 +65,7 @@ class ConstantPropagation(Pass):
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
             nodes = self._constant_nodes(graph, cx)
-            wanted = self._worth_keeping(nodes, cx, limit, most)
+            wanted = self._worth_keeping(graph, nodes, cx, limit, most)
             if wanted:
                 self._evaluate(graph, nodes, wanted, cx)
 
@@ -76,7 +76,7 @@ class ConstantPropagation(Pass):
                 continue
             output = node.outputs[0]
             dtype = cx.dtype(output)
-            if dtype not in _SMALL_INTS or not ir.is_read(output):
+            if dtype not in _SMALL_INTS or not ir.is_read(output) or not cx.edit.takes_constant(graph, dtype):
                 continue
             numbers, shape = cx.static_ints(output), cx.static_shape(output)
             if (
@@ -115,11 +115,13 @@ class ConstantPropagation(Pass):
             computed.update((output, None) for output in node.outputs)
         return found
 
-    def _worth_keeping(self, nodes: Sequence[ir.Node], cx: Context, limit: int, most: int) -> list[ir.Value]:
+    def _worth_keeping(
+        self, graph: ir.Graph, nodes: Sequence[ir.Node], cx: Context, limit: int, most: int
+    ) -> list[ir.Value]:
         """Which results to keep as constants, so that everything between vanishes.
 
-        Backwards from what other nodes read: a result that is too large leaves its node in
-        place, and what that node reads is wanted instead.
+        Backwards from what other nodes read: a result that is too large, or that the graph can't hold,
+        leaves its node in place, and what that node reads is wanted instead.
         """
         inside = dict.fromkeys(nodes)
         kept_nodes: dict[ir.Node, None] = {}
@@ -132,6 +134,11 @@ class ConstantPropagation(Pass):
                 or any(user not in inside or user in kept_nodes for user in ir.readers(output))
             ]
             if not read:
+                continue
+            dtypes = [dtype for output in read if (dtype := cx.dtype(output)) is not None]
+            if not all(cx.edit.takes_constant(graph, dtype) for dtype in dtypes):
+                kept_nodes[node] = None
+                cx.say(self.name, _remark(node, "the function's opset has no Constant of its type"))
                 continue
             size = sum(_nbytes(output, cx) or 0 for output in read)
             gain = _freed_by(node, inside, cx)

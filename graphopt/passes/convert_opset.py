@@ -224,6 +224,7 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
         references,
     )
     _check_references(plan)
+    _check_constants(plan, target, cx)
     return plan
 
 
@@ -240,6 +241,19 @@ def _check_references(plan: _Plan) -> None:
         if len(found) != 1:
             raise UnsupportedModel(
                 f"attribute {name!r} of {plan.node.op_type} is the function's, and changes"
+            )
+
+
+def _check_constants(plan: _Plan, target: int, cx: Context) -> None:
+    """New constants must be of types that the function they stand in takes."""
+    graph = plan.node.graph
+    for name in [name for made in plan.made for name in made.input if name not in plan.places]:
+        tensor = plan.constants.get(name)
+        dtype = None if tensor is None else ir.DataType(tensor.data_type)
+        if graph is not None and dtype and not cx.edit.takes_constant(graph, dtype, target):
+            type_ = dtype.name.lower()
+            raise UnsupportedModel(
+                f"opset {target} lacks the {type_} constant that {plan.node.op_type} needs"
             )
 
 

@@ -34,6 +34,8 @@ class FoldIf(Pass):
         if condition is None or len(condition) != 1 or branches is None:
             return False
         taken, other = branches if condition[0] else branches[::-1]
+        if node.graph is None or not cx.edit.takes_constants_of(node.graph, taken):
+            return False
         action = cx.permit(self.name, node)
         if action is None:
             return False

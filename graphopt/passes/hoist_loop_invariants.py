@@ -37,7 +37,7 @@ class HoistLoopInvariants(Pass):
     def _hoist(self, form: LoopForm, cx: Context) -> None:
         sure = trips_of(form, cx).least > 0
         for node in list(form.body):
-            if not _is_invariant(node, form.body) or not (
+            if not _is_invariant(node, form, cx) or not (
                 cx.is_deterministic(node) if sure else cannot_fail(node, cx)
             ):
                 continue
@@ -51,15 +51,17 @@ class HoistLoopInvariants(Pass):
             cx.wrote(action, node, [node])
 
 
-def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
-    """Whether ``node`` reads only what is constant in ``body``, or comes from outside of it."""
+def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:
+    """Whether ``node`` reads only what comes from outside of the loop, or constants that may leave it."""
     if node.op_type in _STAY or any(output.is_graph_output() for output in node.outputs):
         return False
-    values = ir.reads(node)
-    return bool(values) and all(
-        value.graph is not body or (ir.constant_of(value) is not None and not value.is_graph_output())
-        for value in values
-    )
+    values, beside = ir.reads(node), form.node.graph
+
+    def may_leave(value: ir.Value) -> bool:
+        tensor = None if value.is_graph_output() else ir.constant_of(value)
+        return tensor is not None and beside is not None and cx.edit.takes_constant(beside, tensor.dtype)
+
+    return bool(values) and all(value.graph is not form.body or may_leave(value) for value in values)
 
 
 def _bring_along(value: ir.Value, form: LoopForm, cx: Context) -> None:

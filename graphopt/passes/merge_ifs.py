@@ -47,8 +47,12 @@ class MergeIfs(Pass):
     ) -> ir.Node | None:
         place = _place(first, second, position, cx)
         one, two = branches_of(first), branches_of(second)
-        action = cx.permit(self.name, second) if place is not None and one and two else None
-        if action is None or place is None or one is None or two is None:
+        if place is None or one is None or two is None:
+            return None
+        if not all(map(cx.edit.takes_constants_of, one, two)):
+            return None
+        action = cx.permit(self.name, second)
+        if action is None:
             return None
         for mine, its in zip(one, two, strict=True):
             _read_directly(first, mine, its, cx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphopt import ir
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
@@ -22,6 +23,8 @@ def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> O
         )
     except OverflowError:
         return match.no("a number in it is beyond its type")
+    except ir.ConstantRefused as error:
+        return match.no(str(error))
     except UnknownAttribute as error:
         return match.no(f"attribute {error} is a parameter of the function")
     return outcome
