@@ -15,6 +15,10 @@ _PER_ELEMENT = {
     "Softmax": 5,
     "LogSoftmax": 6,
     "LayerNormalization": 8,
+    "RMSNormalization": 6,
+    "SimplifiedLayerNormalization": 6,
+    "SkipLayerNormalization": 9,
+    "SkipSimplifiedLayerNormalization": 7,
     "BatchNormalization": 2,
     "InstanceNormalization": 8,
     "GroupNormalization": 8,
@@ -24,6 +28,10 @@ _PER_ELEMENT = {
     "Tanh": 5,
     "Erf": 8,
     "Gelu": 10,
+    "BiasGelu": 11,
+    "FastGelu": 10,
+    "QuickGelu": 7,
+    "Mish": 16,
     "Pow": 8,
 }
 
@@ -108,9 +116,15 @@ def _per_element(node: ir.Node, cx: Context) -> Dim | None:
 
 
 def _matmul(node: ir.Node, cx: Context) -> Dim | None:
-    """2·M·N·K for each matrix of the batch."""
+    """2·M·N·K for each matrix of the batch; FusedMatMul may have K before M, or M before the batch."""
     a, out = cx.shape(node.inputs[0]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
-    return None if not a or out is None else 2 * out * a[-1]
+    if not a or out is None:
+        return None
+    told = {name: node.attributes.get(name) for name in ("transA", "transBatchA")}
+    if any(attribute is not None and attribute.is_ref() for attribute in told.values()):
+        return None
+    swapped, rows_first = (attribute is not None and bool(attribute.value) for attribute in told.values())
+    return 2 * out * a[(0 if rows_first else -2) if swapped else -1]
 
 
 def _gemm(node: ir.Node, cx: Context) -> Dim | None:
@@ -145,6 +159,7 @@ def _recurrent(node: ir.Node, cx: Context) -> Dim | None:
 
 _FORMULAS: dict[str, Callable[[ir.Node, Context], Dim | None]] = {
     "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul,
-    "Gemm": _gemm, "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,
+    "Gemm": _gemm, "FusedGemm": _gemm,
+    "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,
     "ConvTranspose": _conv_transpose, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip

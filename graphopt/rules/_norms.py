@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
+from graphopt.context import Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder, Operand
 from graphopt.rules import _forms as forms
@@ -73,14 +73,23 @@ def reduced(m: Match, node: ir.Node, rank: int) -> int | None:
 _MANY = 4096
 
 
-def is_spatial(shape: tuple[Dim, ...], first: int) -> bool:
-    """Whether the axes from ``first`` on are places of a channel, axis 1, rather than features of a token."""
+def is_spatial(m: Match, x: ir.Value, first: int) -> bool:
+    """Whether the axes of ``x`` from ``first`` on are places of a channel, axis 1, not features of a token.
+
+    Features are scaled one by one, places of a channel together.
+    """
+    shape = m.shape(x)
+    if shape is None or first != 2 or not isinstance(shape[1], int):
+        return False
     size = ir.all_ints(shape[2:])
-    return (
-        first == 2
-        and isinstance(shape[1], int)
-        and (len(shape) > 3 or size is None or math.prod(size) > _MANY)
-    )
+    if len(shape) == 3 and size is not None and math.prod(size) <= _MANY:
+        return False
+    for node in ir.readers(m.root.outputs[0]):
+        factors = [value for value in node.inputs if value is not None and value is not m.root.outputs[0]]
+        scale = m.shape(factors[0]) if node.op_type == "Mul" and len(factors) == 1 else None
+        if scale and shape[-1] != 1 and m.cx.facts.dim_equal(scale[-1], shape[-1]):
+            return False
+    return True
 
 
 # What exporters write -------------------------------------------------------------------------

@@ -95,7 +95,15 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
     )
 
 
-def _write(op: Builder, found: Product) -> ir.Value:
+def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
+    """The FusedMatMul. Where it transposes, its sums must not be empty: the kernel leaves them undefined."""
+    transposes = any(side.swapped or side.rows_first for side in (found.a, found.b))
+    shape = m.shape(found.a.value)
+    if transposes and (shape is None or not dims.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
+        hint = "tell the size: --dim, --dim-range"
+        return m.no(
+            "it sums over an axis that may be empty, which the kernel does not do", found.a.value, hint=hint
+        )
     attributes: dict[str, Any] = {}
     if found.alpha != 1:
         attributes["alpha"] = found.alpha
@@ -156,7 +164,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
         )
     if cast is not None:
         side = replace(side, value=op.like(cast, [source]))
-    return _write(op, replace(found, a=side) if is_a else replace(found, b=side))
+    return _write(op, m, replace(found, a=side) if is_a else replace(found, b=side))
 
 
 @rule(
@@ -177,7 +185,7 @@ def transpose_of_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -
     if perm is None or perm != (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
         return m.no("it does not swap the last two axes", m.root.inputs[0])
     a, b = (replace(side, swapped=not side.swapped) for side in (found.b, found.a))
-    return _write(op, replace(found, a=a, b=b))
+    return _write(op, m, replace(found, a=a, b=b))
 
 
 def _scaled(op: Any, x: Any, y: Any, c: Any) -> Iterator[Any]:
@@ -220,4 +228,4 @@ def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: 
         is_a = found.a.value is scale.outputs[0]
         side = replace(found.a if is_a else found.b, value=source)
         found = replace(found, a=side) if is_a else replace(found, b=side)
-    return _write(op, found)
+    return _write(op, m, found)

@@ -36,7 +36,7 @@ def instance_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps:
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
     axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
-    if axes != {2} or not norms.is_spatial(shape, 2):
+    if axes != {2} or not norms.is_spatial(m, x, 2):
         return m.no("it is not taken of each channel over the axes behind it", x)
     if not m.cx.target.has_kernel(_NAME, "", m.version, dtype):
         return m.no("the target has no kernel for it", x)

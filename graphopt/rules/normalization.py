@@ -79,7 +79,7 @@ def _core(
     first = axes.pop() if len(axes) == 1 else None
     if first is None:
         return m.no("it is not taken over the last axes", x)
-    if kind is norms.LAYER and norms.is_spatial(shape, first) and not parameters:
+    if kind is norms.LAYER and norms.is_spatial(m, x, first) and not parameters:
         return m.no("each channel is normalized: InstanceNormalization does that", x)
     size = ir.all_ints(shape[first:])
     if size is None:
