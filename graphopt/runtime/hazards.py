@@ -19,11 +19,19 @@ def may_crash(model: ir.Model) -> str | None:
     """Why running ``model`` may kill the process, or ``None``.
 
     onnxruntime does not guard integer Div and Mod: the least integer of a type divided by -1
-    raises SIGFPE, and in older versions a divisor of 0 does. A Loop may pile up more than fits.
+    raises SIGFPE, and in older versions a divisor of 0 does. A Loop may pile up more than fits. A Scan
+    over an axis other than the first that has no elements divides by zero. What moves a
+    DequantizeLinear in default sessions (1.31) aborts where only bodies read the result.
     """
     dtypes: dict[ir.Value, ir.DataType | None] = {}
-    for graph in ir.graphs_of(model):
+    graphs = list(ir.graphs_of(model))
+    has_bodies = any(ir.bodies(node) for graph in graphs for node in graph)
+    for graph in graphs:
         for node in graph:
+            if node.op_type == "DequantizeLinear" and has_bodies:
+                return f"{ir.label(node)} may be moved into a body"
+            if node.domain == "" and node.op_type == "Scan" and "scan_input_axes" in node.attributes:
+                return f"{ir.label(node)} may scan an axis without elements"
             if node.domain == "" and node.op_type == "Loop":
                 return f"{ir.label(node)} may pile up more than fits into memory"
             if node.domain == "" and node.op_type in ("Div", "Mod") and len(node.inputs) == 2:

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.runtime.artifact import Artifact
+from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.inputs.search import find_legal
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
-from graphopt.runtime.trial import Runs
+from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
 
 class Trial(NamedTuple):
@@ -78,7 +80,8 @@ def try_out(
             trial = Trial(feeds, _named(signature, outputs), time.perf_counter() - start)
             return None
 
-        runs.session(optimizations)  # a model that does not load is told by its own error
+        if isinstance(runs, Runs):
+            runs.session(optimizations)  # a model that does not load is told by its own error
         found = find_legal(maker, attempt, wanted=1, typical=typical)
     if trial is None:
         raise RuntimeFailure(
@@ -92,12 +95,16 @@ def try_out(
 
 
 @contextlib.contextmanager
-def _runs(model: ir.Model, device: Device, choice: SessionChoice | None) -> Iterator[Runs]:
-    artifact = Artifact(model)
-    try:
-        yield Runs(artifact.source, device, choice=choice)
-    finally:
-        artifact.close()
+def _runs(model: ir.Model, device: Device, choice: SessionChoice | None) -> Iterator[Runner]:
+    """What runs ``model``: a child, where it may kill the process."""
+    with contextlib.ExitStack() as stack:
+        artifact = Artifact(model)
+        stack.callback(artifact.close)
+        if may_crash(model) is None or not (choice is None or choice.plain):
+            yield Runs(artifact.source, device, choice=choice)
+            return
+        child = stack.enter_context(Child(preload=("onnxruntime", "graphopt.runtime.trial")))
+        yield RemoteRuns(RemoteHost(lambda: child, {"model": artifact.source}, device), "model")
 
 
 def _named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:

@@ -41,3 +41,16 @@ def test_functions_that_blow_up() -> None:
     for deepest, ends in ((10, True), (59, False)):
         model = parse(f"{head} g (float[2] x) => (float[2] y) {{ y = l.f{deepest}(x) }} {functions}")
         assert (may_not_end(model) is None) is ends
+
+
+def test_a_scan_of_an_axis_without_elements_and_what_moves_into_bodies() -> None:
+    """onnxruntime 1.31 divides by zero at the one, and makes no default session of the other."""
+    scan = "Scan<num_scan_inputs = 1{}, body = b (float[2] s, float v) => (float[2] t, float w) {{ t = Identity(s) w = Neg(v) }}>(s, x)"
+    for axes, risky in (("", False), (", scan_input_axes = [1]", True)):
+        model = parse(f"g (float[N, N] x, float[2] s) => (float[2] y, z) {{ y, z = {scan.format(axes)} }}")
+        assert (may_crash(model) is not None) is risky
+    plain = "d = DequantizeLinear(x, k) y = Transpose(d)"
+    inside = "d = DequantizeLinear(x, k) p = Transpose(d) y = If(c)<then_branch = t () => (float[A] a) { a = Exp(p) }, else_branch = e () => (float[A] b) { b = Neg(p) }>"
+    for steps, risky in ((plain, False), (inside, True)):
+        model = parse(f"g (uint8[A] x, bool c) => (float[A] y) <float k = {{1}}> {{ {steps} }}")
+        assert (may_crash(model) is not None) is risky

@@ -18,6 +18,10 @@ Array = np.ndarray[Any, Any]
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
 _WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
+#: Halfway between two integers, where ways to round differ.
+_TIES = np.array([-1.5, -0.5, 0.5, 2.5])
+#: How many special numbers there are in as many as this, if not four: some are to stay normal.
+_SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
 #: Large for the type, yet squares and small sums of them are finite.
 _LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
 
@@ -96,13 +100,15 @@ def _floats(element: str, shape: Shape, flavour: Flavour, generator: np.random.G
         case "negative":
             return np.asarray(-np.abs(numbers))
         case "large":
-            return np.asarray(np.abs(numbers) * _LARGE.get(element, 8.0))
+            flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
+            places = np.flatnonzero(generator.random(flat.size) < 0.1)
+            places = np.union1d(places, np.arange(flat.size)[2:3])  # of three, one
+            flat[places] = generator.choice(_TIES, places.size)
+            return flat.reshape(shape)
         case "special":
             flat = numbers.reshape(-1)
-            telling = np.array([np.nan, np.inf, -np.inf, -0.0])
-            count = max(1, min(4, flat.size // 2))
-            places = generator.choice(flat.size, min(count, flat.size), replace=False)
-            flat[places] = telling[: len(places)]
+            places = generator.permutation(flat.size)[: _SPECIALS.get(flat.size, 4)]
+            flat[places] = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[: places.size]
             return flat.reshape(shape)
     return numbers
 

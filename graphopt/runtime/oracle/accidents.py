@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.runtime.oracle.cases import Case
 from graphopt.runtime.oracle.compare import Tolerance, compare, identical, same_kind
+from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
-
-
-@dataclass(frozen=True)
-class Nature:
-    """What an original does that bears on how its results are compared.
-
-    Attributes:
-        draws: it draws random numbers, and its candidates must go on doing so.
-        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
-        halves: it computes in half precision, for which onnxruntime casts, and rounds as it likes.
-        sure_nans: whether a NaN reaches a result is sure; kernels for a maximum drop it or not by its place.
-        poles: it divides, so that the sign of an infinity may hang on that of a zero.
-        empties: there are tensors without elements, whatever is fed; sums over nothing may stay unwritten.
-    """
-
-    draws: bool = True
-    sure_signs: bool = True
-    halves: bool = False
-    sure_nans: bool = True
-    poles: bool = False
-    empties: bool = False
 
 
 def accident_of(
@@ -51,8 +30,8 @@ def accident_of(
         case: what was fed.
         expected: what the original gave.
         actual: what the candidate gave.
-        nature: what is known of the original.
-        original: tells what it computes in double precision.
+        nature: what is known of the output.
+        original: tells what it computes in higher precision.
         tolerance: of floats.
         exact: every bit is to be kept, where kernels do not leave it open.
     """
@@ -72,7 +51,7 @@ def accident_of(
         return "a maximum of NaN may be taken or not by its place"
     if meant is None or meant.value.shape != expected.shape:
         return None
-    overflowing = ("large",) if kind == "f" else ("large", "special")
+    overflowing = ("large",) if kind == "f" or nature.tells_nan else ("large", "special")
     if not exact and not meant.finite and case.flavour in overflowing:
         return "in the original, overflow decides"
     if kind != "f":

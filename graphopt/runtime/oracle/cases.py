@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.bindings import describe
@@ -179,21 +178,26 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
     return cases
 
 
-def with_jitter(case: Case, original: Runner) -> list[list[float]] | None:
+def with_jitter(case: Case, original: Runner, telling: Collection[int] = ()) -> list[list[float]] | None:
     """How far ``original``'s outputs move when its float inputs, if any, are rounded differently.
 
     What is not finite counts as unknown for outputs that are not floats: an index of the largest
-    element of which one is NaN means nothing, and moves with what is put in NaN's place.
+    element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
+    the outputs at the places ``telling``, which tell NaN from numbers.
     """
     if case.jitter is None:
-        turns = [(feeds, sensitivity) for feeds in _jittered(case.feeds)]
-        turns += [(feeds, discrete_movement) for feeds in _with_finite(case.feeds)]
-        for feeds, measure in turns:
+        turns = [(feeds, False) for feeds in _jittered(case.feeds)]
+        turns += [(feeds, True) for feeds in _with_finite(case.feeds)]
+        for feeds, replaced in turns:
             try:
                 outputs = original.run("off", feeds)
             except (RuntimeFailure, ResourceLimit):
                 continue
-            moved = [measure(a, b) for a, b in zip(case.off, outputs, strict=True)]
+            measure = discrete_movement if replaced else sensitivity
+            moved = [
+                measure(a, a if replaced and place in telling else b)
+                for place, (a, b) in enumerate(zip(case.off, outputs, strict=True))
+            ]
             case.jitter = (
                 moved
                 if case.jitter is None
@@ -284,34 +288,3 @@ def _with_finite(feeds: Feeds) -> Iterator[Feeds]:
                     changed[name] = np.where(finite, value, np.array(filler, value.dtype))
         if changed:
             yield {**feeds, **changed}
-
-
-Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
-
-
-def coarsest_float(model: ir.Model) -> Coarsest:
-    """The coarsest float type that ``model`` computes in, as far as it is declared."""
-    ranks: list[Coarsest] = ["float64", "float32", "float16", "bfloat16", "float8"]
-    found = -1
-    for dtype in _dtypes(model):
-        name = dtype.name
-        if name.startswith(("FLOAT8", "FLOAT4", "FLOAT6")):
-            found = 4
-        elif name in ("DOUBLE", "FLOAT", "FLOAT16", "BFLOAT16"):
-            found = max(found, ("DOUBLE", "FLOAT", "FLOAT16", "BFLOAT16").index(name))
-    return ranks[found] if found >= 0 else "float32"
-
-
-def _dtypes(model: ir.Model) -> Iterator[ir.DataType]:
-    for graph in ir.graphs_of(model):
-        for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
-            if value.dtype is not None:
-                yield value.dtype
-        for node in graph:
-            for attribute in node.attributes.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.name in ("to", "dtype") and (dtype := ir.named_dtype(attribute)) is not None:
-                    yield dtype
-                elif attribute.type == ir.AttributeType.TENSOR:
-                    yield attribute.value.dtype

@@ -38,6 +38,9 @@ _HUGE = 0.875
 _LEAST_SCALE = 1e-3
 
 
+Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
+
+
 @dataclass(frozen=True)
 class Tolerance:
     """How far apart two floats may be: ``|a - b| <= rtol * |a| + atol * max|a|``."""
@@ -46,10 +49,9 @@ class Tolerance:
     atol: float
 
     @classmethod
-    def of(cls, numerics: Numerics, coarsest: str = "float32") -> Tolerance:
-        """The tolerance for a class of rewrites in a model whose coarsest float type is given."""
-        kind = "float8" if coarsest.startswith(("float8", "float4", "float6e")) else coarsest
-        return cls(*_TOLERANCES[kind][numerics])
+    def of(cls, numerics: Numerics, coarsest: Coarsest = "float32") -> Tolerance:
+        """The tolerance for a class of rewrites of what is computed in this float type at the coarsest."""
+        return cls(*_TOLERANCES[coarsest][numerics])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import ir
@@ -12,9 +12,18 @@ from graphopt.numerics import Numerics
 from graphopt.ops import facts
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.samples import Flavour
-from graphopt.runtime.oracle.accidents import Nature, accident_of
+from graphopt.runtime.oracle.accidents import accident_of
 from graphopt.runtime.oracle.cases import Case, with_jitter
-from graphopt.runtime.oracle.compare import NonFinite, Outcome, Tolerance, compare, identical, same_kind
+from graphopt.runtime.oracle.compare import (
+    Coarsest,
+    NonFinite,
+    Outcome,
+    Tolerance,
+    compare,
+    identical,
+    same_kind,
+)
+from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row
 from graphopt.runtime.session import Optimizations
@@ -34,24 +43,26 @@ class Judge:
         outputs: names of the outputs.
         candidate: the model to judge.
         numerics: sets what is demanded.
-        tolerance: of floats.
         rounding: for each output, the absolute error that its operator makes by itself.
         original: asked for its conditioning when a difference is found; ``None``: never.
         references: what the specification makes of the original and of the candidate, asked when some
             differences are found.
         bits: demand identical outputs where optimizations are off.
-        nature: what is known of the original.
+        natures: what is known of each output.
+        draws: the original draws random numbers, and its candidates must go on doing so.
+        empties: there are tensors without elements, whatever is fed.
     """
 
     outputs: Sequence[str]
     candidate: Runner
     numerics: Numerics
-    tolerance: Tolerance
+    natures: Sequence[Nature]
     rounding: Sequence[float]
     original: Runner | None
     references: tuple[Reference, Reference] | None = None
     bits: bool = False
-    nature: Nature = field(default_factory=Nature)
+    draws: bool = True
+    empties: bool = False
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches."""
@@ -77,7 +88,7 @@ class Judge:
 
         try:
             actual = self.candidate.run(level, case.feeds)
-            if level == "off" and self.nature.draws and case.random and self._is_constant(case, actual):
+            if level == "off" and self.draws and case.random and self._is_constant(case, actual):
                 return row(None, "", False, "what was random is constant now"), None
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
@@ -108,31 +119,40 @@ class Judge:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.flavour, level)
         strict = self.numerics is Numerics.EXACT and level == "off"
-        signed = strict and self.nature.sure_signs
+        nature = self.natures[place]
+        tolerance = Tolerance.of(self.numerics, nature.coarsest)
+        signed = strict and nature.sure_signs
         least = 0.0 if strict else self.rounding[place]
         slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
-        outcome = compare(a, b, self.tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
+        outcome = compare(a, b, tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
         bits = self.bits and level == "off"
         if outcome.reason is None:
             same = not bits or identical(a, b)
             return outcome if same else replace(outcome, reason="not the same bits"), None
         # what takes least is tried first
-        if not bits and self.original is not None and (self.nature.halves or not strict):
-            moved = with_jitter(case, self.original)
+        if not bits and self.original is not None and (nature.halves or not strict):
+            moved = with_jitter(case, self.original, self._telling)
             known = moved if moved is not None else case.noise
             slack = [_MARGIN * amount + least for amount in known[place]]
-            excused = compare(a, b, self.tolerance, nonfinite=demand, slack=slack)
+            excused = compare(a, b, tolerance, nonfinite=demand, slack=slack)
             if excused.reason is None:
                 return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
-        if self._specified(case, place, a, b, demand):
+        if self._specified(case, place, a, b, tolerance, demand):
             return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
         if bits:
             return outcome, None
         name, reference = self.outputs[place], self.references[0] if self.references else None
-        accident = accident_of(name, case, a, b, self.nature, reference, self.tolerance, exact=strict)
+        accident = accident_of(name, case, a, b, nature, reference, tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
 
-    def _specified(self, case: Case, place: int, expected: Any, actual: Any, demand: NonFinite) -> bool:
+    @property
+    def _telling(self) -> list[int]:
+        """The places of the outputs that tell NaN from numbers."""
+        return [place for place, nature in enumerate(self.natures) if nature.tells_nan]
+
+    def _specified(
+        self, case: Case, place: int, expected: Any, actual: Any, tolerance: Tolerance, demand: NonFinite
+    ) -> bool:
         """Whether the specification settles a difference in favour of the candidate.
 
         It is asked where kernels stray from it: where there are tensors without elements, and,
@@ -142,7 +162,7 @@ class Judge:
         also if it makes the same of both models.
         """
         lenient = case.flavour == "special" and self.numerics is not Numerics.EXACT
-        if self.references is None or not (case.empty or lenient or self.nature.empties):
+        if self.references is None or not (case.empty or lenient or self.empties):
             return False
         original, candidate = (
             reference.output(self.outputs[place], case.feeds) for reference in self.references
@@ -153,13 +173,13 @@ class Judge:
         original_strays = same_kind(original, expected).reason is not None
         same = [actual] if only_candidate and not original_strays else [actual, candidate]
         return any(
-            value is not None and compare(original, value, self.tolerance, nonfinite=demand).reason is None
+            value is not None and compare(original, value, tolerance, nonfinite=demand).reason is None
             for value in same
         )
 
 
 #: Spacing of floats below 1.
-_SPACING = {
+_SPACING: dict[Coarsest, float] = {
     "float64": 2.0**-53,
     "float32": 2.0**-24,
     "float16": 2.0**-11,
@@ -168,7 +188,7 @@ _SPACING = {
 }
 
 
-def absolute_rounding(output: ir.Value, coarsest: str) -> float:
+def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
     """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
     node = output.producer()
     bounded = node is not None and node.domain == "" and node.op_type in facts.BOUNDED

@@ -7,7 +7,7 @@ inputs. A binding or flavour counts where the original itself runs with it.
 
 **What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
 within :class:`~graphopt.runtime.oracle.compare.Tolerance`, by the class of the rewrites and the
-coarsest float type in the model. Where numbers are not finite:
+coarsest float type that they depend on. Where numbers are not finite:
 
 ========================  ====================  =====================  =====================
 inputs                    EXACT                 REASSOCIATES           APPROXIMATES
@@ -51,35 +51,28 @@ from typing import Any
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UnsupportedModel
 from graphopt.numerics import Numerics
-from graphopt.ops import facts
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.hazards import may_crash, may_not_end
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.runtime.meter import Meter
-from graphopt.runtime.oracle.accidents import Nature
 from graphopt.runtime.oracle.cases import (
     QUICK,
     Case,
     Cases,
-    coarsest_float,
     empty_cases,
     gather,
     spread_garbage,
 )
-from graphopt.runtime.oracle.compare import Tolerance
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
+from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.signature import Change, Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
-#: Operators that give either of 0.0 and -0.0 where they meet, by their place.
-_EITHER_ZERO = frozenset({"Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
-#: Operators whose kernels drop a NaN, or keep it, by its place.
-_NAN_BY_PLACE = frozenset({"ReduceMax", "ReduceMin", "LogSoftmax"})
 #: Seconds that one run may take.
 _PATIENCE = 60.0
 #: Seconds that one run may take where it may never end: at first, and if none ends in that time.
@@ -145,20 +138,11 @@ class Oracle:
         self._artifact = Artifact(original, allow_external)
         model = self._artifact.model()
         self._signature = Signature.of(model)
-        self._coarsest = coarsest_float(model)
-        self._rounding = [absolute_rounding(value, self._coarsest) for value in model.graph.outputs]
-        nodes = [node for graph in ir.graphs_of(model) for node in graph]
-        random = [node.op_type for node in nodes if facts.is_random(node)]
-        self._random = bool(random)
-        self._nature = Nature(
-            # statistics of a batch change from run to run, too, but come to rest
-            draws=any(op_type != "BatchNormalization" for op_type in random),
-            sure_signs=not any(node.op_type in _EITHER_ZERO for node in nodes),
-            halves=self._coarsest in ("float16", "bfloat16"),
-            sure_nans=not any(node.op_type in _NAN_BY_PLACE for node in nodes),
-            poles=any(node.op_type in ("Div", "Reciprocal", "Pow") for node in nodes),
-            empties=_has_empties(model),
-        )
+        self._natures = natures_of(model)
+        pairs = zip(model.graph.outputs, self._natures, strict=True)
+        self._rounding = [absolute_rounding(value, nature.coarsest) for value, nature in pairs]
+        self._random, self._draws = draws(model)
+        self._empties = has_empties(model)
         endless = self._endless = may_not_end(model) is not None
         self._patience = _IMPATIENCE if endless else _PATIENCE
         self._isolated = isolate or endless or may_crash(model) is not None
@@ -289,9 +273,6 @@ class Oracle:
         if cases.refusal is not None:
             return self._loads(runner), changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
-        tolerance = Tolerance.of(numerics, self._coarsest)
-        rounding = self._rounding
-        nature = self._nature
         references = (self._reference, Reference(artifact.model))
         original = self._original
         if self._isolated:
@@ -300,12 +281,13 @@ class Oracle:
             outputs,
             runner,
             numerics,
-            tolerance,
-            rounding,
+            self._natures,
+            self._rounding,
             original,
             references,
             bits=bits,
-            nature=nature,
+            draws=self._draws,
+            empties=self._empties,
         )
         rows = judge.rows(_like(cases.found, like))
         skipped = [*cases.skipped]
@@ -329,7 +311,7 @@ class Oracle:
                     seconds=self._seconds / 2,
                     quick=_HASTE if self._endless else QUICK,
                 )
-                if not self._nature.draws:
+                if not self._draws:
                     spread_garbage(self._cases.found)
         return self._cases
 
@@ -378,15 +360,3 @@ def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]
-
-
-def _has_empties(model: ir.Model) -> bool:
-    """Whether an input, initializer or Constant has no elements."""
-    for graph in ir.graphs_of(model):
-        constants = (node.outputs[0] for node in graph if node.op_type == "Constant" and node.outputs)
-        for value in (*graph.inputs, *graph.initializers.values(), *constants):
-            tensor = ir.constant_of(value)
-            shape = tensor.shape if tensor is not None else value.shape
-            if shape is not None and any(dim == 0 for dim in shape):
-                return True
-    return False

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
 
 from graphopt import ir
 
@@ -19,7 +18,7 @@ _PATIENCE = 5.0
 
 
 class Exact(NamedTuple):
-    """An output as computed in double precision, and whether every float on the way was finite."""
+    """An output as computed in higher precision, and whether every float on the way was finite."""
 
     value: Any
     finite: bool
@@ -47,13 +46,13 @@ class Reference:
         return None if results is None else results[name]
 
     def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
-        """The output called ``name`` where every float is a double.
+        """The output called ``name`` where every float has the largest range and precision that numpy has.
 
         ``None`` if the evaluator can't tell. Asked again of the same feeds, it remembers.
         """
         key = (name, id(feeds))
         if key not in self._known:
-            results = self._run(name, {name: _widened(value) for name, value in feeds.items()}, wide=True)
+            results = self._run(name, {name: widened(value) for name, value in feeds.items()}, wide=True)
             exact = None
             if results is not None:
                 floats = [value for value in results.values() if _is_float(value)]
@@ -69,18 +68,18 @@ class Reference:
             if key not in self._evaluators:
                 self._proto = self._proto or ir.to_proto(self._model())
                 part = _part_for(self._proto, name)
-                if wide:
-                    _widen(part.graph)
-                self._evaluators[key] = _evaluator(part)
+                self._evaluators[key] = _evaluator(part, wide)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 return self._evaluators[key](name, feeds)
         except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
             return None
 
 
-def _evaluator(proto: onnx.ModelProto) -> Any:
+def _evaluator(proto: onnx.ModelProto, wide: bool) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
     """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
     from onnx.reference import ReferenceEvaluator
+
+    from graphopt.runtime.oracle.widened import OPERATORS
 
     class Hasty(ReferenceEvaluator):
         deadline = math.inf
@@ -90,7 +89,9 @@ def _evaluator(proto: onnx.ModelProto) -> Any:
             if time.monotonic() > self.deadline:
                 raise TimeoutError
 
-    evaluator = Hasty(proto)
+    evaluator = Hasty(proto, new_ops=OPERATORS if wide else None)
+    if wide:
+        evaluator.rt_inits_ = {name: widened(value) for name, value in evaluator.rt_inits_.items()}
 
     def results(name: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
         evaluator.deadline = time.monotonic() + _PATIENCE
@@ -99,31 +100,13 @@ def _evaluator(proto: onnx.ModelProto) -> Any:
     return results
 
 
-def _widened(value: Any) -> Any:
-    return value.astype(np.float64) if _is_float(value) else value
+def widened(value: Any) -> Any:
+    """Floats in numpy's widest type; all else as it is."""
+    return value.astype(np.longdouble) if _is_float(value) else value
 
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
-
-
-def _widen(graph: onnx.GraphProto) -> None:
-    """Make doubles of the floats that are stored or cast to."""
-    narrow, double = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16), onnx.TensorProto.DOUBLE
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        tensors = [*current.initializer]
-        for node in current.node:
-            for attribute in node.attribute:
-                if attribute.name == "to" and attribute.i in narrow:
-                    attribute.i = double
-                tensors.append(attribute.t)
-                pending += [attribute.g, *attribute.graphs]
-        for tensor in tensors:
-            if tensor.data_type in narrow:
-                array = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-                tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
 
 
 def _part_for(proto: onnx.ModelProto, output: str) -> onnx.ModelProto:

@@ -15,8 +15,8 @@ from graphopt.numerics import Numerics
 from graphopt.runtime import once
 from graphopt.runtime.devices import Device
 from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.oracle.cases import coarsest_float
 from graphopt.runtime.oracle.compare import Outcome, Tolerance, compare
+from graphopt.runtime.oracle.nature import coarsest_of
 from graphopt.runtime.session_choice import SessionChoice, recommended
 from graphopt.runtime.timing.footprint import Footprint, footprint
 from graphopt.runtime.timing.harness import Speed, Timing, compare_speed
@@ -176,7 +176,7 @@ class Bench:
         footprints, failures = self._footprints(setup, advance)
         running = {one.name: one.path for one in self.contestants if one.name in footprints}
         timing = compare_speed(running, setup, self.limits, lambda done: advance(done, ", ".join(running)))
-        tolerance = Tolerance.of(Numerics.REASSOCIATES, coarsest_float(original.model))
+        tolerance = Tolerance.of(Numerics.REASSOCIATES, coarsest_of(original.model))
         expected = footprints[original.name].outputs
         rows = []
         for one in self.contestants:

@@ -280,10 +280,13 @@ def test_flavours_are_what_they_are_called():
 
     assert not made("zero").any()
     assert (made("negative") <= 0).all()
-    assert made("large").min() >= 0 and made("large").max() > 100
+    assert made("large").min() < -100 and made("large").max() > 100 and (made("large") % 1 == 0.5).any()
     special = made("special")
     assert np.isnan(special).any() and np.isposinf(special).any() and np.isneginf(special).any()
     assert (np.signbit(special) & (special == 0)).any()
+    for size, finite in ((1, 0), (2, 1), (3, 2), (9, 6)):
+        assert np.isfinite(made("special", shape=(size,))).sum() == finite
+    assert {2.5, 0.5, -0.5, -1.5} & set(made("large", shape=(3,)).tolist())
     assert np.isfinite(made("large", "tensor(float16)")).all()
     assert (made("negative", "tensor(int64)") < 0).all()
 

@@ -12,8 +12,8 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.runtime.oracle.cases import Case
-from graphopt.runtime.oracle.compare import Tolerance
-from graphopt.runtime.oracle.judge import Judge, Nature
+from graphopt.runtime.oracle.judge import Judge
+from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
 from tests.runtime.build import parse
 
@@ -45,7 +45,7 @@ def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = N
         ["y"],
         Gives(value),
         numerics,
-        Tolerance.of(numerics, "float32"),
+        [Nature()],
         [0.0],
         None,
         (original, rewritten),
@@ -89,9 +89,7 @@ def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> 
 def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> None:
     case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[0.5]])
     off = np.full(2, 1.5, np.float32)
-    tolerance = Tolerance.of(Numerics.EXACT, "float32")
-    judge = Judge(
-        ["y"], Gives(off), Numerics.EXACT, tolerance, [0.0], Gives(off), nature=Nature(halves=halves)
-    )
+    nature = Nature("float16" if halves else "float32")
+    judge = Judge(["y"], Gives(off), Numerics.EXACT, [nature], [0.0], Gives(off))
     (row,) = judge.rows([case])
     assert row.ok is halves
