@@ -38,19 +38,25 @@ def _sum_of_products(count: int, width: int, rows: int) -> Contest:
 
 
 def _convolutions(count: int, channels: int, pixels: int) -> Contest:
-    """``count`` 1x1 convolutions of an image of so many pixels a side, each to as many channels as it has."""
+    """``count`` 1x1 convolutions of an image of so many pixels a side, each to as many channels as it has.
+
+    Each is followed by another one: onnxruntime keeps what lies between two convolutions in a form of its own.
+    """
     parts = {f"w{index}": random(index, channels, channels, 1, 1) for index in range(count)}
     names = [f"y{index}" for index in range(count)]
     results = " ".join(f"{name}:4" for name in names)
     weights = parts | {
         "all": np.concatenate(list(parts.values()), axis=0),
         "sizes": np.full(count, channels),
+        "next": random(8, channels, channels, 1, 1),
     }
-    apart = " ".join(f"{name} = Conv(x, w{index})" for index, name in enumerate(names))
-    texts = {
-        UNFUSED: f"{results} | {apart}",
-        "batch-mm": f"{results} | wide = Conv(x, all) {', '.join(names)} = Split<axis = 1>(wide, sizes)",
-    }
+    first = [f"c{index}" for index in range(count)]
+    apart = " ".join(f"{name} = Conv(x, w{index})" for index, name in enumerate(first))
+    joined = f"wide = Conv(x, all) {', '.join(first)} = Split<axis = 1>(wide, sizes)"
+    behind = " ".join(
+        f"r{index} = Relu(c{index}) {name} = Conv(r{index}, next)" for index, name in enumerate(names)
+    )
+    texts = {UNFUSED: f"{results} | {apart} {behind}", "batch-mm": f"{results} | {joined} {behind}"}
     return contest(texts, {"x": random(9, 1, channels, pixels, pixels)}, weights)
 
 
