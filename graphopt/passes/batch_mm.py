@@ -20,9 +20,10 @@ class BatchMM(Pass):
     """Compute MatMuls, Gemms or Convs of one input as one and a Split, and sums of MatMuls as one MatMul.
 
     Only where the table of costs says that it pays (docs/cost.md), which by the shipped figures is nowhere
-    on CPUs: onnxruntime's products of single matrices are fast, and the Split copies. Their other operands must be constants that
-    nothing else reads, and are joined once and for all; biases are joined too. Sums may be evaluated in
-    another order, so nothing is done with ``--exact``. Quantized products stay as they are.
+    on CPUs: onnxruntime's products of single matrices are fast, and the Split copies. Their other
+    operands must be constants that nothing else reads, and are joined once and for all; biases are joined
+    too. Sums may be evaluated in another order, so nothing is done with ``--exact``. Quantized products
+    stay as they are.
 
     Attributes:
         always: also where it does not pay.

@@ -40,7 +40,7 @@ def _sum_of_products(count: int, width: int, rows: int) -> Contest:
 def _convolutions(count: int, channels: int, pixels: int) -> Contest:
     """``count`` 1x1 convolutions of an image of so many pixels a side, each to as many channels as it has.
 
-    Each is followed by another one: onnxruntime keeps what lies between two convolutions in a form of its own.
+    Each is followed by another one: between two, onnxruntime keeps tensors in a layout of its own.
     """
     parts = {f"w{index}": random(index, channels, channels, 1, 1) for index in range(count)}
     names = [f"y{index}" for index in range(count)]
