@@ -65,11 +65,12 @@ def models_in(suite: Path, only: str) -> Iterator[Path]:
 
 
 class Refusals(Watcher):
-    """Keeps what rules refuse of which no operator tells, so that ``explain`` does not look for them."""
+    """Keeps what rules refuse of whose patterns no operator tells: ``explain`` does not look for them."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, None] = {}
-        self._silent = {rule.name for rule in all_rules() if rule.fuses and not rule.anchors}
+        told = {rule.pattern for rule in all_rules() if rule.anchors}
+        self._silent = {rule.name for rule in all_rules() if rule.fuses and rule.pattern not in told}
 
     def refused(self, refusal: Refusal) -> None:
         if refusal.rule in self._silent:
@@ -88,7 +89,9 @@ def recognize(path: Path) -> Recognition | None:
         after = api.optimize(model, pipeline="O3", verify=False, instruments=[refusals]).model
     except GraphoptError:
         return None
-    reasons = dict.fromkeys(f"{one.rule}: {one.kind}" for one in explanation.missed) | refusals.reasons
+    reasons = dict.fromkeys(f"{one.rule}: {one.kind}" for one in explanation.missed)
+    if not explanation.fused:
+        reasons |= refusals.reasons
     return Recognition(
         group_of(path.stem),
         path.stem,

@@ -5,12 +5,13 @@ It pays on CUDA; on the CPU it is slower than what it replaces.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.context import Refusal
+from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -36,8 +37,8 @@ class Skip:
         return op.node(self.name, self.inputs, self.attributes, domain=ir.MICROSOFT, outputs=outputs)
 
 
-def _skip(m: Match, norm: ir.Node, summands: Sequence[ir.Value]) -> Skip | Refusal:
-    """What ``norm``, which normalizes the sum of ``summands``, becomes."""
+def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
+    """What ``norm`` of the sum that the Add ``sum_of`` makes becomes."""
     layer = norm.op_type == norms.LAYER.standard
     name = _LAYER if layer else _RMS
     if m.cx.options.portable:
@@ -45,25 +46,52 @@ def _skip(m: Match, norm: ir.Node, summands: Sequence[ir.Value]) -> Skip | Refus
     sum_, scale = norm.inputs[:2]
     assert sum_ is not None and scale is not None
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), _epsilon(m, norm, _NORM_EPSILON)
+    rows = math.prod(shape[:-1]) if shape else None
+    decision = m.cx.weigh(name, dtype=dtype, rows=rows)
+    if not decision:
+        return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
     if shape is None or len(shape) != 3 or dtype is None or epsilon is None:
         return m.no("the sum is not known to have three axes", sum_)
     if forms.axis_of(m, norm, 3, -1) != 2 or not forms.same_shape(m, m.shape(scale), shape[2:]):
         return m.no("it is not normalized over the last axis alone", scale)
-    whole = [one for one in summands if forms.same_shape(m, m.shape(one), shape)]
-    rest = [one for one in summands if one not in whole]
-    if len(whole) != 2 or len(rest) > 1:
+    summands = _summands(m, sum_of, shape)
+    if summands is None:
         return m.no("the summands are not two tensors of one shape, and a bias at most", sum_)
-    if rest and not forms.same_shape(m, m.shape(rest[0]), shape[2:]):
-        return m.no("a summand is not one number for each element of the last axis", rest[0])
+    whole, rest = summands
     if not m.cx.target.has_kernel(name, ir.MICROSOFT, 1, dtype):
         return m.no("the target has no kernel for it", sum_)
-    decision = m.cx.weigh(name, dtype=dtype)
-    if not decision:
-        return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
     parameters = list(norm.inputs[1:])
     if layer and len(parameters) == 1 and rest:
         parameters.append(None)
     return Skip(name, (*whole, *parameters, *rest), {"epsilon": epsilon})
+
+
+def _summands(
+    m: Match, sum_of: ir.Node, shape: tuple[Dim, ...]
+) -> tuple[list[ir.Value], list[ir.Value]] | None:
+    """Two summands of ``shape``, and one number for each element of the last axis, if there is a third."""
+    summands = [value for value in sum_of.inputs if value is not None]
+    for index, value in enumerate(summands):
+        if not forms.same_shape(m, m.shape(value), shape) or not m.only_use(value):
+            continue
+        node = value.producer()
+        if node is None or node.op_type != "Add" or node.domain or node.graph is not m.graph:
+            continue
+        told = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
+        if told is not None:
+            return told
+    return _parted(m, summands, shape)
+
+
+def _parted(
+    m: Match, summands: Sequence[ir.Value | None], shape: tuple[Dim, ...]
+) -> tuple[list[ir.Value], list[ir.Value]] | None:
+    given = [value for value in summands if value is not None]
+    whole = [value for value in given if forms.same_shape(m, m.shape(value), shape)]
+    rest = [value for value in given if forms.same_shape(m, m.shape(value), shape[2:])]
+    return (
+        (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) and len(rest) < 2 else None
+    )
 
 
 def _epsilon(m: Match, node: ir.Node, default: float) -> float | None:
@@ -72,14 +100,8 @@ def _epsilon(m: Match, node: ir.Node, default: float) -> float | None:
     return default if told is None else None if isinstance(told, ir.Attr) else float(told)
 
 
-def _sums(op: Any, x: Any, y: Any, z: Any, p: Any) -> Iterator[Any]:
-    """A normalization of two or three summands."""
-    for sum_ in (op.Add(op.Add(x, y, tag="inner"), z), op.Add(x, y)):
-        yield op.one_of(*norms.OPERATORS)(sum_, p.rest())
-
-
 @rule(
-    _sums,
+    lambda op, x, y, p: op.one_of(*norms.OPERATORS)(op.Add(x, y, tag="sum"), p.rest()),
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
@@ -92,13 +114,9 @@ def _sums(op: Any, x: Any, y: Any, z: Any, p: Any) -> Iterator[Any]:
         "onnxruntime:SkipLayerNormFusion",
     ),
 )
-def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | None, p: object) -> Outcome:
+def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, p: object) -> Outcome:
     """norm(x + skip), perhaps with a bias in the sum, is a SkipLayerNormalization."""
-    summands = [x, y] if z is None else [x, y, z]
-    shape = m.shape(m.root.outputs[0])
-    if z is not None and all(forms.same_shape(m, m.shape(one), shape) for one in summands):
-        summands = [m.node("inner").outputs[0], z]
-    found = _skip(m, m.root, summands)
+    found = _skip(m, m.root, m.node("sum"))
     return found if isinstance(found, Refusal) else found.written(op)
 
 
@@ -106,7 +124,6 @@ def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | Non
 
 
 @rule(
-    lambda op, x, y, z: op.Add(op.Add(x, y, tag="inner"), z),
     lambda op, x, y: op.Add(x, y),
     numerics=Reassociates,
     fuses=True,
@@ -114,7 +131,7 @@ def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | Non
     pattern="skip + norm",
     anchors=(),
 )
-def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Value | None) -> Outcome:
+def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """A sum that is normalized, and read by others too, is the last output of a SkipLayerNormalization.
 
     What is normalized stays until ``norm-of-skip-norm`` reads it from there.
@@ -125,13 +142,7 @@ def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, z: ir.Valu
         return m.no("it is not a sum that one normalization reads, and others", sum_)
     if any(ir.constant_of(value) is None for value in found[0].inputs[1:] if value is not None):
         return m.no("the scale or bias is computed, perhaps later", sum_)
-    if z is not None:
-        inner = m.node("inner").outputs[0]
-        skip = _skip(m, found[0], [x, y, z])
-        if isinstance(skip, Refusal) or not m.only_use(inner):
-            skip = _skip(m, found[0], [inner, z])
-    else:
-        skip = _skip(m, found[0], [x, y])
+    skip = _skip(m, found[0], m.root)
     return skip if isinstance(skip, Refusal) else skip.written(op, _OUTPUTS)[_SUM]
 
 
