@@ -110,7 +110,7 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
     exclusive=True,
     fuses=True,
     anchors=(),
-    tags=("onnxscript:gqa-packed",),
+    tags=("onnxscript:packed-qkv",),
 )
 def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: Values) -> Outcome:
     """GroupQueryAttention parts queries, keys and values that lie side by side itself."""
