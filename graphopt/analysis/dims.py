@@ -200,6 +200,9 @@ def or_else(first: Dim, otherwise: Dim) -> Dim:
     """``first``, or ``otherwise`` where ``first`` is 0; neither is negative."""
     if isinstance(first, int):
         return first or otherwise
+    inner = lone_atom(otherwise)
+    if isinstance(inner, OrElse) and inner.first == first:  # which is 0 there
+        otherwise = inner.otherwise
     if otherwise in (0, first) or known_nonzero(first):
         return first
     text = f"({_nested(first)} or {_nested(otherwise)})"

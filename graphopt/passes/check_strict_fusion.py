@@ -14,7 +14,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import NotFused
 from graphopt.passes.base import Pass
-from graphopt.rewrite.explain import Missed, groups_in, main_node, missed_in
+from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in
 from graphopt.rewrite.nearest import told
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_rules
@@ -66,6 +66,7 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
     strays = [node for node in nodes if node not in fused and scope.holds(node)]
     if strays:
         raise _left_out(scope.name, strays, list(missed_in(model, rules, cx)))
+    groups = list(filter(is_fused, groups))
     if not groups:
         raise NotFused(f"{scope.name!r} became no fused operator: no node of it is left")
     if len(groups) > 1:

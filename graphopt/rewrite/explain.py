@@ -16,8 +16,24 @@ from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
-#: Operators that stand beside a fused one, to bring its operands into form.
-_HELPERS = facts.VIEW | {"Cast", "Concat", "Split", "Slice", "Where"}
+#: Operators that stand beside a fused one, to bring its operands into form, or its result.
+_HELPERS = facts.VIEW | {
+    *(
+        "Add",
+        "Cast",
+        "Concat",
+        "Cos",
+        "Expand",
+        "Gather",
+        "IsNaN",
+        "Mul",
+        "Range",
+        "ReduceSum",
+        "Shape",
+        "Sin",
+    ),
+    *("Slice", "Split", "Sub", "Transpose", "Where"),
+}
 #: Nodes that are gone through from an anchor to the root of a pattern that does not hold it.
 _FAR = 4
 
@@ -93,7 +109,7 @@ def explain(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Explanation:
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
     """The operators that ``rules`` wrote, in the order of the model."""
-    for group in groups_in(model, rules):
+    for group in filter(is_fused, groups_in(model, rules)):
         node = main_node(group)
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         yield Fused(ir.made_by(node) or "", op, ir.label(node), ir.origins(node))
@@ -111,10 +127,18 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
     return list(groups.values())
 
 
+def is_fused(group: Sequence[ir.Node]) -> bool:
+    """Whether there is a fused operator among the nodes of one rewrite, or only what stood beside it."""
+    return any(map(_computes, group))
+
+
 def main_node(group: Sequence[ir.Node]) -> ir.Node:
     """Of the nodes of one rewrite the fused operator; the others bring operands into form."""
-    computing = [node for node in group if node.domain or node.op_type not in _HELPERS]
-    return (computing or group)[-1]
+    return [node for node in group if _computes(node)][-1]
+
+
+def _computes(node: ir.Node) -> bool:
+    return bool(node.domain) or node.op_type not in _HELPERS
 
 
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:

@@ -19,6 +19,7 @@ from graphopt.rewrite import Match
 from graphopt.rules import _forms as forms
 from graphopt.rules._attention_causal import step_of
 from graphopt.rules._attention_heads import Heads, heads_of
+from graphopt.rules._attention_merged import parted, parted_keys, same
 
 #: What is below this takes every weight, whatever is added to it.
 MINUS_INFINITY = -1e30
@@ -102,9 +103,15 @@ class Attention:
 
 def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention | Refusal:
     """The attention whose softmax is taken of ``s``, with values ``v``; or what stands in the way."""
-    scores = scores_of(m, s)
+    parts = m.root.op_type == "Reshape"
+    scores = scores_of(m, s, parts=parts)
     if isinstance(scores, Refusal):
         return scores
+    if parts:
+        whole = parted(m, v)
+        if whole is None:
+            return m.no("values are not batches and heads that were merged", v)
+        v = whole
     q = heads_of(m, scores.q)
     k = heads_of(m, scores.k, transposed=scores.k_turned)
     values = heads_of(m, v)
@@ -113,7 +120,9 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     rank = m.rank(scores.q)
     if rank is None or rank != m.rank(scores.k) or rank != m.rank(v):
         return m.no("queries, keys or values are not [batch, heads, length, size]", v)
-    if forms.axis_of(m, m.node("softmax"), rank, -1) != rank - 1:
+    softmax = m.node("softmax")
+    last = m.rank(softmax.outputs[0])
+    if last is None or forms.axis_of(m, softmax, last, -1) != last - 1:
         return m.no("it is not taken over keys", s)
     (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
@@ -127,7 +136,12 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     for mask in told:
         if (refusal := _unfit(m, mask, without_heads(found, found.score_shape))) is not None:
             return refusal
-    if not forms.same_shape(m, m.shape(m.root.outputs[0]), without_heads(found, found.shape)):
+    given, wanted = m.shape(m.root.outputs[0]), without_heads(found, found.shape)
+    if (
+        given is None
+        or len(given) != len(wanted)
+        or not all(same(m, *pair) for pair in zip(given, wanted, strict=True))
+    ):
         return m.no(forms.WIDENED, s)
     return _masked(m, found, scores)
 
@@ -202,8 +216,12 @@ def is_along(m: Match, dim: Dim, size: Dim) -> bool:
     return len(others) < len(atom.args) and all(isinstance(arg, int) and arg > 1 for arg in others)
 
 
-def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
-    """Read ``value`` as attention scores, or say what stands in the way."""
+def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Refusal:
+    """Read ``value`` as attention scores, or say what stands in the way.
+
+    Args:
+        parts: batches and heads are merged in the products, and perhaps not elsewhere.
+    """
     biases: list[ir.Value] = []
     masks: list[Mask] = []
     scale = 1.0
@@ -227,6 +245,11 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
             turned = not (fused and m.attribute(node, "transB"))
             alpha = float(m.attribute(node, "alpha")) if fused else 1.0
             (q, of_q), (k, of_k) = _unscaled(m, q), _unscaled(m, k)
+            if parts:
+                queries, keys = parted(m, q), parted_keys(m, k)
+                if queries is None or keys is None:
+                    return m.no("queries or keys are not batches and heads that were merged", q)
+                q, (k, turned) = queries, keys if turned else (keys[0], not keys[1])
             return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(biases), tuple(masks))
         if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
             scale, value = scale * factor[1], factor[0]
@@ -245,6 +268,8 @@ def scores_of(m: Match, value: ir.Value) -> Scores | Refusal:
                 return m.no("what is masked does not vanish", value, hint=_how_to_mask(m, node))
             masks.append(mask)
             value = mask.kept
+        elif parts and (source := parted(m, value)) is not None:
+            value = source
         else:
             return m.no(f"{node.op_type} is not part of attention", value)
 
@@ -289,6 +314,8 @@ def _is_product(m: Match, value: ir.Value) -> bool:
             pending.append(factor[0])
         elif node.op_type == "Add":
             pending += node.inputs
+        elif node.op_type == "Reshape":
+            pending.append(node.inputs[0])
         elif node.op_type == "Where":
             pending += [mask.kept for mask in _choices(node)]
     return False

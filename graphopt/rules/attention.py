@@ -46,8 +46,25 @@ def multi_head_attention(
     """Softmax of products of queries and keys, times values, is one operator, the fastest for its sizes."""
     if zero is not None and ir.scalar_of(zero) != 0:
         return m.no("what stands for NaN is not 0", zero)
+    return _fused(op, m, s, v, guarded=zero is not None)
+
+
+@rule(
+    lambda op, s, v, shape: op.Reshape(op.MatMul(op.Softmax(s, tag="softmax"), v), shape),
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    anchors=(),
+)
+def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, shape: object) -> Outcome:
+    """Attention whose batches and heads are merged for the products, and parted after, is that of heads."""
+    return _fused(op, m, s, v, guarded=False)
+
+
+def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
+    """The operator that computes the attention at the root, if there is one."""
     widened = m.cx.dtype(m.node("softmax").outputs[0]) != m.dtype(v)
-    found = attention_of(m, s, v, guarded=zero is not None, upcast=widened)
+    found = attention_of(m, s, v, guarded=guarded, upcast=widened)
     if isinstance(found, Refusal):
         return found
     possible = _possible(m, found)

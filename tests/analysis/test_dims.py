@@ -58,6 +58,7 @@ K = symbol("K", 1)
         (or_else(K, 7), K),
         (or_else(0, B), B),
         (or_else(B, 0), B),
+        (or_else(B, or_else(B, 7)), or_else(B, 7)),
     ],
 )
 def test_equal_expressions_have_one_form(left: Dim, right: Dim) -> None:
