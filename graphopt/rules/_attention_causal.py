@@ -263,16 +263,14 @@ def _of_array(array: np.ndarray) -> Known | None:
         line = matrix.reshape(-1)
         return Positions(first, axis) if np.array_equal(line, first + np.arange(line.size)) else None
     near, far = matrix[-1, 0].item(), matrix[0, -1].item()
-    # the last row tells how far its first number goes; it may go on beyond the matrix
     rows, columns = matrix.shape
-    for row in (0, rows - 1):
-        reach = int(np.argmax(matrix[row] != near)) if np.any(matrix[row] != near) else None
-        if reach is None or reach == 0:
-            continue
-        offset = reach - 1 - row
-        expected = np.where(np.tri(rows, columns, offset, dtype=bool), near, far)
-        return Step(near, far, offset) if np.array_equal(matrix, expected.astype(array.dtype)) else None
-    return None
+    lengths = np.count_nonzero(matrix == near, axis=1)
+    telling = np.flatnonzero((0 < lengths) & (lengths < columns))  # a row of one number may reach farther
+    if not telling.size:
+        return None
+    offset = int(lengths[telling[0]] - 1 - telling[0])
+    expected = np.where(np.tri(rows, columns, offset, dtype=bool), near, far)
+    return Step(near, far, offset) if np.array_equal(matrix, expected.astype(array.dtype)) else None
 
 
 def _compared(op_type: str, left: Known, right: Known) -> Step | None:

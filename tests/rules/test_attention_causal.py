@@ -1,0 +1,124 @@
+"""Masks that hide what lies beyond a diagonal are known as such however they are computed, and no others are."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.rewrite import Match
+from graphopt.rules._attention_causal import step_of
+from graphopt.runtime import session
+
+#: S queries and T keys; ``y`` is the mask.
+HEAD = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[S] q, float[T] k) => (KIND[S, T] y)
+    <int64 zero = {0}, int64 one = {1}, float none = {0}, float some = {1}, float low = {-inf}, int64[1] last = {-1},
+    int64[1] first = {0}, int64[1] start = {0}, int64[1] two = {1}>
+{
+    s = Shape(q)
+    t = Shape(k)
+    n = Squeeze(s)
+    m = Squeeze(t)
+    rows = Range(zero, n, one)
+    i = Unsqueeze(rows, last)
+    j = Range(zero, m, one)
+    st = Concat<axis = 0>(s, t)
+"""
+STEPS = {
+    "less or equal": ("bool", "y = LessOrEqual(j, i)", (True, False, 0)),
+    "less": ("bool", "y = Less(j, i)", (True, False, -1)),
+    "greater": ("bool", "y = Greater(j, i)", (False, True, 0)),
+    "greater or equal": ("bool", "y = GreaterOrEqual(j, i)", (False, True, -1)),
+    "the other way round": ("bool", "y = GreaterOrEqual(i, j)", (True, False, 0)),
+    "not": ("bool", "a = Greater(j, i) y = Not(a)", (True, False, 0)),
+    "moved": ("bool", "a = Add(i, one) y = Less(j, a)", (True, False, 0)),
+    "moved back": ("bool", "a = Sub(j, one) y = Less(a, i)", (True, False, 0)),
+    "lower triangle": ("float", "a = Expand(some, st) y = Trilu<upper = 0>(a)", (1.0, 0.0, 0)),
+    "upper triangle": ("float", "a = Expand(low, st) y = Trilu<upper = 1>(a, one)", (0.0, -np.inf, 0)),
+    "where": ("float", "a = LessOrEqual(j, i) y = Where(a, none, low)", (0.0, -np.inf, 0)),
+    "zero of a triangle": (
+        "float",
+        "a = ConstantOfShape<value = float[1] {1}>(st) b = Trilu<upper = 0>(a) c = Equal(b, none)"
+        " y = Where(c, low, none)",
+        (0.0, -np.inf, 0),
+    ),
+    "numbers": (
+        "float",
+        "a = LessOrEqual(j, i) b = Cast<to = 1>(a) c = Sub(some, b) d = Neg(c) y = Mul(d, some)",
+        (0.0, -1.0, 0),
+    ),
+    "and all": (
+        "bool",
+        "a = LessOrEqual(j, i) b = GreaterOrEqual(one, zero) y = And(a, b)",
+        (True, False, 0),
+    ),
+}
+OTHERS = {
+    "positions of keys alone": (
+        "bool",
+        "a = GreaterOrEqual(j, one) b = GreaterOrEqual(i, zero) y = And(a, b)",
+    ),
+    "a band": ("bool", "a = LessOrEqual(j, i) b = Add(j, one) c = Greater(b, i) y = And(a, c)"),
+    "twice as fast": ("bool", "a = Add(i, i) y = LessOrEqual(j, a)"),
+    "given": ("float", "a = Unsqueeze(q, last) y = Add(a, k)"),
+    "both triangles": (
+        "float",
+        "a = Expand(some, st) b = Trilu<upper = 0>(a) y = Trilu<upper = 1>(b)",
+    ),
+}
+
+
+def _read(kind: str, body: str) -> tuple[object, onnx.ModelProto]:
+    proto = onnx.parser.parse_model(HEAD.replace("KIND", kind) + body + "}")
+    model = ir.from_proto(proto)
+    (output,) = model.graph.outputs
+    root = output.producer()
+    assert root is not None
+    return step_of(Match("test", root, {}, context_for(model)), output), proto
+
+
+@pytest.mark.parametrize(("kind", "body", "step"), STEPS.values(), ids=STEPS)
+def test_a_step_is_known(kind: str, body: str, step: tuple[float, float, int]) -> None:
+    found, proto = _read(kind, body)
+    assert found is not None
+    near, far, offset = step
+    assert (found.near, found.far, found.offset) == (near, far, offset)  # type: ignore[attr-defined]
+    for queries, keys in ((3, 3), (2, 5), (5, 2), (1, 1)):
+        feeds = {"q": np.zeros(queries, np.float32), "k": np.zeros(keys, np.float32)}
+        (given,) = session.run(
+            session.create(proto.SerializeToString(), optimizations="off", threads=1), feeds
+        )
+        np.testing.assert_array_equal(given, np.where(np.tri(queries, keys, offset, dtype=bool), near, far))
+
+
+@pytest.mark.parametrize(("kind", "body"), OTHERS.values(), ids=OTHERS)
+def test_nothing_else_is_a_step(kind: str, body: str) -> None:
+    found, _ = _read(kind, body)
+    assert found is None
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 2])
+@pytest.mark.parametrize("shape", [(4, 4), (1, 1, 3, 5), (1, 6, 4)])
+def test_a_constant_is_known_by_its_numbers(shape: tuple[int, ...], offset: int) -> None:
+    rows, columns = shape[-2:]
+    mask = np.where(np.tri(rows, columns, offset, dtype=bool), 0, -np.inf).astype(np.float32).reshape(shape)
+    for flaw in (None, 0, mask.size - 1):
+        array = mask.copy()
+        if flaw is not None:
+            array.reshape(-1)[flaw] = 7
+        value = onnx.numpy_helper.from_array(array, "c")
+        node = onnx.helper.make_node("Identity", ["c"], ["y"])
+        output = onnx.helper.make_tensor_value_info("y", 1, shape)
+        graph = onnx.helper.make_graph([node], "g", [], [output], [value])
+        model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]))
+        (root,) = model.graph
+        found = step_of(Match("test", root, {}, context_for(model)), model.graph.outputs[0])
+        if flaw is not None:
+            assert found is None
+        else:
+            assert found is not None
+            assert (found.near, found.far, found.offset) == (0, -np.inf, offset)
