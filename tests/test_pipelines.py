@@ -113,7 +113,7 @@ def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
     report, _ = run_pipeline(model, "profiling-insensitive,final")
     assert not report.planned
     assert not [kind for kind in ops(model) if "Sequence" in kind]
-    verdict = graphopt.verify(parse(text), model, bits=True)
+    verdict = graphopt.verify(parse(text), model)
     assert verdict.ok, verdict
 
 

@@ -61,6 +61,29 @@ class Reference:
             self._known[key] = (feeds, exact)  # the feeds are kept so that their id stays theirs
         return self._known[key][1]
 
+    def picks(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
+        """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) elements too.
+
+        Rounding or overflow made them equal to those that come first, which its own indices point to.
+        """
+        results = self._run(name, feeds)
+        if results is None or self._proto is None:
+            return False
+        node = next((node for node in self._proto.graph.node if name in node.output), None)
+        if node is None or node.domain or node.op_type not in ("ArgMax", "ArgMin"):
+            return False
+        options = {attribute.name: attribute.i for attribute in node.attribute}
+        data, axis = results[node.input[0]], options.get("axis", 0)
+        if not options.get("keepdims", 1):
+            indices = np.expand_dims(indices, axis)
+        best = (np.max if node.op_type == "ArgMax" else np.min)(data, axis=axis, keepdims=True)
+        return bool(
+            indices.shape == best.shape
+            and (indices >= 0).all()
+            and (indices < data.shape[axis]).all()
+            and np.array_equal(np.take_along_axis(data, indices, axis), best, equal_nan=True)
+        )
+
     def _run(self, name: str, feeds: Mapping[str, Any], *, wide: bool = False) -> dict[str, Any] | None:
         """Every value that the output called ``name`` depends on, and that output."""
         key = (name, wide)

@@ -567,6 +567,9 @@ def test_an_argmax_may_be_that_of_exact_arithmetic(child) -> None:
     assert judge(before, after).ok
     assert judge(before.replace("(e)", "(f)"), after).ok
     assert not judge(before.replace("(e)", "(f)"), after, Numerics.EXACT).ok
+    squashed = before.replace("s = Mul(x, small)", "s = Softmax<axis = 1>(e)").replace("(e) }", "(s) }")
+    assert judge(squashed, after).ok
+    assert not judge(squashed, after.replace("ArgMax", "ArgMin")).ok
     assert not judge(before, after.replace("ArgMax", "ArgMin")).ok
 
 
