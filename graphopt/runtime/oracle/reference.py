@@ -62,7 +62,7 @@ class Reference:
         return self._known[key][1]
 
     def picks(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
-        """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) elements too.
+        """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) ones, too.
 
         Rounding or overflow made them equal to those that come first, which its own indices point to.
         """
