@@ -265,7 +265,7 @@ def _of_array(array: np.ndarray) -> Known | None:
     near, far = matrix[-1, 0].item(), matrix[0, -1].item()
     rows, columns = matrix.shape
     lengths = np.count_nonzero(matrix == near, axis=1)
-    telling = np.flatnonzero((0 < lengths) & (lengths < columns))  # a row of one number may reach farther
+    telling = np.flatnonzero((lengths > 0) & (lengths < columns))  # a row of one number may reach farther
     if not telling.size:
         return None
     offset = int(lengths[telling[0]] - 1 - telling[0])

@@ -56,7 +56,7 @@ def scale_into_attention(
 def bias_into_attention(
     op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: Values
 ) -> Outcome:
-    """Biases of queries, keys and values are one input of MultiHeadAttention."""
+    """Biases of queries, keys and values that no product comes before are an input of MultiHeadAttention."""
     if more and more[0] is not None:
         return m.no("there is a bias", more[0])
     shapes = [m.shape(value) for value in (q, k, v)]
@@ -72,7 +72,7 @@ def bias_into_attention(
         biases.append(np.zeros(width, dtype.numpy()) if bias is None else bias)
     added = [bias for bias in biases if isinstance(bias, ir.Value)]
     if not added:
-        return m.no("no bias is added to queries, keys or values", q)
+        return m.no("no bias is added to queries, keys or values but to products", q)
     arrays = [m.constant(bias) if isinstance(bias, ir.Value) else bias for bias in biases]
     known = [array for array in arrays if array is not None]
     if len(known) == len(biases):
@@ -97,6 +97,9 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
     for x, bias in (node.inputs, node.inputs[::-1]):
         if x is None or bias is None or m.shape(bias) != (width,):
             continue
+        product = x.producer()
+        if product is not None and product.op_type == "MatMul":
+            return None  # onnxruntime adds it to the product, which costs nothing
         if forms.same_shape(m, m.shape(x), m.shape(value)):
             return x, bias
     return None
