@@ -115,6 +115,7 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     q = heads_of(m, scores.q)
     k = heads_of(m, scores.k, transposed=scores.k_turned)
     values = heads_of(m, v)
+    (q, of_q), (k, of_k) = _unscaled_heads(m, q), _unscaled_heads(m, k)
     if q is None or k is None or values is None:
         return m.no("queries, keys or values are not [batch, heads, length, size]", v)
     rank = m.rank(scores.q)
@@ -131,7 +132,9 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         m, values.shape[:2], (batch, heads)
     ):
         return m.no("keys and values have other batches, heads or lengths than queries", v)
-    found = Attention(q, k, values, scores.scale, guarded=guarded, upcast=upcast, merged=rank == 3)
+    found = Attention(
+        q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
+    )
     told = (*scores.biases, *(mask.condition for mask in scores.masks))
     for mask in told:
         if (refusal := _unfit(m, mask, without_heads(found, found.score_shape))) is not None:
@@ -346,3 +349,11 @@ def _unscaled(m: Match, value: ir.Value) -> tuple[ir.Value, float]:
         value, scale = factor[0], scale * factor[1]
         node = _producer(value)
     return value, scale
+
+
+def _unscaled_heads(m: Match, heads: Heads | None) -> tuple[Heads | None, float]:
+    """``heads`` without factors from before they were transposed."""
+    if heads is None or heads.has_rows or heads.split is None:
+        return heads, 1.0
+    value, scale = _unscaled(m, heads.split)
+    return (heads, 1.0) if scale == 1.0 else (heads_of(m, value), scale)
