@@ -80,4 +80,8 @@ def _fed(item: Any, size: int, random: np.random.Generator) -> np.ndarray:
             return np.asarray(np.floor(np.abs(numbers)), np.int64)
         case "tensor(float)":
             return numbers.astype(np.float32)
+        case "tensor(float16)":
+            return numbers.astype(np.float16)
+        case "tensor(double)":
+            return numbers
     raise NotImplementedError(f"inputs of type {item.type}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -58,10 +59,18 @@ def changes(op_type: str, version: int, other: int) -> bool:
     return before.since_version != after.since_version
 
 
+def is_function(op_type: str, version: int) -> bool:
+    """Whether the standard also defines the operator by others, so that runtimes need no kernel for it."""
+    found: Any = ir.operator_schema("", op_type, version)
+    return found is None or found.has_function or found.has_context_dependent_function
+
+
 @lru_cache(maxsize=8192)
 def same_form(op_type: str, version: int, other: int) -> bool:
     """Whether a node means the same under both: attributes, defaults, inputs and outputs are alike."""
     steps = range(min(version, other), max(version, other) + 1)
+    if any(step in ADAPTERS for step in _steps(op_type, version, other)):
+        return False  # what looks alike may still have another meaning
     found = [ir.operator_schema("", op_type, step) for step in steps]
     if version < other:  # before ONNX knew it, it was the runtime's own
         found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
@@ -69,6 +78,12 @@ def same_form(op_type: str, version: int, other: int) -> bool:
         return not any(found)  # an operator that ONNX does not know is the runtime's affair
     forms = [_form(definition) for definition in found if definition is not None]
     return all(form == forms[0] for form in forms)
+
+
+def _steps(op_type: str, version: int, other: int) -> Iterator[tuple[str, int, int]]:
+    """The keys of adapters on the way."""
+    step = 1 if other > version else -1
+    return ((op_type, at, at + step) for at in range(version, other, step))
 
 
 def _form(definition: onnx.defs.OpSchema) -> object:
@@ -102,6 +117,8 @@ def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int,
         if not found.count(names) and (allowed is None or allowed.count(names)):
             return f"{node.op_type} can't have {len(names)} {what} in opset {target}"
         for index, name in enumerate(names):
+            if not (name or found.may_lack(index)) and (allowed is None or allowed.may_lack(index)):
+                return f"{node.op_type} can't leave out {what[:-1]} {index} in opset {target}"
             type_ = types.get(name)
             if not (type_ is None or found.takes(index, type_)) and (
                 allowed is None or allowed.takes(index, type_)
@@ -123,6 +140,10 @@ class _Parameters:
         count = max((index + 1 for index, name in enumerate(names) if name), default=0)
         return self.least <= len(names) and count <= self.most
 
+    def may_lack(self, index: int) -> bool:
+        """Whether one may be left out though others follow it."""
+        return index >= len(self.items) or self.items[index].option != _Option.Single
+
     def takes(self, index: int, type_: str) -> bool:
         """Whether one may be of this type."""
         if index < len(self.items):
@@ -141,8 +162,9 @@ def _outputs(definition: onnx.defs.OpSchema) -> _Parameters:
 
 def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]) -> onnx.ModelProto:
     """``model`` after one step of onnx's converter."""
-    from onnx import version_converter
+    from onnx import shape_inference, version_converter
 
+    refusals = (RuntimeError, version_converter.ConvertError, shape_inference.InferenceError)
     version = model.opset_import[0].version
     ops = ", ".join(dict.fromkeys(node.op_type for node in changed))
     for node in changed:
@@ -153,7 +175,7 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
             return adapt(model, node)
     try:
         return version_converter.convert_version(model, following)
-    except (RuntimeError, version_converter.ConvertError) as error:  # the converter asserts what it supports
+    except refusals as error:  # the converter asserts what it supports
         if "No Adapter" in str(error) and all(_means_the_same(node, version, following) for node in changed):
             model.opset_import[0].version = following
             return model

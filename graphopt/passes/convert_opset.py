@@ -16,6 +16,7 @@ from graphopt.ops.version_adapters import REFERRING
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.runtime.signature import text_of_type
+from graphopt.runtime.target import Target
 
 #: Constants of at most this many elements are shown to the converter, which turns some into attributes.
 _SHOWN = 4096
@@ -81,6 +82,27 @@ class ConvertOpset(Pass):
             plan.carry_out(cx)
         if source != self.target:
             cx.remarks.append(f"opset {source} → {self.target}")
+            lost = self._without_kernels(model, source, cx)
+            if lost:
+                runtime = f"onnxruntime {cx.target.version}"
+                cx.remarks.append(f"{runtime} has no kernel for {', '.join(lost)} of opset {self.target}")
+
+    def _without_kernels(self, model: ir.Model, source: int, cx: Context) -> list[str]:
+        """Operators that onnxruntime runs under ``source`` only: it lags behind the standard."""
+        standard = [
+            node.op_type
+            for graph in ir.graphs_of(model)
+            for node in graph
+            if node.domain == "" and node.op_identifier() not in model.functions
+        ]
+        return [
+            op_type
+            for op_type in dict.fromkeys(standard)
+            if versions.changes(op_type, source, self.target)
+            and not versions.is_function(op_type, self.target)
+            and _has_kernel(op_type, source, cx)
+            and not _has_kernel(op_type, self.target, cx)
+        ]
 
     def _plans(self, node: ir.Node, cx: Context) -> Iterator[_Plan]:
         if node.domain != "" or node.op_identifier() in cx.model.functions:
@@ -102,6 +124,11 @@ class ConvertOpset(Pass):
             ) from error
         if plan is not None:
             yield plan
+
+
+def _has_kernel(op_type: str, version: int, cx: Context) -> bool:
+    """Whether onnxruntime has a kernel: on the CPU, which helps out, or on the target."""
+    return any(target.has_kernel(op_type, "", version) for target in (Target(), cx.target))
 
 
 @dataclass

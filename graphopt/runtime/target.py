@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: An opset or IR version that no runtime knows, to make it tell the last that it does.
 _BEYOND = 9999
-_UNBOUNDED = 2**31 - 1
+_OPEN = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Kernel:
     """One registered kernel.
 
     Attributes:
-        since, until: the range of opset versions whose definition it implements, inclusive.
+        since, until: the first and the last version of the operator that it implements. Where the
+            runtime names no last one, it goes by the first alone, lest it run what was defined anew.
         types: by type parameter of the operator, the types it takes, such as ``tensor(float)``.
     """
 
@@ -174,6 +175,6 @@ def _table(definitions: Any) -> dict[tuple[str, str], list[Kernel]]:
     for definition in definitions:
         since, until = definition.version_range
         types = tuple((name, frozenset(taken)) for name, taken in definition.type_constraints.items())
-        kernel = Kernel(since, until if until > 0 else _UNBOUNDED, types)
+        kernel = Kernel(since, until if 0 < until < _OPEN else since, types)
         table.setdefault((definition.domain, definition.op_name), []).append(kernel)
     return table

@@ -26,6 +26,8 @@ CPU = Target()
         ("MatMul", "", 13, ir.DataType.INT8, False),
         ("MatMul", "", 13, None, True),
         ("Gather", "", 13, "string", True),
+        ("GlobalLpPool", "", 21, "float", True),
+        ("GlobalLpPool", "", 22, "float", False),
         ("Attention", "", 22, "float", False),
         ("HardSwish", "", 22, "float", False),
         ("QuickGelu", "com.microsoft", 1, "float", True),

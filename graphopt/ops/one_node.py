@@ -1,0 +1,115 @@
+"""The models of few nodes that stand for a node while it goes from one opset version to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt.errors import UnsupportedModel
+
+#: Takes such a model, which imports ai.onnx only, and a node of it one opset version further.
+#: What it reads are inputs or, if they are small constants, initializers.
+#: Raises UnsupportedModel where there is no way.
+Adapter = Callable[[onnx.ModelProto, onnx.NodeProto], onnx.ModelProto]
+
+
+def replaced(
+    model: onnx.ModelProto, node: onnx.NodeProto, made: Sequence[onnx.NodeProto], version: int
+) -> onnx.ModelProto:
+    """``model`` with ``made`` in place of ``node``, under opset ``version``."""
+    place = next(index for index, item in enumerate(model.graph.node) if item is node or item == node)
+    nodes = list(model.graph.node)
+    nodes[place : place + 1] = made
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return moved(model, version)
+
+
+def moved(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """``model`` under opset ``version``."""
+    model.opset_import[0].version = version
+    return model
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    """Attribute ``name`` of ``node`` as a Python value; strings are bytes."""
+    found = next((item for item in node.attribute if item.name == name), None)
+    return default if found is None else onnx.helper.get_attribute_value(found)
+
+
+def without(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
+    """A copy of ``node`` that lacks the attributes ``names``."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    copy.attribute.extend(item for item in node.attribute if item.name not in names)
+    return copy
+
+
+def renamed(
+    model: onnx.ModelProto, node: onnx.NodeProto, name: str, names: Mapping[bytes, str], version: int
+) -> onnx.ModelProto:
+    """``model`` under opset ``version``, which calls the values of string attribute ``name`` otherwise.
+
+    Args:
+        names: by the old name the new one, that of the old default first.
+    """
+    value = attribute(node, name, next(iter(names)))
+    if value not in names:
+        raise UnsupportedModel(f"the {name} {value.decode()!r} of {node.op_type} is unknown")
+    made = without(node, name)
+    made.attribute.append(onnx.helper.make_attribute(name, names[value]))
+    return replaced(model, node, [made], version)
+
+
+def dims(model: onnx.ModelProto, name: str) -> list[int | str] | None:
+    """The dims of ``name``, unknown ones as strings that differ where they may; ``None`` without a rank."""
+    tensor = constant(model, name)
+    if tensor is not None:
+        return list(tensor.dims)
+    known = next((item for item in model.graph.input if item.name == name), None)
+    if known is None or not known.type.tensor_type.HasField("shape"):
+        return None
+    return [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}.{index}"
+        for index, dim in enumerate(known.type.tensor_type.shape.dim)
+    ]
+
+
+def element_type(model: onnx.ModelProto, name: str) -> int:
+    """The element type of ``name`` as in TensorProto, 0 if it is unknown."""
+    tensor = constant(model, name)
+    if tensor is not None:
+        return tensor.data_type
+    return next((item.type.tensor_type.elem_type for item in model.graph.input if item.name == name), 0)
+
+
+def constant(model: onnx.ModelProto, name: str) -> onnx.TensorProto | None:
+    """The contents of ``name``, if it is a small constant."""
+    for item in model.graph.initializer:
+        if item.name == name:
+            return item
+    for node in model.graph.node:
+        if node.op_type == "Constant" and name in node.output and node.attribute[0].name == "value":
+            return node.attribute[0].t
+    return None
+
+
+def constant_node(name: str, numbers: Sequence[float], dtype: int, shape: Sequence[int]) -> onnx.NodeProto:
+    """A Constant called ``name``; numbers beyond its type become infinite."""
+    with np.errstate(over="ignore"):
+        tensor = onnx.helper.make_tensor("", dtype, list(shape), list(numbers))
+    return onnx.helper.make_node("Constant", [], [name], value=tensor)
+
+
+def int64s(name: str, numbers: Sequence[int]) -> onnx.NodeProto:
+    """A Constant called ``name`` of whole numbers."""
+    return constant_node(name, numbers, onnx.TensorProto.INT64, [len(numbers)])
+
+
+def no_floats(name: str) -> onnx.NodeProto:
+    """A Constant called ``name`` of no numbers, which stands for an input that must not be left out."""
+    return constant_node(name, [], onnx.TensorProto.FLOAT, [0])
