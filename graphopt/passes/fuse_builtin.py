@@ -18,8 +18,7 @@ class FuseBuiltin(Pass):
 
     Operators are chosen for the target: those that it has kernels for, and that are faster there
     than what they replace. Without ``--portable`` that includes operators of ``com.microsoft``, and
-    those that onnxruntime adds to ai.onnx and onnx's checker does not know: SimplifiedLayerNormalization,
-    and LayerNormalization below opset 17.
+    forms that onnxruntime fuses by itself into what the opset has no operator for.
 
     Attributes:
         families: only rules of these families; all by default.

@@ -1,6 +1,6 @@
-"""Normalizations: how exporters write them, and which operator they become.
+"""Normalizations: how exporters write them, and which of ONNX's operators they become.
 
-That is the standard's, or onnxruntime's own where the opset lacks it.
+onnxruntime runs some of these at older opsets, too, but then the standard does not have them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,15 @@ from graphopt.rules import _forms as forms
 
 @dataclass(frozen=True)
 class Kind:
-    """A normalization over the last axes.
+    """A normalization over the last axes: ONNX's operator, and since which opset there is one."""
 
-    Attributes:
-        standard: ONNX's operator, and ``since`` which opset there is one.
-        own: onnxruntime's, which is in ai.onnx, too, at any opset.
-    """
-
-    standard: str
+    name: str
     since: int
-    own: str
 
 
-LAYER = Kind("LayerNormalization", 17, "LayerNormalization")
-RMS = Kind("RMSNormalization", 23, "SimplifiedLayerNormalization")
-#: All operators that are a normalization with a scale.
-OPERATORS = tuple(dict.fromkeys(name for kind in (LAYER, RMS) for name in (kind.standard, kind.own)))
+LAYER, RMS = Kind("LayerNormalization", 17), Kind("RMSNormalization", 23)
+#: All operators that are a normalization with a scale; the last is onnxruntime's own.
+OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
 
 
 def write(
@@ -47,16 +40,15 @@ def write(
     epsilon: float,
 ) -> ir.Value | Refusal:
     """A normalization of operands of ``dtype`` that computes in float at least, as ONNX says by default."""
-    name = kind.standard if m.version >= kind.since else kind.own
-    if m.version < kind.since and m.cx.options.portable:
-        hint = f"raise it: --target-opset {kind.since}, or leave out --portable"
-        return m.no(f"the opset is below {kind.since}", hint=hint)
-    if not m.cx.target.has_kernel(name, "", m.version, dtype):
-        return m.no(f"the target has no kernel for {name} of {dtype.name.lower()}")
+    if m.version < kind.since:
+        hint = f"raise it: --target-opset {kind.since}; --tune tries whether it pays"
+        return m.no(f"there is no {kind.name} before opset {kind.since}", hint=hint)
+    if not m.cx.target.has_kernel(kind.name, "", m.version, dtype):
+        return m.no(f"the target has no kernel for {kind.name} of {dtype.name.lower()}")
     attributes = {"axis": axis, "epsilon": epsilon}
     if dtype == ir.DataType.DOUBLE:
         attributes["stash_type"] = int(dtype)
-    result = op.node(name, operands, attributes)
+    result = op.node(kind.name, operands, attributes)
     assert isinstance(result, ir.Value)
     return result
 
@@ -132,6 +124,15 @@ def rms_norms(op: Any, x: Any, b: Any, eps: Any) -> Iterator[Any]:
     for square in _squares(op, x):
         yield from _quotients(op, x, _variance(op, square, b, eps))
         yield from _over_root(op, x, op.ReduceMean(square, b.rest()))
+
+
+def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
+    """x / sqrt(mean of squares + eps) * scale, but for the form that onnxruntime fuses by itself."""
+    for square in _squares(op, x):
+        variance = _variance(op, square, b, eps)
+        for core in _quotients(op, x, variance):
+            if square.op_types != ("Pow",) or core.op_types != ("Div",):
+                yield op.Mul(core, scale.constant())
 
 
 def distributed_layer_norms(

@@ -44,8 +44,38 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None) -> Outcome:
-    """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1, or onnxruntime's own."""
+    """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1."""
     return _core(op, m, norms.RMS, x, eps)
+
+
+@rule(
+    norms.scaled_rms_norms,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="RMSNorm for onnxruntime to fuse",
+    anchors=(),
+    tags=("onnxruntime:SimplifiedLayerNormFusion",),
+)
+def rms_norm_as_onnxruntime_fuses_it(
+    op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value, scale: ir.Value
+) -> Outcome:
+    """Where the opset has no RMSNormalization, x / sqrt(mean(x ** 2) + eps) * scale, spelt out like this."""
+    rank, dtype = m.rank(x), m.dtype(x)
+    if m.version >= norms.RMS.since or m.cx.options.portable:
+        return m.no("it becomes an operator, or is to stay as it is", x)
+    if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
+        return m.no("not of type float, or the rank is unknown, or the scale is no vector", x)
+    (mean,) = (node for node in m.nodes if node.op_type == "ReduceMean")
+    if (
+        norms.reduced(m, mean, rank) != rank - 1
+        or ir.scalar_of(eps) is None
+        or not forms.keeps_shape_of(m, x)
+    ):
+        return m.no("it is not taken over the last axis, or constants widen it", x)
+    square = op.Pow(x, np.array(2, np.float32))
+    root = op.Sqrt(op.Add(op.like(mean, [square, *mean.inputs[1:]]), eps))
+    return op.Mul(op.Div(x, root), scale)
 
 
 @rule(

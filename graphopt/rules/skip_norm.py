@@ -39,7 +39,7 @@ class Skip:
 
 def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     """What ``norm`` of the sum that the Add ``sum_of`` makes becomes."""
-    layer = norm.op_type == norms.LAYER.standard
+    layer = norm.op_type == norms.LAYER.name
     name = _LAYER if layer else _RMS
     if m.cx.options.portable:
         return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
@@ -170,7 +170,7 @@ def norm_of_skip_norm(
 ) -> Outcome:
     """The normalization of the sum that a SkipLayerNormalization gives, too, is its result."""
     skip, norm, place = m.node("skip"), m.root, 2
-    layer = norm.op_type == norms.LAYER.standard
+    layer = norm.op_type == norms.LAYER.name
     if (skip.op_type == _LAYER) != layer or forms.operand(skip, place) is not g:
         return m.no("it is another normalization", g)
     if layer and forms.operand(skip, place + 1) is not b:
