@@ -660,6 +660,27 @@ def rms_norm(g: Grower, op_type: str, given: Given) -> Any:
     return g.op(op_type, x, g.constant(g.numbers(g.dtype(x), [g.shape(x)[-1]])))
 
 
+@operator("Attention", since=23)
+def attention(g: Grower, op_type: str, given: Given) -> Any:
+    q = g.operand(given, 0, is_float, lambda x: x.ndim == 4 and x.size > 0)
+    k = given.get(1, q)
+    v = given.get(2, k)
+    if q is None or k is None or v is None or g.rank(k) != 4 or g.shape(k) != g.shape(v):
+        return None
+    sizes = [(batch, heads, size) for batch, heads, _, size in (g.shape(q), g.shape(k))]
+    return g.op(op_type, q, k, v) if sizes[0] == sizes[1] and 0 not in g.shape(k) else None
+
+
+@operator("RotaryEmbedding", since=23)
+def rotary_embedding(g: Grower, op_type: str, given: Given) -> Any:
+    x = g.operand(given, 0, is_float, lambda x: x.ndim == 4 and x.shape[3] % 2 == 0)
+    if x is None or g.rank(x) != 4 or None in g.static(x) or g.shape(x)[3] % 2:
+        return None
+    batch, _, length, size = g.shape(x)
+    tables = [g.constant(g.numbers(g.dtype(x), [batch, length, size // 2])) for _ in range(2)]
+    return g.op(op_type, x, given.get(1, tables[0]), given.get(2, tables[1])) if len(given) < 2 else None
+
+
 @operator("Einsum", since=12)
 def einsum(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, is_float, lambda x: 2 <= x.ndim <= 3)
