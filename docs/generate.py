@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from graphopt.passes.described import options_of, prose
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
-from graphopt.rules import all_rules, applied_by
+from graphopt.rules import all_rules
 
 DOCS = Path(__file__).parent
 CASES = DOCS.parent / "tests" / "rules" / "cases"
@@ -34,7 +34,7 @@ def passes_page() -> str:
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += [f"| `{one.name}` | `{one.default_text}` | {_cell(one.meaning)} |" for one in options]
             lines.append("")
-        rules = sorted({rule.family for rule in all_rules() if applied_by(rule) == name})
+        rules = sorted({rule.family for rule in all_rules() if rule.by == name})
         if rules:
             lines += [
                 f"[Rules](rules.md): {', '.join(f'[{family}](rules.md#{family})' for family in rules)}",
@@ -64,7 +64,7 @@ def rules_page() -> str:
     for rule in all_rules():
         also = ", ".join(f"`{tag}`" for tag in rule.tags)
         summary = _cell(rule.summary)
-        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | `{applied_by(rule)}` | {also} |"
+        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | `{rule.by}` | {also} |"
         families.setdefault(rule.family, []).append(row)
     for family, rows in sorted(families.items()):
         lines += [

@@ -154,7 +154,7 @@ class Job:
         from graphopt.rewrite.explain import missed_in
         from graphopt.rules import admitted_rules
 
-        return list(missed_in(model, admitted_rules(self.options, fuses=True), cx))
+        return list(missed_in(model, admitted_rules(self.options, by="fuse-builtin"), cx))
 
     def _verify(self, model: ir.Model, report: Report) -> None:
         assert self.oracle is not None, "somebody has to judge"

@@ -51,7 +51,7 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
             raise unknown("pattern", pattern, names, f"known are {', '.join(dict.fromkeys(names))}")
     return [
         rule
-        for rule in admitted_rules(options, fuses=True)
+        for rule in admitted_rules(options, by="fuse-builtin")
         if not patterns or rule.name in patterns or rule.family in patterns
     ]
 

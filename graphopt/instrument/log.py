@@ -24,7 +24,6 @@ from graphopt.instrument.snapshot import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 from graphopt.rewrite.rule import Rule
-from graphopt.rules import applied_by
 
 
 class Level(IntEnum):
@@ -128,9 +127,7 @@ class Log(Watcher):
     def _names_of_dumped(self, passes: Sequence[str]) -> set[str]:
         """The passes whose graphs are printed: those named, and those that apply rules with a plain name."""
         plain = {name for name, level in self._levels.items() if level == Level.DUMP}
-        applied = {
-            applied_by(rule) for rule in self._rules.values() if rule.name in plain or rule.family in plain
-        }
+        applied = {rule.by for rule in self._rules.values() if rule.name in plain or rule.family in plain}
         return applied.union(name for name in passes if name in self._levels)
 
     def _place_of(self, owner: str) -> str:

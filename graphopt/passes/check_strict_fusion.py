@@ -41,7 +41,7 @@ class CheckStrictFusion(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Check each scope."""
-        rules = admitted_rules(cx.options, fuses=True)
+        rules = admitted_rules(cx.options, by="fuse-builtin")
         members = {**dict.fromkeys(self.scopes, frozenset[str]()), **cx.options.strict_fusion}
         for name, names in members.items():
             _check(_Scope(name, names), model, rules, cx)

@@ -30,6 +30,6 @@ class FuseBuiltin(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fuse until no pattern is left, in bodies and functions too."""
-        rules = admitted_rules(cx.options, self.families, fuses=True)
+        rules = admitted_rules(cx.options, self.families, by="fuse-builtin")
         for last in (False, True):
             apply_rules([rule for rule in rules if rule.last == last], model, cx)

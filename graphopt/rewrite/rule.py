@@ -31,7 +31,7 @@ class Rule:
         exclusive: refuse where somebody else reads a value inside the pattern.
         family: the module it stands in.
         tags: what other optimizers call the same thing, such as ``onnxslim:conv-bn``.
-        fuses: puts one operator of the runtime in the place of many nodes; ``fuse-builtin`` applies it.
+        by: the pass that applies it by default.
         anchors: operators that tell of the pattern even where not all of it is there; where one is left,
             ``explain`` tells why.
         last: applied when the other rules of its pass find no more, since they would not know its result
@@ -48,10 +48,15 @@ class Rule:
     exclusive: bool
     family: str
     tags: tuple[str, ...]
-    fuses: bool = False
+    by: str = "peephole"
     anchors: tuple[str, ...] = ()
     pattern: str = ""
     last: bool = False
+
+    @property
+    def fuses(self) -> bool:
+        """Whether it puts one operator of the runtime in the place of many nodes."""
+        return self.by == "fuse-builtin"
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -86,6 +91,7 @@ def rule(
     exclusive: bool = False,
     tags: tuple[str, ...] = (),
     fuses: bool = False,
+    by: str = "peephole",
     anchors: tuple[str, ...] | None = None,
     pattern: str = "",
     last: bool = False,
@@ -95,6 +101,8 @@ def rule(
     Args:
         patterns: see :mod:`graphopt.rewrite.pattern`; several when one rewrite has several forms.
             Variables that a form lacks are passed as ``None``.
+        fuses: it is applied by ``fuse-builtin``.
+        by: else, the pass that applies it.
         anchors: by default the operators of the patterns that are not in everybody's.
         pattern: by default the family, for rules that fuse.
     """
@@ -106,7 +114,17 @@ def rule(
         telling = anchors if anchors is not None else _anchors(built) if fuses else ()
         recognized = pattern or (family.strip("_").replace("_", " ") if fuses else "")
         return Rule(
-            name, built, function, numerics, exclusive, family, tags, fuses, telling, recognized, last
+            name,
+            built,
+            function,
+            numerics,
+            exclusive,
+            family,
+            tags,
+            "fuse-builtin" if fuses else by,
+            telling,
+            recognized,
+            last,
         )
 
     return make

@@ -29,21 +29,16 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def applied_by(rule: Rule) -> str:
-    """The pass that applies ``rule`` by default."""
-    return "fuse-builtin" if rule.fuses else "peephole"
-
-
-def admitted_rules(options: Options, families: Sequence[str] = (), *, fuses: bool = False) -> list[Rule]:
+def admitted_rules(options: Options, families: Sequence[str] = (), *, by: str = "peephole") -> list[Rule]:
     """The rules that ``options`` allow, of ``families`` only if any are given.
 
     Args:
-        fuses: those that write fused operators, instead of all others.
+        by: those that this pass applies.
     """
     return [
         rule
         for rule in all_rules()
-        if rule.fuses == fuses
+        if rule.by == by
         and rule.numerics <= options.numerics
         and rule.name not in options.skip
         and (options.only is None or rule.name in options.only)

@@ -57,7 +57,7 @@ def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None
     anchors=(),
     tags=("onnxruntime:SimplifiedLayerNormFusion",),
 )
-def rms_norm_as_onnxruntime_fuses_it(
+def rms_norm_spelling(
     op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value, scale: ir.Value
 ) -> Outcome:
     """Where the opset has no RMSNormalization, x / sqrt(mean(x ** 2) + eps) * scale, spelt out like this."""

@@ -47,9 +47,13 @@ from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
 from graphopt.cost import shipped
 from graphopt.numerics import Numerics
+from graphopt.passes.base import Pass
+from graphopt.passes.decompose import DECOMPOSITIONS, Decompose
 from graphopt.passes.fuse_builtin import FuseBuiltin
+from graphopt.passes.lower_sequences import LowerSequences
 from graphopt.passes.peephole import Peephole
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.views_to_reshape import ViewsToReshape
 from graphopt.pipelines import registry
 from graphopt.rewrite import Rule
 from graphopt.rules import all_rules
@@ -155,6 +159,9 @@ class Refusals(Observer):
         assert "undo each other" not in message()
 
 
+_PASSES = (Peephole(), FuseBuiltin(), Decompose(tuple(DECOMPOSITIONS)), LowerSequences(), ViewsToReshape())
+
+
 def apply_rule(
     proto: onnx.ModelProto, rule: str, *, portable: bool = False, device: Device = CPU
 ) -> tuple[onnx.ModelProto, int, list[str]]:
@@ -169,8 +176,8 @@ def apply_rule(
     )
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
-    fuses = rules_by_name()[rule].fuses
-    (FuseBuiltin() if fuses else Peephole()).run(model, cx)
+    passes: dict[str, Pass] = {pass_.name: pass_ for pass_ in _PASSES}
+    passes[rules_by_name()[rule].by].run(model, cx)
     return ir.to_proto(model), cx.actions, refusals.reasons
 
 

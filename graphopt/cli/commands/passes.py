@@ -33,13 +33,13 @@ def command(run: Run, name: str | None) -> None:
     That is: its options, and the rules that it applies. NAME may also be a rule, or a family of rules.
     """
     from graphopt.pipelines import registry
-    from graphopt.rules import all_rules, applied_by
+    from graphopt.rules import all_rules
 
     known, rules = registry(), all_rules()
     if name is None:
         _list(run, known.passes, known.planned)
     elif name in known.passes:
-        _show_pass(run, known.passes[name], [rule for rule in rules if name == applied_by(rule)])
+        _show_pass(run, known.passes[name], [rule for rule in rules if name == rule.by])
     elif found := [rule for rule in rules if name in (rule.name, rule.family)]:
         _show_rules(run, found)
     elif name in known.planned:
@@ -105,14 +105,13 @@ def _show_rules(run: Run, rules: list[Rule]) -> None:
         _print_rules(run, rules)
         return
     from graphopt.passes.described import prose
-    from graphopt.rules import applied_by
 
     (rule,) = rules
     run.console.print(rule.name, bold=True)
     for line in prose(rule.replace).splitlines():
         run.console.print(f"  {line}".rstrip())
     run.console.print(
-        f"\n  applied by {applied_by(rule)}, family {rule.family}, numerics {rule.numerics.name.lower()}"
+        f"\n  applied by {rule.by}, family {rule.family}, numerics {rule.numerics.name.lower()}"
     )
     if rule.tags:
         run.console.print(f"  elsewhere: {', '.join(rule.tags)}")

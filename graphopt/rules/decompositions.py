@@ -1,0 +1,120 @@
+"""Operators spelt out in simpler ones, for those who ask: ``decompose{ops=HardSwish}``."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
+
+
+@rule(lambda op, x: op.Softsign(x), numerics=Reassociates, by="decompose")
+def decompose_softsign(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """x / (1 + |x|)."""
+    one = _number(op, m, x, 1)
+    return m.no("the dtype is unknown", x) if one is None else op.Div(x, op.Add(op.Abs(x), one))
+
+
+@rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, by="decompose")
+def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """x where it is greater than alpha, 0 elsewhere."""
+    alpha, zero = _number(op, m, x, m.attribute(m.root, "alpha")), _number(op, m, x, 0)
+    if alpha is None or zero is None:
+        return m.no("the dtype or alpha is unknown", x)
+    return op.Where(op.Greater(x, alpha), x, zero)
+
+
+@rule(lambda op, x: op.Celu(x), numerics=Reassociates, by="decompose")
+def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """alpha · Elu(x / alpha), for alpha > 0."""
+    told = m.attribute(m.root, "alpha")
+    alpha = _number(op, m, x, told)
+    if alpha is None or told <= 0:
+        return m.no("the dtype is unknown, or alpha is not known to be positive", x)
+    return op.Elu(x) if told == 1 else op.Mul(op.Elu(op.Div(x, alpha)), alpha)
+
+
+@rule(lambda op, x: op.HardSigmoid(x), numerics=Reassociates, by="decompose")
+def decompose_hard_sigmoid(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """max(0, min(1, alpha · x + beta))."""
+    ramp = _ramp(op, m, x, m.attribute(m.root, "alpha"), m.attribute(m.root, "beta"))
+    return m.no("the dtype, alpha or beta is unknown", x) if ramp is None else ramp
+
+
+@rule(lambda op, x: op.HardSwish(x), numerics=Reassociates, by="decompose")
+def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """x · max(0, min(1, x / 6 + 1/2))."""
+    ramp = _ramp(op, m, x, 1 / 6, 0.5)
+    return m.no("the dtype is unknown", x) if ramp is None else op.Mul(x, ramp)
+
+
+@rule(
+    lambda op, x, scale, bias: op.LayerNormalization(x, scale, bias.optional()),
+    numerics=Reassociates,
+    by="decompose",
+)
+def decompose_layer_normalization(
+    op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value | None
+) -> Outcome:
+    """Mean, variance, scale and bias over the axes from ``axis`` on; float only."""
+    axis = forms.axis_of(m, m.root, m.rank(x), -1)
+    if axis is None or any(map(ir.is_read, m.root.outputs[1:])):
+        return m.no("the rank is unknown, or the mean or deviation is read", x)
+    normal = _normalized(op, m, x, range(axis, m.rank(x) or 0))
+    if normal is None:
+        return m.no("the numbers are not of type float, or an attribute is unknown", x)
+    scaled = op.Mul(normal, scale)
+    return (scaled if bias is None else op.Add(scaled, bias),)
+
+
+@rule(lambda op, x, scale, bias: op.GroupNormalization(x, scale, bias), numerics=Reassociates, by="decompose")
+def decompose_group_normalization(
+    op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value
+) -> Outcome:
+    """Mean and variance of each group, scale and bias of each channel (opset 21); float only."""
+    shape, groups = m.shape(x), forms.int_of(m, m.root, "num_groups", 0)
+    inner = ir.all_ints(None if shape is None else shape[1:])
+    if m.version < 21 or not inner or not groups or 0 in inner or inner[0] % groups:
+        return m.no("the scale is one for each group, or the shape of a sample is unknown", x)
+    grouped = forms.reshape(op, m, x, (0, groups, math.prod(inner) // groups))
+    normal = _normalized(op, m, grouped, (2,))
+    if normal is None:
+        return m.no("the numbers are not of type float, or an attribute is unknown", x)
+    axes = range(1, len(inner))
+    scale, bias = (forms.unsqueeze(op, m, value, axes) for value in (scale, bias))
+    return op.Add(op.Mul(forms.reshape(op, m, normal, (0, *inner)), scale), bias)
+
+
+def _number(op: Builder, m: Match, x: ir.Value, number: object) -> ir.Value | None:
+    """``number`` in the dtype of ``x``; ``None`` if either is unknown."""
+    dtype = m.dtype(x)
+    if dtype not in _FLOATS or not isinstance(number, int | float):
+        return None
+    return op.constant(np.array(number, dtype.numpy()))
+
+
+def _ramp(op: Builder, m: Match, x: ir.Value, alpha: object, beta: object) -> ir.Value | None:
+    """max(0, min(1, alpha · x + beta))."""
+    told = [_number(op, m, x, number) for number in (alpha, beta, 1, 0)]
+    if None in told:
+        return None
+    slope, offset, one, zero = told
+    result = op.Max(op.Min(op.Add(op.Mul(x, slope), offset), one), zero)
+    return result if isinstance(result, ir.Value) else None
+
+
+def _normalized(op: Builder, m: Match, x: ir.Value, axes: range | tuple[int, ...]) -> ir.Value | None:
+    """``x`` less its mean, over its deviation; ``None`` where the operator would compute in another type."""
+    epsilon = m.attribute(m.root, "epsilon")
+    if m.dtype(m.root.inputs[0]) is not ir.DataType.FLOAT or not isinstance(epsilon, float):  # type: ignore[arg-type]
+        return None
+    centred = op.Sub(x, forms.reduce(op, m, "ReduceMean", x, axes, keepdims=True))
+    variance = forms.reduce(op, m, "ReduceMean", op.Mul(centred, centred), axes, keepdims=True)
+    result = op.Div(centred, op.Sqrt(op.Add(variance, np.array(epsilon, np.float32))))
+    return result if isinstance(result, ir.Value) else None

@@ -1,0 +1,44 @@
+"""One way to write a view of the same elements."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.ops import facts
+from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+
+#: Before, Reshape took its shape as an attribute, and not every type.
+_SHAPE_INPUT = 5
+
+
+@rule(lambda op, x, rest: op.one_of(*facts.RESHAPES)(x, rest.rest()), numerics=Exact, by="views-to-reshape")
+def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+    """A view, or a view of a view, whose shape is known but for one dim is one Reshape to a constant."""
+    if m.version < _SHAPE_INPUT:
+        return m.no("Reshape has no shape input at this opset")
+    inner = x.producer()
+    known = forms.nonzero_dims(m, m.root)
+    base = x
+    if inner is not None and inner.graph is m.graph and _is_view(inner) and inner.inputs[0] is not None:
+        base = inner.inputs[0]
+        known += forms.nonzero_dims(m, inner)
+    source, result = m.shape(base), m.shape(m.root.outputs[0])
+    if forms.same_shape(m, source, result):
+        return base
+    target = forms.reshape_target(m, source, result, known)
+    if target is None:
+        return m.no("two dims or more are unknown", m.root.outputs[0])
+    if base is x and _says(m.root, target):
+        return m.no("it is one already")
+    return forms.reshape(op, m, base, target)
+
+
+def _is_view(node: ir.Node) -> bool:
+    return node.op_type in facts.RESHAPES and not node.domain and not node.overload
+
+
+def _says(node: ir.Node, target: tuple[int, ...]) -> bool:
+    """Whether ``node`` is the Reshape to the constant ``target``."""
+    told = None if node.op_type != "Reshape" else ir.constant_of(forms.operand(node, 1))
+    return told is not None and not node.attributes and tuple(told.numpy().tolist()) == target
