@@ -103,10 +103,16 @@ _LARGEST_SIZE = 1 << 31
 
 
 def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
-    """What is true of all tensors that ``facts`` are about; ``fresh`` makes up a symbol."""
-    if not facts or any(fact.container is not None or fact.vacant for fact in facts):
+    """What is true of all values that ``facts`` are about; ``fresh`` makes up a symbol."""
+    if not facts or any(fact.vacant for fact in facts):
         return UNKNOWN
     first, *others = facts
+    if any(fact.container is not first.container for fact in others):
+        return UNKNOWN
+    if first.container is not None:
+        elements = [fact.element for fact in facts if fact.element is not None]
+        whole = len(elements) == len(facts)
+        return Fact(container=first.container, element=joined(elements, fresh) if whole else None)
     dtype, shape, contents = first.dtype, first.shape, first.contents
     for other in others:
         contents = contents if contents == other.contents and shape == other.shape else None

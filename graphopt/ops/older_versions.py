@@ -174,6 +174,17 @@ def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
     return replaced(model, node, [without(node, "axis")], 12)
 
 
+def _flatten_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Axes were counted from the front; other operators are not held to that."""
+    axis = attribute(node, "axis", 1)
+    shape = dims(model, node.input[0])
+    if axis < 0 and shape is None:
+        raise UnsupportedModel("Flatten of opset 10 counts axes from the front, and the rank is unknown")
+    made = without(node, "axis")
+    made.attribute.append(onnx.helper.make_attribute("axis", axis + len(shape or ()) if axis < 0 else axis))
+    return replaced(model, node, [made], 10)
+
+
 def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Operands were not broadcast."""
     version = model.opset_import[0].version - 1
@@ -205,6 +216,7 @@ OLDER: dict[tuple[str, int, int], Adapter] = {
     ("GridSample", 20, 19): _grid_sample_to_19,
     ("QuantizeLinear", 13, 12): _quantizer_to_12,
     ("DequantizeLinear", 13, 12): _quantizer_to_12,
+    ("Flatten", 11, 10): _flatten_to_10,
     ("ReduceSum", 13, 12): _reduce,
     **{
         (f"Reduce{what}", 18, 17): _reduce

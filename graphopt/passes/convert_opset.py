@@ -13,10 +13,10 @@ from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.ops import versions
 from graphopt.ops.version_adapters import REFERRING
+from graphopt.passes._lost_kernels import lost_kernels
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.runtime.signature import text_of_type
-from graphopt.runtime.target import Target
 
 #: Constants of at most this many elements are shown to the converter, which turns some into attributes.
 _SHOWN = 4096
@@ -82,27 +82,10 @@ class ConvertOpset(Pass):
             plan.carry_out(cx)
         if source != self.target:
             cx.remarks.append(f"opset {source} → {self.target}")
-            lost = self._without_kernels(model, source, cx)
+            lost = lost_kernels(model, source, cx)
             if lost:
                 runtime = f"onnxruntime {cx.target.version}"
                 cx.remarks.append(f"{runtime} has no kernel for {', '.join(lost)} of opset {self.target}")
-
-    def _without_kernels(self, model: ir.Model, source: int, cx: Context) -> list[str]:
-        """Operators that onnxruntime runs under ``source`` only: it lags behind the standard."""
-        standard = [
-            node.op_type
-            for graph in ir.graphs_of(model)
-            for node in graph
-            if node.domain == "" and node.op_identifier() not in model.functions
-        ]
-        return [
-            op_type
-            for op_type in dict.fromkeys(standard)
-            if versions.changes(op_type, source, self.target)
-            and not versions.is_function(op_type, self.target)
-            and _has_kernel(op_type, source, cx)
-            and not _has_kernel(op_type, self.target, cx)
-        ]
 
     def _plans(self, node: ir.Node, cx: Context) -> Iterator[_Plan]:
         if node.domain != "" or node.op_identifier() in cx.model.functions:
@@ -126,18 +109,13 @@ class ConvertOpset(Pass):
             yield plan
 
 
-def _has_kernel(op_type: str, version: int, cx: Context) -> bool:
-    """Whether onnxruntime has a kernel: on the CPU, which helps out, or on the target."""
-    return any(target.has_kernel(op_type, "", version) for target in (Target(), cx.target))
-
-
 @dataclass
 class _Plan:
     """What becomes of one node.
 
     Attributes:
         node: the node as it is.
-        made: what stands for it, as protos.
+        made: what stands for it, as protos; nothing for a Constant that becomes an initializer.
         outputs: the names in ``made`` of the node's outputs.
         places: by their names in ``made``, which inputs of the node are read.
         constants: new constants by name.
@@ -156,10 +134,9 @@ class _Plan:
         builder = Builder(cx.edit, self.node)
         # what the node reads may have been replaced since it was planned for
         values = {name: self.node.inputs[index] for name, index in self.places.items()}
-        made = self.made[0]
-        alike = made.op_type == self.node.op_type and len(made.output) == len(self.node.outputs)
-        if len(self.made) == 1 and alike:
-            self._update(made, values, builder, cx)
+        only = self.made[0] if len(self.made) == 1 else None
+        if only and only.op_type == self.node.op_type and len(only.output) == len(self.node.outputs):
+            self._update(only, values, builder, cx)
             return
         for made in self.made:
             inputs = [self._value(name, values, builder) for name in made.input]
@@ -171,7 +148,7 @@ class _Plan:
         for old, name in zip(self.node.outputs, self.outputs, strict=True):
             if name and ir.is_read(old):
                 was_output = old.is_graph_output()
-                new = values[name]
+                new = self._value(name, values, builder)
                 assert new is not None
                 cx.edit.replace(old, new)
                 if not was_output:
@@ -286,13 +263,15 @@ def _check_constants(plan: _Plan, target: int, cx: Context) -> None:
 
 def _spelt_out(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
     """A Constant that holds a tensor, for opsets that know no other."""
-    if node.graph is not None and cx.edit.scopes.function(node.graph) is not None:
-        # elsewhere runtimes make an initializer of it, and ask nothing of its type
-        bare = onnx.NodeProto(op_type=node.op_type, output=["o0"])
-        _check(bare, {"o0": _type_text(node.outputs[0], cx)}, source, target)
+    bare = onnx.NodeProto(op_type=node.op_type, output=["o0"])
+    misfit = versions.obstacle(bare, {"o0": _type_text(node.outputs[0], cx)}, source, target)
+    tensor = ir.constant_of(node.outputs[0])
+    if misfit is not None:
+        if node.graph is None or cx.edit.scopes.function(node.graph) is not None or tensor is None:
+            raise UnsupportedModel(misfit)
+        return _Plan(node, [], ["o0"], {}, {"o0": ir.serialize_tensor(tensor)})  # it becomes an initializer
     if target >= 12 or "value" in node.attributes:
         return None
-    tensor = ir.constant_of(node.outputs[0])
     if tensor is None:
         raise UnsupportedModel(f"opset {target} has no such Constant")
     made = onnx.NodeProto(op_type="Constant", output=["o0"])

@@ -436,3 +436,54 @@ def test_numbers_that_attributes_can_not_hold() -> None:
     run_pipeline(exact, "convert-opset{target=10}")
     (node,) = exact.graph
     assert np.float64(node.attributes["value"].as_float()) == 0.25
+
+
+# What the older standard holds otherwise ----------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [-3, -1, 0, 2, 3])
+def test_flatten_counts_from_the_front(axis: int) -> None:
+    text = f"g (float[N,2,3] x) => (float[p,q] y) {{ y = Flatten <axis = {axis}> (x) }}"
+    for held in (converted(text, 13, 9), converted(in_function(text, 13), 13, 9)):
+        graphs = [held.graph, *(function.graph for function in held.functions.values())]
+        (found,) = [node for graph in graphs for node in graph if node.op_type == "Flatten"]
+        assert found.attributes["axis"].as_int() == (axis + 3 if axis < 0 else axis)
+
+
+def test_whole_numbers_become_initializers() -> None:
+    held = converted(
+        """g (float[N] x, bool c) => (float[p,q] y, int64[2] k) {
+            k = Constant <value = int64[2] {1, -1}> ()
+            y = If (c) <
+                then_branch = t () => (float[r,s] p) { p = Reshape (x, k) },
+                else_branch = e () => (float[u,v] q) {
+                    l = Constant <value_ints = [-1, 1]> ()
+                    q = Reshape (x, l)
+                }
+            >
+        }""",
+        13,
+        8,
+    )
+    assert not [node for graph in ir.graphs_of(held) for node in graph if node.op_type == "Constant"]
+    assert [output.name for output in held.graph.outputs] == ["y", "k"]
+
+
+def test_lists_that_a_function_takes_are_of_a_known_type() -> None:
+    model = parse(
+        """g (seq(float[2]) x) => (int64 y) { z = d.F (x) y = SequenceLength (z) }
+        <domain: "d", opset_import: ["" : 16]> F (a) => (b) { b = Identity (a) }""",
+        opset=16,
+        domains=', "d" : 1',
+    )
+    with pytest.raises(UnsupportedModel, match=r"Identity takes no seq\(tensor\(float\)\) in opset 13"):
+        run_pipeline(model, "convert-opset{target=13}")
+
+
+def test_kernels_for_a_type_may_get_lost_as_well() -> None:
+    text = "g ({0}[N] x) => ({0}[N] y) {{ y = Max (x, x) }}"
+    for dtype, lost in (("double", True), ("float", False), ("float16", False)):
+        _, report = graphopt.optimize(
+            parse(text.format(dtype), opset=13), pipeline="O0", target_opset=7, verify=False
+        )
+        assert any("no kernel for Max of opset 7" in note for note in report.notes()) == lost
