@@ -8,6 +8,7 @@ A case is a text file::
     # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
     # dialect: torchscript           (whose spelling it is: a cell of the table in docs/fusions.md)
     # near-miss: torchscript         (the same, with one condition broken; => unchanged)
+    # pattern: attention, causal     (the row of that table; by default the rule's)
     # portable                       (only operators of the ONNX standard may be written)
     # device: cuda                   (what the result is for; it is judged on the CPU all the same)
     # random                         (results differ from run to run: they are not compared)
