@@ -11,7 +11,6 @@ from graphopt.runtime.oracle.compare import Tolerance, compare, identical, movem
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
 
-
 #: As many times as far from what the original means as it is itself, a result may be.
 _MARGIN = 2.0
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import ProcessCrashed
@@ -178,19 +180,27 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
     return cases
 
 
-def with_jitter(case: Case, original: Runner, telling: Collection[int] = ()) -> list[list[float]] | None:
-    """How far ``original``'s outputs move when its float inputs, if any, are rounded differently.
+def with_jitter(
+    case: Case,
+    original: Runner,
+    telling: Collection[int] = (),
+    shaken: Callable[[], Runner | None] = lambda: None,
+) -> list[list[float]] | None:
+    """How far ``original``'s outputs move when its float inputs are rounded differently.
 
+    Without any, its weights are: ``shaken`` gives the same with other roundings of them.
     What is not finite counts as unknown for outputs that are not floats: an index of the largest
     element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
     the outputs at the places ``telling``, which tell NaN from numbers.
     """
     if case.jitter is None:
-        turns = [(feeds, False) for feeds in _jittered(case.feeds)]
-        turns += [(feeds, True) for feeds in _with_finite(case.feeds)]
-        for feeds, replaced in turns:
+        turns = [(original, feeds, False) for feeds in _jittered(case.feeds)]
+        if not turns and (other := shaken()) is not None:
+            turns = [(other, case.feeds, False)]
+        turns += [(original, feeds, True) for feeds in _with_finite(case.feeds)]
+        for runner, feeds, replaced in turns:
             try:
-                outputs = original.run("off", feeds)
+                outputs = runner.run("off", feeds)
             except (RuntimeFailure, ResourceLimit):
                 continue
             measure = discrete_movement if replaced else sensitivity
@@ -270,11 +280,27 @@ def _jittered(feeds: Feeds) -> Iterator[Feeds]:
             if size is None:
                 continue
             with np.errstate(all="ignore"):
-                exact = value.astype(np.float64)
-                noise = size * generator.uniform(-1, 1, exact.shape)
-                moved[name] = np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
+                moved[name] = _rounded(value, size, generator)
         if moved:
             yield {**feeds, **moved}
+
+
+def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
+    exact = value.astype(np.float64)
+    noise = size * generator.uniform(-1, 1, exact.shape)
+    return np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
+
+
+def shake(proto: onnx.ModelProto) -> None:
+    """Round the float weights of ``proto`` another way, in place."""
+    generator = np.random.default_rng(0)
+    constants = (node.attribute[0].t for node in proto.graph.node if node.op_type == "Constant")
+    for tensor in (*proto.graph.initializer, *constants):
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor)
+            with np.errstate(all="ignore"):
+                kept = np.where(array == 0, array, _rounded(array, _JITTERS["float32"], generator))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(kept.astype(np.float32), tensor.name))
 
 
 def _with_finite(feeds: Feeds) -> Iterator[Feeds]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,7 @@ class Judge:
         natures: what is known of each output.
         draws: the original draws random numbers, and its candidates must go on doing so.
         empties: there are tensors without elements, whatever is fed.
+        shaken: the original with its weights rounded another way.
     """
 
     outputs: Sequence[str]
@@ -63,6 +64,7 @@ class Judge:
     bits: bool = False
     draws: bool = True
     empties: bool = False
+    shaken: Callable[[], Runner | None] = lambda: None
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches."""
@@ -131,7 +133,7 @@ class Judge:
             return outcome if same else replace(outcome, reason="not the same bits"), None
         # what takes least is tried first
         if not bits and self.original is not None and (nature.halves or not strict):
-            moved = with_jitter(case, self.original, self._telling)
+            moved = with_jitter(case, self.original, self._telling, self.shaken)
             known = moved if moved is not None else case.noise
             slack = [_MARGIN * amount + least for amount in known[place]]
             excused = compare(a, b, tolerance, nonfinite=demand, slack=slack)

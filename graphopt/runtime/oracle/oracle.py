@@ -63,6 +63,7 @@ from graphopt.runtime.oracle.cases import (
     Cases,
     empty_cases,
     gather,
+    shake,
     spread_garbage,
 )
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
@@ -75,6 +76,8 @@ from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
 #: Seconds that one run may take.
 _PATIENCE = 60.0
+#: Bytes of weights that are not copied to see what other roundings of them do.
+_MANY = 1 << 29
 #: Seconds that one run may take where it may never end: at first, and if none ends in that time.
 _HASTE, _IMPATIENCE = 1.0, 5.0
 
@@ -159,6 +162,7 @@ class Oracle:
         if self._empty or self._isolated:
             self._risky()  # its imports take place while we go on
         self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
+        self._shaken: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
@@ -256,6 +260,14 @@ class Oracle:
         host = RemoteHost(child or self._risky, {"model": source}, self._device, self._threads)
         return RemoteRuns(host, "model", self._patience)
 
+    def _shake(self) -> Runner | None:
+        """The original with its weights rounded another way; ``None`` if they are many."""
+        if self._shaken is None and ir.initializer_bytes(self._artifact.model()) < _MANY:
+            proto = ir.to_proto(self._artifact.model())
+            shake(proto)
+            self._shaken = self._runner(proto.SerializeToString(), isolated=self._isolated)
+        return self._shaken
+
     # Judging ----------------------------------------------------------------------------------
 
     def _judge(
@@ -288,6 +300,7 @@ class Oracle:
             bits=bits,
             draws=self._draws,
             empties=self._empties,
+            shaken=self._shake,
         )
         rows = judge.rows(_like(cases.found, like))
         skipped = [*cases.skipped]
