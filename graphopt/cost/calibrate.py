@@ -2,8 +2,8 @@
 
 Each pass is a fresh process that goes through all places (a subject at a choice of sizes). At each, the
 nodes that are replaced, the same once more, and all fused operators take turns, and each gives one ratio.
-There are as many passes as the budget allows, one at least; what lies between the ratios of the nodes
-against themselves is noise.
+There are as many passes as it takes to tell gain from noise, or as a budget allows, one at least; what lies
+between the ratios of the nodes against themselves is noise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from graphopt.cost.sources import runtime_version
 from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
-from graphopt.cost.table import Costs, Grid, choices
+from graphopt.cost.table import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import Device
@@ -22,7 +22,7 @@ from graphopt.runtime.processor import processor
 from graphopt.runtime.timing import ratios
 from graphopt.runtime.timing.bench import cuda_options
 from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, race, round_ratios
-from graphopt.tables import counted
+from graphopt.tables import counted, human_seconds
 
 #: The second session of the nodes that are replaced.
 TWIN = "twin"
@@ -30,12 +30,10 @@ TWIN = "twin"
 _LIMITS = RaceLimits(rounds=10, processes=1, warmup=2, seconds=1.0)
 #: Seconds after which a place is given up.
 _PATIENCE = 120.0
-#: What gains less is not worth another operator, whatever the noise.
-_LEAST_GAIN = 0.98
 #: Digits that figures keep.
 _DIGITS = 4
 
-#: Told what is measured, and the share of the budget that is spent.
+#: Told what is measured, and how much of all there is to measure is done.
 Say = Callable[[str, float], None]
 
 
@@ -115,7 +113,7 @@ def _runs(child: Child, model: bytes, setup: Setup, limits: RaceLimits) -> bool:
 def calibrate(
     device: Device,
     *,
-    budget: float = 60.0,
+    budget: float | None = None,
     threads: int = 1,
     say: Say = lambda text, spent: None,
     subjects: Sequence[Subject] = SUBJECTS,
@@ -128,7 +126,8 @@ def calibrate(
 
     Args:
         device: where to measure.
-        budget: seconds; no pass begins that is not expected to end in time, but for the first.
+        budget: seconds; no pass begins that is not expected to end in time, but for the first. By default
+            there are :data:`ENOUGH_PASSES`.
         threads: threads inside one operator.
         say: told how far it is.
         subjects: what is measured.
@@ -143,18 +142,36 @@ def calibrate(
     found: list[dict[str, list[float]]] = [{} for _ in places]
     begin = clock()
     passes = 0
-    while passes == 0 or (clock() - begin) * (passes + 1) / passes <= budget:
+    while passes == 0 or _goes_on(passes, clock() - begin, budget):
         for number, measured in enumerate(stopwatch(places, passes)):
             for name, ratio in measured.items():
                 found[number].setdefault(name, []).append(ratio)
-            say(f"pass {passes + 1}: {places[number]}", min(1.0, (clock() - begin) / budget))
+            say(*_progress(places, passes, number, clock() - begin, budget))
         passes += 1
     grids = tuple(_grids(places, found))
     if not grids:
         raise RuntimeFailure(f"nothing could be measured on {device}")
     effort = f"{counted(threads, 'thread')}, {counted(passes, 'pass', 'passes')}"
     where = f"{processor()}, onnxruntime {runtime_version()}, {effort}"
-    return Costs(f"figures calibrated on this machine for {device}", device.kind, where, grids)
+    return Costs(f"figures calibrated on this machine for {device}", device.kind, where, grids, passes)
+
+
+def _goes_on(passes: int, spent: float, budget: float | None) -> bool:
+    """Whether there is to be one more pass."""
+    if budget is None:
+        return passes < ENOUGH_PASSES
+    return spent * (passes + 1) / passes <= budget
+
+
+def _progress(
+    places: Sequence[Place], passes: int, number: int, spent: float, budget: float | None
+) -> tuple[str, float]:
+    """What is measured, and how much of all is done."""
+    if budget is not None:
+        return f"pass {passes + 1}: {places[number]}", min(1.0, spent / budget)
+    done = (passes * len(places) + number + 1) / (ENOUGH_PASSES * len(places))
+    left = human_seconds(spent / done - spent)
+    return f"pass {passes + 1} of {ENOUGH_PASSES}, about {left} left: {places[number]}", done
 
 
 def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> Iterator[Grid]:
@@ -180,8 +197,8 @@ def _figure(
     subject's other places counts, too.
     """
     middle = ratios.median(measured)
-    band = min(ratios.band_of(twin).low, _LEAST_GAIN)
-    if len(twin) < ratios.LEAST_PROCESSES:
+    band = min(ratios.band_of(twin).low, LEAST_GAIN)
+    if len(twin) < ENOUGH_PASSES:
         band = min(band, ratios.band_of(everywhere).low)
     if 1.0 in ratios.spread(measured):
         band = min(band, middle)

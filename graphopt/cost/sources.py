@@ -76,6 +76,13 @@ def keep(store: Store, device: Device, costs: Costs) -> None:
     store.put(_KIND, costs.text().encode(), _key(device))
 
 
+def forget(store: Store, device: Device) -> Costs | None:
+    """Let what is shipped hold again; returns what was measured on this machine."""
+    costs = recall(store, device)
+    store.remove(_KIND, _key(device))
+    return costs
+
+
 def runtime_version() -> str:
     """The version of the runtime, without loading it."""
     return version_of("onnxruntime-gpu") or version_of("onnxruntime")

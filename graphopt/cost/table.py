@@ -18,11 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
+from graphopt.runtime.timing.ratios import LEAST_PROCESSES
 
 #: Raised when the form of tables changes.
-FORMAT = 1
+FORMAT = 2
 #: Element type of the figures that stand for types without any.
 _COMMON = "float"
+#: What gains less is not worth another operator, whatever the noise.
+LEAST_GAIN = 0.98
+#: Passes after which the noise of one place is known.
+ENOUGH_PASSES = LEAST_PROCESSES
+#: Operators with figures that no rule asks for, and what is done: most compute less than what they replace.
+UNASKED = {
+    "LayerNormalization": "used anyway",
+    "RMSNormalization": "used anyway",
+    "SimplifiedLayerNormalization": "used anyway",
+    "Gelu": "used anyway",
+    "FastGelu": "used anyway",
+    "QuickGelu": "used anyway",
+    "GroupNormalization": "never used",
+}
 
 
 @dataclass(frozen=True)
@@ -135,11 +150,13 @@ class Decision:
         op: the operator; ``None`` for the nodes that are there.
         ratio: its time over theirs, or that of the best of those that do not pay; ``None`` without figures.
         reason: why, in words.
+        hint: what the user can do about it, if anything.
     """
 
     op: str | None
     ratio: float | None
     reason: str
+    hint: str | None = None
 
     def __bool__(self) -> bool:
         return self.op is not None
@@ -154,12 +171,22 @@ class Costs:
         device: ``cpu`` or ``cuda``.
         where: what they were measured with: processor, runtime, threads.
         grids: the figures.
+        passes: in how many they were calibrated; ``None`` for what is shipped.
     """
 
     name: str
     device: str
     where: str = ""
     grids: tuple[Grid, ...] = ()
+    passes: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where})" if self.where else self.name
+
+    @property
+    def rough(self) -> bool:
+        """Whether more passes would tell more of the noise."""
+        return self.passes is not None and self.passes < ENOUGH_PASSES
 
     def grid(self, op: str, case: str = "", dtype: str | None = None) -> Grid | None:
         """The figures for ``op``: of the case and type, or else those that stand for them."""
@@ -186,14 +213,29 @@ class Costs:
         """
         known = [(grid.at(sizes), grid) for op in ops if (grid := self.grid(op, case, dtype)) is not None]
         if not known:
-            return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {self.device}")
+            return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {_called(self.device)}")
         paying = [item for item in known if item[0].pays]
         best, grid = min(paying or known, key=lambda item: item[0].ratio)
         share = f"{best.ratio:.2f} of the time of what it replaces"
-        said = f"{grid.op} takes {share}{grid.told(sizes)} ({self.name})"
+        said = f"{grid.op} takes {share}{grid.told(sizes)}"
         if paying:
-            return Decision(grid.op, best.ratio, said)
-        return Decision(None, best.ratio, f"it would not be faster: {said}")
+            return Decision(grid.op, best.ratio, f"{said} ({self.name})")
+        if round(best.ratio, 2) < 1:
+            noise = f"only less than {best.band:.2f} is more than noise"
+            reason = f"it may not be faster: {said}, and {noise} ({self.name})"
+        else:
+            reason = f"it would not be faster: {said} ({self.name})"
+        return Decision(None, best.ratio, reason, self._hint(best))
+
+    def _hint(self, best: Estimate) -> str | None:
+        """What may decide otherwise where ``best`` does not pay: to measure here, or for longer."""
+        if self.passes is None:
+            return "graphopt calibrate measures that on this machine"
+        if self.rough and best.ratio < LEAST_GAIN:
+            return (
+                "graphopt calibrate without --budget makes as many passes as it takes to tell gain from noise"
+            )
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -202,6 +244,7 @@ class Costs:
             "name": self.name,
             "device": self.device,
             "where": self.where,
+            "passes": self.passes,
             "grids": [
                 {
                     "op": grid.op,
@@ -234,7 +277,8 @@ class Costs:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']!r}, not {FORMAT}")
             grids = tuple(_grid(item) for item in data["grids"])
-            return cls(str(data["name"]), str(data["device"]), str(data["where"]), grids)
+            passes = None if data["passes"] is None else int(data["passes"])
+            return cls(str(data["name"]), str(data["device"]), str(data["where"]), grids, passes)
         except KeyError as error:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:
@@ -276,4 +320,9 @@ def read(path: Path) -> Costs:
 def shipped(device: str) -> Costs:
     """The figures that come with graphopt for a kind of device; without any, an empty table."""
     path = Path(__file__).with_name(f"{device}.json")
-    return read(path) if path.is_file() else Costs(f"no figures for {device}", device)
+    return read(path) if path.is_file() else Costs(f"no figures for {_called(device)}", device)
+
+
+def _called(kind: str) -> str:
+    """What people call a kind of device."""
+    return kind.upper()

@@ -238,8 +238,13 @@ class Report:
         """The table of costs that was asked, and with ``verbose`` what it said."""
         if self.costs is None or not self.decisions:
             return
-        asked = counted(len(self.decisions), "question")
-        yield f"  fused operators chosen by {self.costs.name} ({self.costs.where}): {asked}"
+        if not self.costs.grids:
+            yield f"  {self.costs}: the first choice of fused operators is taken everywhere"
+            return
+        weighed = counted(len(self.decisions), "kind of place weighed", "kinds of places weighed")
+        used = sum(map(bool, self.decisions))
+        left = len(self.decisions) - used
+        yield f"  fused operators chosen by {self.costs}: {weighed}, {used} to fuse, {left} to leave"
         if verbose:
             yield from (f"  costs: {decision.reason}" for decision in self.decisions)
 

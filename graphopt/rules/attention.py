@@ -79,7 +79,7 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     )
     chosen = choose(m.cx, possible, work)
     if not chosen:
-        return m.no(chosen.reason, found.q.as_given, hint="graphopt calibrate measures that on this machine")
+        return m.no(chosen.reason, found.q.as_given, hint=chosen.hint)
     result = _MAKERS[chosen.op or ""](op, m, found)
     if isinstance(result, Refusal) or saved_by(m, op.made) >= 0:
         return result

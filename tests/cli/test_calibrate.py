@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphopt.cli import options
 from graphopt.cost import Costs, calibrate, shipped
 from graphopt.cost.table import read
 from graphopt.runtime.devices import CPU, Device
 from tests.cli.conftest import Invoke
 
-MEASURED = Costs("figures made up", "cpu", "nowhere", shipped("cpu").grids)
+MEASURED = Costs("figures made up", "cpu", "nowhere", shipped("cpu").grids, passes=5)
 
 
 @pytest.fixture
@@ -42,6 +44,39 @@ def test_nothing_is_stored_if_that_is_not_wanted(invoke: Invoke) -> None:
     auto = ("--set", "costs=auto", "--device", "cpu")
     assert "not stored" in invoke("calibrate", "--no-store", *auto).out
     assert shipped("cpu").name in invoke("calibrate", "--show", *auto).out
+
+
+def test_rough_figures_replace_the_shipped_ones_only_where_that_is_asked(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rough = replace(MEASURED, passes=1)
+    monkeypatch.setattr(calibrate, "calibrate", lambda device, **options: rough)
+    auto = ("--set", "costs=auto", "--device", "cpu")
+    assert "not stored: after 1 pass gain is hardly told" in invoke("calibrate", "--budget", "1s", *auto).out
+    assert shipped("cpu").name in invoke("calibrate", "--show", *auto).out
+    assert "optimize uses them" in invoke("calibrate", "--budget", "1s", "--store", *auto).out
+    assert rough.name in invoke("calibrate", "--show", *auto).out
+
+
+@pytest.mark.usefixtures("made_up")
+def test_what_was_stored_can_be_forgotten_and_doctor_says_what_holds(invoke: Invoke) -> None:
+    auto = ("--set", "costs=auto", "--set", "device=cpu")
+    assert "nothing was stored" in invoke("calibrate", "--forget", *auto).out
+    invoke("calibrate", *auto)
+    assert "figures made up (nowhere)" in invoke("doctor", *auto).out
+    assert "forgot figures made up" in invoke("calibrate", "--forget", *auto).out
+    assert shipped("cpu").name in json.loads(invoke("doctor", "--json", *auto).out)["costs"]
+    assert invoke("calibrate", "--forget", "--show", *auto).status == 2
+
+
+def test_a_table_that_can_not_be_read_does_not_keep_doctor_from_telling_the_rest(invoke: Invoke) -> None:
+    assert "not usable: can't read missing.json" in invoke("doctor", "--set", "costs=missing.json").out
+
+
+def test_without_figures_nothing_is_put_in_brackets(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "chosen_device", lambda run: Device("cuda"))
+    shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
+    assert "no figures for CUDA\n" in shown and "()" not in shown
 
 
 def test_with_v_every_figure_is_shown(invoke: Invoke) -> None:

@@ -54,6 +54,23 @@ def test_passes_are_made_as_long_as_the_budget_allows() -> None:
         assert f"{passes} pass" in costs.where
 
 
+def test_without_a_budget_there_are_as_many_passes_as_noise_takes() -> None:
+    readings = steady(0.5)
+    told: list[tuple[str, float]] = []
+    costs = calibrate(
+        CPU,
+        subjects=[NORM],
+        stopwatch=readings,
+        clock=readings.clock,
+        say=lambda text, done: told.append((text, done)),
+    )
+    assert costs.passes == 5 and not costs.rough
+    assert told[0] == ("pass 1 of 5, about 90.0 s left: norm, rows 1", 0.1)
+    assert told[-1][1] == 1.0
+    readings = steady(0.5)
+    assert calibrate(CPU, budget=1, subjects=[NORM], stopwatch=readings, clock=readings.clock).rough
+
+
 def test_a_figure_is_the_median_of_the_passes() -> None:
     passes = [[{"Fused": ratio, TWIN: 1.0}, {"Fused": 0.5, TWIN: 1.0}] for ratio in (0.7, 0.9, 0.6)]
     readings = Readings(*passes)

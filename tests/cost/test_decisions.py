@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
 import graphopt
 from graphopt import config, ir
-from graphopt.cost import Costs, shipped
-from tests.support import ops, parse
+from graphopt.context import Options
+from graphopt.cost import Costs, Decision, shipped
+from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
+from graphopt.cost.table import UNASKED, choices
+from tests.support import ops, parse, run_pipeline
 
 ATTENTION = """g (float[1,{length},32] q, float[1,{length},32] k, float[1,{length},32] v) => (float[1,{length},32] y)
     <int64[4] heads = {{0, 0, 4, 8}}, int64[3] rows = {{0, 0, 32}}, float scale = {{0.35}}> {{
@@ -85,6 +90,32 @@ def test_the_report_says_nothing_where_nothing_was_asked() -> None:
     report = graphopt.optimize(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), pipeline="O3").report
     assert report.to_dict()["costs"] is None
     assert "chosen by" not in str(report)
+
+
+def test_the_report_counts_what_was_weighed_in_plain_words() -> None:
+    report = graphopt.optimize(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), pipeline="O3").report
+    decisions = Counter([Decision("A", 0.5, "it pays"), Decision(None, 1.5, "it does not")])
+    weighed = replace(report, costs=shipped("cpu"), decisions=decisions)
+    assert "1 thread): 2 kinds of places weighed, 1 to fuse, 1 to leave" in str(weighed)
+    without = replace(weighed, costs=shipped("cuda"))
+    assert "  no figures for CUDA: the first choice of fused operators is taken everywhere" in str(without)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=str)
+def test_what_is_marked_as_used_anyway_is_used_and_all_else_is_asked_for(subject: Subject) -> None:
+    """With figures by which nothing pays, only that is fused for which no rule asks."""
+    dear = tuple(replace(grid, ratios=(9.0,) * len(grid.ratios)) for grid in shipped("cpu").grids)
+    costs = Costs("dear", "cpu", "nowhere", dear)
+    contest = subject.make(**next(choices(subject.axes)))
+    model = ir.from_proto(onnx.load_model_from_string(contest.models[UNFUSED]))
+    was = ops(model)
+    _, cx = run_pipeline(model, "fixpoint(peephole),fuse-builtin,batch-mm", Options(costs=costs))
+    fused = [name for name in contest.models if name != UNFUSED and name not in was]
+    made = [name for name in fused if name in ops(model)]
+    if all(UNASKED.get(name) == "used anyway" for name in fused):
+        assert made and not cx.decisions
+    else:
+        assert not made
 
 
 def test_explain_tells_that_it_would_not_be_faster(tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ def test_what_lies_within_the_band_keeps_the_nodes_that_are_there() -> None:
     decision = costs.weigh("A", length=32)
     assert not decision and decision.op is None
     assert decision.reason == (
-        "it would not be faster: A takes 0.95 of the time of what it replaces at length 32 (made-up figures)"
+        "it may not be faster: A takes 0.95 of the time of what it replaces at length 32, "
+        "and only less than 0.90 is more than noise (made-up figures)"
+    )
+    dear = table(grid("A", 1.5, 1.5, 1.5)).weigh("A", length=32)
+    assert dear.reason == (
+        "it would not be faster: A takes 1.50 of the time of what it replaces at length 32 (made-up figures)"
     )
     assert table(grid("A", 0.95, 0.95, 0.95, band=0.96)).weigh("A", length=32).op == "A"
 
@@ -77,7 +82,24 @@ def test_a_case_or_type_without_figures_has_those_of_the_common_one() -> None:
 def test_without_any_figures_the_first_is_taken() -> None:
     decision = Costs("none", "cuda").weigh("A", "B", length=1)
     assert (decision.op, decision.ratio) == ("A", None)
-    assert decision.reason == "no figures for A or B on cuda"
+    assert decision.reason == "no figures for A or B on CUDA"
+
+
+@pytest.mark.parametrize(
+    ("passes", "ratio", "hint"),
+    [
+        (None, 1.5, "graphopt calibrate measures"),
+        (1, 0.9, "without --budget"),
+        (1, 1.5, None),  # dearer: no noise hides a gain
+        (5, 0.9, None),
+    ],
+)
+def test_calibrating_is_advised_only_where_it_may_decide_otherwise(
+    passes: int | None, ratio: float, hint: str | None
+) -> None:
+    costs = replace(table(grid("A", ratio, ratio, ratio, band=0.8)), passes=passes)
+    told = costs.weigh("A").hint
+    assert told is None if hint is None else hint in (told or "")
     assert table(grid("B", 1.2, 1.2, 1.2)).weigh("A", "B").op is None
 
 
@@ -85,7 +107,7 @@ def test_a_table_survives_json() -> None:
     costs = shipped("cpu")
     assert costs.grids
     assert Costs.from_dict(json.loads(costs.text())) == costs
-    assert costs.text().count("\n") == len(costs.grids) + 8
+    assert costs.text().count("\n") == len(costs.grids) + 9
 
 
 def test_known_pessimizations_do_not_pay_on_the_cpu() -> None:

@@ -15,11 +15,13 @@ from graphopt.tables import Table
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Grid
+    from graphopt.runtime.devices import Device
 
 EXAMPLE = """
 graphopt calibrate
 graphopt calibrate --device cpu --budget 3m --threads 4
 graphopt calibrate --show
+graphopt calibrate --forget
 graphopt calibrate -o costs.json --no-store
 """
 
@@ -30,63 +32,108 @@ graphopt calibrate -o costs.json --no-store
     click.option(
         "--budget",
         type=Seconds(positive=True),
-        default=60.0,
         metavar="TIME",
-        help="Measure for about so long; everything is measured once in any case.  [default: 60s]",
+        help="Measure for about so long, but everything once, which takes about a minute.  [default: five"
+        " passes, about five minutes]",
     ),
     click.option("--threads", type=Count(1), default=1, help="Threads in one operator.  [default: 1]"),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
+    click.option("--forget", is_flag=True, help="Measure nothing: let the shipped figures hold again."),
 )
 @options.group(
     "Result",
     click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the figures there too."),
     click.option(
         "--store/--no-store",
-        default=True,
-        help="Let optimize use them on this machine from now on.  [default: store]",
+        default=None,
+        help="Let optimize use them on this machine from now on.  [default: store after five passes or more]",
     ),
 )
 @options.device_options
-def command(run: Run, budget: float, threads: int, show: bool, output: Path | None, store: bool) -> None:
+def command(
+    run: Run,
+    budget: float | None,
+    threads: int,
+    show: bool,
+    forget: bool,
+    output: Path | None,
+    store: bool | None,
+) -> None:
     """Measure what fused operators cost on this machine.
 
     Fused operators and the nodes that they replace are timed in turns, in small models that are made
     up, in fresh processes. With -O3, optimize then uses a fused operator only where these figures say
-    that it is faster, by more than noise. They hold for this processor, device and version of
-    onnxruntime; without them, shipped ones do (docs/cost.md).
+    that it is faster, by more than noise. It asks for attention, skip-norm and batch-mm; normalizations
+    and GELU are always fused, which --show marks. The figures hold for this processor, device and
+    version of onnxruntime; without them, shipped ones do (docs/cost.md).
     """
     from graphopt.cli.outputs import check_file
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.sources import costs_for, keep
+    from graphopt.cost.table import ENOUGH_PASSES
     from graphopt.store import Store
+    from graphopt.tables import counted
 
     check_file(output, [".json"])
+    if forget and (show or store is not None or budget is not None or output is not None):
+        raise UsageError("--forget measures and shows nothing", hint="graphopt calibrate --forget")
     device = options.chosen_device(run)
+    if forget:
+        _forget(run, device)
+        return
     if show:
         costs = costs_for(run.settings.costs, device, run.settings.cache_dir)
     else:
+        if budget is None:
+            run.console.note(f"  {ENOUGH_PASSES} passes through all places, of about a minute each")
         with run.console.progress("calibrating") as advance:
             costs = calibrate(
                 device, budget=budget, threads=threads, say=lambda text, spent: advance(spent, text)
             )
+        store = not costs.rough if store is None else store
         if store:
             keep(Store(run.settings.cache_dir), device, costs)
     if output is not None:
         _write(output, costs)
     run.console.json(costs.to_dict())
-    run.console.print(f"  {costs.name} ({costs.where})")
+    run.console.print(f"  {costs}")
     run.console.table(_points(costs) if run.verbose else _overview(costs))
-    if not show:
-        run.console.print(f"  {'optimize uses them from now on' if store else 'not stored'}")
+    if store:
+        run.console.print("  optimize uses them from now on; --forget lets the shipped ones hold again")
+    elif not show and costs.rough:
+        made = counted(costs.passes or 0, "pass", "passes")
+        needed = f"--store stores them all the same, {ENOUGH_PASSES} passes by themselves"
+        run.console.print(f"  not stored: after {made} gain is hardly told from noise; {needed}")
+    elif not show:
+        run.console.print("  not stored")
+
+
+def _forget(run: Run, device: Device) -> None:
+    from graphopt.cost.sources import forget
+    from graphopt.store import Store
+
+    forgotten = forget(Store(run.settings.cache_dir), device)
+    run.console.json({"forgotten": None if forgotten is None else str(forgotten)})
+    if forgotten is None:
+        run.console.print(f"  nothing was stored for {device}: the shipped figures hold")
+    else:
+        run.console.print(f"  forgot {forgotten}; the shipped figures hold again")
 
 
 def _overview(costs: Costs) -> Table:
     """One line for each operator."""
-    table = Table(["operator", "case", "least", "most", "faster"], "<<>><")
+    table = Table(["operator", "case", "least", "most", "faster", ""], "<<>><<")
     for grid in costs.grids:
         low, high = f"{min(grid.ratios):.2f}", f"{max(grid.ratios):.2f}"
-        table.add(grid.op, grid.case, low, high, _where_it_pays(grid))
+        table.add(grid.op, grid.case, low, high, _where_it_pays(grid), _unasked(grid))
     return table
+
+
+def _unasked(grid: Grid) -> str:
+    """What is done whatever the figures say."""
+    from graphopt.cost.table import UNASKED
+
+    return UNASKED.get(grid.op, "")
 
 
 def _where_it_pays(grid: Grid) -> str:
@@ -101,12 +148,14 @@ def _where_it_pays(grid: Grid) -> str:
 
 def _points(costs: Costs) -> Table:
     """One line for each figure."""
-    table = Table(["operator", "case", "at", "ratio", "band", ""], "<<<>><")
+    table = Table(["operator", "case", "at", "ratio", "band", "", ""], "<<<>><<")
     for grid in costs.grids:
         for sizes, figure in grid.points():
             at = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             faster = "faster" if figure.pays else ""
-            table.add(grid.op, grid.case, at, f"{figure.ratio:.2f}", f"{figure.band:.2f}", faster)
+            table.add(
+                grid.op, grid.case, at, f"{figure.ratio:.2f}", f"{figure.band:.2f}", faster, _unasked(grid)
+            )
     return table
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
-from graphopt.errors import ExitStatus
+from graphopt.errors import ExitStatus, UsageError
 from graphopt.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def command(run: Run) -> None:
 
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
-    run.console.json(health.to_dict() | {"problems": [vars(problem) for problem in problems]})
-    run.console.table(_facts(health))
+    costs = _costs(run)
+    told = health.to_dict() | {"costs": costs, "problems": [vars(problem) for problem in problems]}
+    run.console.json(told)
+    run.console.table(_facts(health, costs))
     run.console.print()
     for problem in problems:
         sign = "broken" if problem.broken else "note"
@@ -43,7 +45,20 @@ def command(run: Run) -> None:
         run.invocation.status = ExitStatus.RUNTIME_FAILURE
 
 
-def _facts(health: Health) -> Table:
+def _costs(run: Run) -> str:
+    """Which figures decide about fused operators, or why none can."""
+    from graphopt.cost.sources import costs_for
+    from graphopt.runtime.devices import choose
+
+    settings = run.settings
+    try:
+        device, _ = choose(settings.device, allow_fallback=True)
+        return str(costs_for(settings.costs, device, settings.cache_dir))
+    except UsageError as error:
+        return f"not usable: {error.message}"
+
+
+def _facts(health: Health, costs: str) -> Table:
     runtime, store = health.runtime, health.store
     table = Table(["", ""], "<<")
     for name, version in health.versions.items():
@@ -57,5 +72,6 @@ def _facts(health: Health) -> Table:
     table.add("C compilers", ", ".join(health.compilers) or "none")
     used = f"{counted(store.entries, 'entry', 'entries')}, {human_bytes(store.bytes)}"
     table.add("store", f"{store.path} ({used})")
+    table.add("costs", costs)
     table.add("settings from", ", ".join(health.settings) or "defaults")
     return table
