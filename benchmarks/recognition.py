@@ -2,6 +2,7 @@
 
     python -m benchmarks.recognition SUITE              all models in folders called fusion, or …_fusion
     python -m benchmarks.recognition SUITE --only gelu  those whose name matches
+    python -m benchmarks.recognition SUITE --all        those in other folders, too
     python -m benchmarks.recognition SUITE -v           also tells of each model what came of it
 
 SUITE is a folder of models, such as onnxruntime's `onnxruntime/test/testdata`. Models are grouped by the
@@ -56,10 +57,10 @@ class Recognition:
         return "fused" if self.fused else "shortened" if self.nodes[1] < self.nodes[0] else "left"
 
 
-def models_in(suite: Path, only: str) -> Iterator[Path]:
-    """The models in folders of fusions, in order."""
+def models_in(suite: Path, only: str, everywhere: bool) -> Iterator[Path]:
+    """The models in folders of fusions, or in all, in order."""
     for path in sorted(suite.rglob("*.onnx")):
-        inside = any(re.fullmatch(r"(.*_)?fusion", part) for part in path.relative_to(suite).parts[:-1])
+        inside = everywhere or any(re.fullmatch(r"(.*_)?fusion", part) for part in path.relative_to(suite).parts[:-1])
         if inside and re.search(only, path.stem):
             yield path
 
@@ -145,6 +146,10 @@ def main() -> int:
     )
     parser.add_argument("suite", type=Path, help="a folder of models")
     parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
+    parser.add_argument("--all", action="store_true", help="models in any folder")
+    parser.add_argument(
+        "--section", default="recognition", metavar="NAME", help="of the page (default: recognition)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     parser.add_argument(
         "--docs", type=Path, action="append", default=[], metavar="FILE", help="put the table into this page"
@@ -153,7 +158,7 @@ def main() -> int:
     options = parser.parse_args()
 
     found = []
-    for path in models_in(options.suite, options.only):
+    for path in models_in(options.suite, options.only, options.all):
         one = recognize(path)
         if one is None:
             continue
@@ -166,7 +171,7 @@ def main() -> int:
     versions = common.versions(sys.executable)
     told_versions = ", ".join(f"{name} {version}" for name, version in versions.items())
     results = {"versions": versions, "models": [vars(one) | {"outcome": one.outcome} for one in found]}
-    common.publish(options, "recognition", f"{table(found)}\n\n{told_versions}.", results)
+    common.publish(options, options.section, f"{table(found)}\n\n{told_versions}.", results)
     return 0
 
 
