@@ -60,7 +60,9 @@ class Recognition:
 def models_in(suite: Path, only: str, everywhere: bool) -> Iterator[Path]:
     """The models in folders of fusions, or in all, in order."""
     for path in sorted(suite.rglob("*.onnx")):
-        inside = everywhere or any(re.fullmatch(r"(.*_)?fusion", part) for part in path.relative_to(suite).parts[:-1])
+        inside = everywhere or any(
+            re.fullmatch(r"(.*_)?fusion", part) for part in path.relative_to(suite).parts[:-1]
+        )
         if inside and re.search(only, path.stem):
             yield path
 

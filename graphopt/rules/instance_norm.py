@@ -15,7 +15,7 @@ from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _norms as norms
-from graphopt.rules._constants import keeps_shape
+from graphopt.rules._constants import exact, keeps_shape, rounded
 
 _NAME = "InstanceNormalization"
 
@@ -67,7 +67,12 @@ def constant_into_instance_norm(
     dims = (1,) * (rank - constant.ndim) + constant.shape
     if constant.size > 1 and dims[1] != constant.size:
         return m.no("it is not one number for each channel", c)
-    each = np.broadcast_to(constant.reshape(-1), scale.shape)
-    if m.root.op_type == "Add":
-        return op.like(m.node("norm"), [x, s, op.constant(bias + each, b.name)])
-    return op.like(m.node("norm"), [x, op.constant(scale * each, s.name), op.constant(bias * each, b.name)])
+    each = exact(np.broadcast_to(constant.reshape(-1), scale.shape))
+    added = m.root.op_type == "Add"
+    with np.errstate(all="ignore"):
+        factors = rounded(exact(scale) * (1 if added else each), scale.dtype)
+        summands = rounded(exact(bias) + each if added else exact(bias) * each, bias.dtype)
+    if factors is None or summands is None:
+        return m.no("the scale or bias would not be finite, or lose digits", c)
+    new_scale = s if added else op.constant(factors, s.name)
+    return op.like(m.node("norm"), [x, new_scale, op.constant(summands, b.name)])
