@@ -226,7 +226,7 @@ class Inference:
                 continue
             name = None if isinstance(dim, int) else dim.value
             if name is None or name in ir.ANONYMOUS_DIMS:
-                name = f"{value.name}.{index}"
+                name = ir.unnamed_dim(value.name, index)
             dims.append(world.named(name))
         return Fact(declared.dtype, tuple(dims))
 

@@ -26,7 +26,7 @@ _MAX_DEGREE = 8
 _MAX_COEFFICIENT = 1 << 62
 MAX_ATOM_TEXT = 200
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_?][\w.?:/]*")
+_PLAIN_NAME = re.compile(r"[A-Za-z_?][\w.?:/@]*")
 
 
 class Atom(str):

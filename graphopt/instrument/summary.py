@@ -75,9 +75,9 @@ class Interface:
 
     @property
     def symbols(self) -> list[str]:
-        """Names of the inputs' dynamic dims, ``?`` for unnamed ones, in order of appearance."""
-        dims = [dim for port in self.signature.inputs for dim in port.dims or ()]
-        return list(dict.fromkeys("?" if dim is None else dim for dim in dims if not isinstance(dim, int)))
+        """The inputs' dynamic dims in order of appearance, unnamed ones as ``x@0``."""
+        dims = [dim for port in self.signature.inputs for dim in port.named_dims]
+        return list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
 
     def ports(self, role: str) -> list[Port]:
         """The inputs with this role."""

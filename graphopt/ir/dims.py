@@ -11,6 +11,11 @@ ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
 """The names that exporters give to dims of which they know nothing. They are not shared."""
 
 
+def unnamed_dim(owner: str | None, axis: int) -> str:
+    """What a dim that bears no name is called everywhere, and what ``--dim`` takes: ``x@0``."""
+    return f"{owner}@{axis}"
+
+
 def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:
     """``dims``, or other numbers and expressions, if every one is a number."""
     if dims is None:

@@ -74,7 +74,7 @@ def dims(model: onnx.ModelProto, name: str) -> list[int | str] | None:
     if known is None or not known.type.tensor_type.HasField("shape"):
         return None
     return [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}.{index}"
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}@{index}"
         for index, dim in enumerate(known.type.tensor_type.shape.dim)
     ]
 

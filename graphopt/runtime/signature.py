@@ -31,6 +31,14 @@ class Port:
     role: Literal["required", "overridable", "constant"] = "required"
 
     @property
+    def named_dims(self) -> tuple[int | str, ...]:
+        """``dims`` of an input, unnamed ones as ``x@0``; none if the rank is open."""
+        return tuple(
+            ir.unnamed_dim(self.name, axis) if dim is None or dim in ir.ANONYMOUS_DIMS else dim
+            for axis, dim in enumerate(self.dims or ())
+        )
+
+    @property
     def kind(self) -> str:
         """``tensor``, ``seq``, ``optional``, ``map``, ``sparse_tensor`` or ``""``."""
         return self.type.partition("(")[0]
@@ -100,10 +108,9 @@ def fixed_dims(a: Signature, b: Signature) -> dict[str, int]:
     sizes: dict[str, int] = {}
     others = {port.name: port.dims for port in b.inputs}
     for port in a.inputs:
-        dims, found = port.dims or (), others.get(port.name) or ()
-        for axis, (old, new) in enumerate(zip(dims, found, strict=False)):
+        for old, new in zip(port.named_dims, others.get(port.name) or (), strict=False):
             if isinstance(new, int) and not isinstance(old, int):
-                sizes.setdefault(old or f"{port.name}@{axis}", new)
+                sizes.setdefault(old, new)
     return sizes
 
 

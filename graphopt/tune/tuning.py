@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -17,6 +18,8 @@ from graphopt.tune.search import Found
 
 #: What the store calls these.
 _KIND = "tunings"
+#: Groups that a minute is likely to be enough for.
+_GROUPS_A_MINUTE = 8
 #: Raised when the entries, or what is decided on them, change.
 _FORMAT = 3
 
@@ -54,6 +57,7 @@ class Tuning:
         yield f"{effort}, now from the store (--fresh measures anew)" if self.stored else effort
         yield from self.table().lines()
         yield from self._busy()
+        yield from self._unmeasured()
         if self.found.fallback is not None:
             yield self.found.fallback
         yield self._against_original()
@@ -94,6 +98,13 @@ class Tuning:
         widest = max((reading.band.high for reading in readings if reading.rough), default=None)
         if widest is not None:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
+
+    def _unmeasured(self) -> Iterator[str]:
+        """A line where there was time for no group, with a budget that is likely to do."""
+        groups = self.found.groups
+        if groups and all(finding.reading is None for finding in groups):
+            minutes = max(math.ceil(len(groups) / _GROUPS_A_MINUTE), int(self.seconds // 60) + 1)
+            yield f"no group was measured: --budget {minutes}m --fresh leaves time for that"
 
     def _against_original(self) -> str:
         final = self.found.final

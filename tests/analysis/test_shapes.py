@@ -138,7 +138,7 @@ def test_dim_names_are_shared_and_unnamed_dims_are_their_own() -> None:
     assert x is not None and y is not None and z is not None
     assert facts.dim_equal(x[0], y[0])
     assert not facts.dim_equal(x[1], y[1])
-    assert str(z[0]) == "z.0"
+    assert str(z[0]) == "z@0"
     assert facts.shape_equal(value(model, "x"), value(model, "r"))
 
 
@@ -154,7 +154,7 @@ def test_names_that_mean_unknown_are_not_shared(name: str) -> None:
 def test_declared_zeros_and_negative_sizes_are_unknown() -> None:
     model = parsed("g (float[b,c] x) => (float r) { r = Relu(x) }")
     value(model, "x").shape = ir.Shape([0, -1])
-    assert shown(facts_of(model), value(model, "x")) == "x.0,x.1"
+    assert shown(facts_of(model), value(model, "x")) == "x@0,x@1"
 
 
 def test_declarations_are_never_believed() -> None:

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 from graphopt import ir
+from graphopt.api import context_for
 from graphopt.errors import UsageError
 from graphopt.runtime.inputs.dims import fix_dims, parse_ranges, parse_sizes, resolve_ranges
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
@@ -140,15 +141,29 @@ def test_unnamed_dims_and_arithmetic() -> None:
     assert [list(value.shape or ()) for value in model.graph.inputs] == [[5, 3], [2, 3], [5]]
 
 
+def test_an_unnamed_dim_is_called_what_the_option_takes(invoke: Invoke, tmp_path: Path) -> None:
+    model = parse("g (float[?, n] x) => (float[?, n] y) { y = Relu (x) }")
+    ir.save(model, tmp_path / "m.onnx")
+    shown = invoke("inspect", tmp_path / "m.onnx")
+    assert "x@0 n" in shown.out and "[x@0, n]" in shown.out
+    told = invoke("optimize", tmp_path / "m.onnx", "-o", "o.onnx", "--no-verify")
+    assert "dynamic x@0, n" in told.out
+    dims = context_for(model).shape(model.graph.inputs[0])
+    assert dims is not None and str(dims[0]) == "x@0"
+    assert list(Inputs(model, InputOptions()).dimensions.symbols) == ["x@0", "n"]
+    dynamic = json.loads(invoke("inspect", tmp_path / "m.onnx", "--json").out)["dynamic_dims"]
+    assert dynamic == ["x@0", "n"]
+
+
 def test_inputs_lie_within_a_range() -> None:
     model = parse("g (float[?, n] x) => (float[?, n] y) { y = Relu (x) }")
     ranges = resolve_ranges(model, {"x@0": (4, 6), "n": (10, None)})
-    assert ranges == {"x.0": (4, 6), "n": (10, None)}
+    assert ranges == {"x@0": (4, 6), "n": (10, None)}
     inputs = Inputs(model, InputOptions(ranges=ranges))
     tries = list(inputs.bindings(inputs.dimensions.first_tries()))
-    assert all(4 <= sizes["x.0"] <= 6 and sizes["n"] >= 10 for sizes in tries)
+    assert all(4 <= sizes["x@0"] <= 6 and sizes["n"] >= 10 for sizes in tries)
     assert len({sizes["n"] for sizes in tries}) > 2
-    assert next(inputs.ends(tries[0]))["x.0"] == 6
+    assert next(inputs.ends(tries[0]))["x@0"] == 6
     with pytest.raises(UsageError, match="outside"):
         Inputs(model, InputOptions(shapes={"x": (7, 10)}, ranges=ranges))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import onnx
@@ -25,6 +26,16 @@ def test_the_report_tells_the_opsets(invoke: Invoke, small: Path) -> None:
     assert next(line for line in out.splitlines() if "convert-opset" in line).endswith("opset 17 → 13")
     assert "opset" not in invoke("optimize", small, "-o", "o.onnx", "--target-opset", "17").out
     assert "opset 17 → 13" in invoke("convert", small, "o.onnx", "--target-opset", "13").out
+
+
+def test_convert_says_what_it_compared(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("convert", small, "o.onnx", "--target-opset", "13")
+    assert "\n  verified  " in outcome.out and "checked in" in outcome.out
+    told = json.loads(invoke("convert", small, "o.onnx", "--target-opset", "13", "--json").out)
+    assert told["verification"]["equal"] is True
+    unchecked = invoke("convert", small, "o.onnx", "--target-opset", "13", "--no-verify")
+    assert "verified" not in unchecked.out
+    assert json.loads(invoke("convert", small, "o.onnx", "--json").out)["verification"] is None
 
 
 def test_an_opset_that_can_not_be_verified(invoke: Invoke, small: Path) -> None:

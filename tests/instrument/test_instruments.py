@@ -61,7 +61,7 @@ def test_tied_weights_count_once() -> None:
 def test_interface() -> None:
     model = parse("g (float[N, M] x, float[N, ?] z, float s = {1.0}) => (float[N, K] y) { y = Add(x, z) }")
     interface = Interface.of(model)
-    assert interface.symbols == ["N", "M", "?"]
+    assert interface.symbols == ["N", "M", "z@1"]
     assert [port.name for port in interface.ports("required")] == ["x", "z"]
     assert [port.name for port in interface.ports("overridable")] == ["s"]
 

@@ -13,7 +13,7 @@ from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing.ratios import Band, Comparison
 from graphopt.store import Store
 from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.readings import Reading, Size
+from graphopt.tune.readings import Finding, Reading, Size
 from graphopt.tune.search import Found, search
 from graphopt.tune.tuning import Memory, Tuning
 
@@ -202,6 +202,19 @@ def test_what_there_is_no_time_for_stays_if_it_cleans_and_goes_if_it_is_for_spee
     )
     assert races.asked[-1][0].original
     assert found.fallback is not None and "or not measured" in found.fallback
+
+
+def test_where_no_group_was_measured_a_budget_is_named_that_is_likely_to_do() -> None:
+    def told(seconds: float, *names: str) -> str:
+        findings = [Finding(name, 1, None, True, "not measured: no time was left") for name in names]
+        return "\n".join(Tuning(Found(Variant(), findings), "CPU", ["x [1]"], seconds, 1).lines())
+
+    hint = "no group was measured: --budget {} --fresh leaves time for that"
+    assert hint.format("1m") in told(37, "a", "b")
+    assert hint.format("2m") in told(95, "a", "b")
+    assert hint.format("3m") in told(37, *map(str, range(20)))
+    found, _ = decide([group("a"), group("b")], factors())
+    assert "no group" not in "\n".join(Tuning(found, "CPU", ["x [1]"], 37, 3).lines())
 
 
 def test_a_result_that_is_slower_loses_its_rewrites_for_speed_then_all() -> None:

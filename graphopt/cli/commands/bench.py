@@ -62,7 +62,8 @@ _ORIGINAL = "original"
         type=Seconds(positive=True),
         default=120.0,
         metavar="TIME",
-        help="Start no more processes after this time, for each table.  [default: 2m]",
+        help="Let the rounds take so long in all, for each table; making sessions and warming up come on"
+        " top.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),

@@ -45,23 +45,30 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.instrument.report import NOT_VERIFIED, verdict_dict, verified
     from graphopt.tables import human_bytes
 
     check_model_file(target)
     remarks: list[str] = []
+    verdict = None
     if target_opset is None:
         model = api.load(source)
     else:
         check_told(source, target)
         model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
         remarks = list(report.notes())
-        if report.verdict is not None and report.verdict.unverifiable is not None:
-            click.echo(f"graphopt: warning: not verified: {report.verdict.unverifiable}", err=True)
+        verdict = report.verdict
+        if verdict is not None and verdict.unverifiable is not None:
+            click.echo(f"graphopt: warning: not verified: {verdict.unverifiable}", err=True)
+            remarks.append(NOT_VERIFIED)
+        elif verdict is not None:
+            remarks.append(verified(verdict))
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
     run.invocation.written += written
     sizes = {str(path): path.stat().st_size for path in written}
     form = ir.form_of(target).value
-    run.console.json({"source": str(source), "target": str(target), "form": form, "files": sizes})
+    told = {"source": str(source), "target": str(target), "form": form, "files": sizes}
+    run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})
     if not run.console.quiet:
         for remark in remarks:
             run.console.print(f"  {remark}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.context import Options
     from graphopt.instrument.summary import Interface, Summary
-    from graphopt.runtime.signature import Port
+    from graphopt.runtime.signature import Dims, Port
 
 EXAMPLE = """
 graphopt inspect model.onnx
@@ -96,9 +96,10 @@ def _print(
     show()
     ports = Table(["", "name", "type", "shape", ""], "<<<<<")
     for port in interface.signature.inputs:
-        ports.add("input", port.name, port.type, _shape(port), "" if port.role == "required" else port.role)
+        role = "" if port.role == "required" else port.role
+        ports.add("input", port.name, port.type, _shape(port, port.named_dims), role)
     for port in interface.signature.outputs:
-        ports.add("output", port.name, port.type, _shape(port), "")
+        ports.add("output", port.name, port.type, _shape(port, port.dims), "")
     run.console.table(ports)
     show()
     _print_counts(run, "operator", list(summary.ops.items()))
@@ -158,10 +159,10 @@ def _graphs(model: ir.Model) -> Any:
     return ir.graphs_of(model)
 
 
-def _shape(port: Port) -> str:
-    if port.dims is None:
+def _shape(port: Port, dims: Dims | None) -> str:
+    if port.dims is None or dims is None:
         return "any rank" if port.kind == "tensor" else ""
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in port.dims)}]"
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
 def _producer(model: ir.Model) -> str:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphopt import ir
 from graphopt.runtime.signature import Port
 
 Binding = Mapping[str, int]
@@ -51,11 +50,8 @@ class Dimensions:
         """Name the anonymous dims of ``ports``; inputs of open rank get ``rank``."""
         dims: dict[str, tuple[int | str, ...]] = {}
         for port in ports:
-            declared = (None,) * rank if port.dims is None else port.dims
-            dims[port.name] = tuple(
-                f"{port.name}.{axis}" if dim is None or dim in ir.ANONYMOUS_DIMS else dim
-                for axis, dim in enumerate(declared)
-            )
+            ranked = replace(port, dims=(None,) * rank) if port.dims is None else port
+            dims[port.name] = ranked.named_dims
         names = dict.fromkeys(dim for shape in dims.values() for dim in shape if isinstance(dim, str))
         symbols = tuple(name for name in names if not _is_expression(name, names))
         leading = (shape[0] for shape in dims.values() if shape)

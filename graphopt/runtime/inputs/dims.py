@@ -114,7 +114,7 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Ra
     for name, (first, last) in ranges.items():
         symbol, place = _resolved(model, name, None, (first, last))
         if symbol is None and place is not None:
-            symbol = f"{place[0]}.{place[1]}"
+            symbol = ir.unnamed_dim(*place)
         if symbol is None:
             continue
         other, end = found.get(symbol, (0, None))
@@ -134,7 +134,7 @@ def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
     """
     found = resolve_ranges(model, ranges)
     places = [
-        (value, axis, symbol or f"{value.name}.{axis}")
+        (value, axis, symbol or ir.unnamed_dim(value.name, axis))
         for value in model.graph.inputs
         for axis, symbol in enumerate(_names(value))
     ]
@@ -194,4 +194,4 @@ def _unnamed(model: ir.Model) -> Iterator[str]:
     for value in model.graph.inputs:
         for axis, (symbol, dim) in enumerate(zip(_names(value), value.shape or (), strict=True)):
             if symbol is None and not (isinstance(dim, int) and dim > 0):
-                yield f"{value.name}@{axis}"
+                yield ir.unnamed_dim(value.name, axis)

@@ -342,8 +342,8 @@ def ports(*dims):
 
 def test_anonymous_dims_are_named():
     dimensions = Dimensions.of(ports(("N", None, 3), (None, "?")))
-    assert dimensions.symbols == ("N", "x0.1", "x1.0", "x1.1")
-    assert dimensions.batch == {"N", "x1.0"}
+    assert dimensions.symbols == ("N", "x0@1", "x1@0", "x1@1")
+    assert dimensions.batch == {"N", "x1@0"}
 
 
 def test_expressions_follow_from_symbols():
