@@ -233,7 +233,7 @@ def optimize(
     load_seconds = time.perf_counter() - begin
     scopes = _scopes(candidate, tuple(strict_fusion), request.passes)
     request = request.on(candidate)
-    passes, options, inputs = request.passes, request.options, request.inputs
+    passes, options, inputs = request.passes, replace(request.options, strict_fusion=scopes), request.inputs
     original = copy(candidate) if dims else original
     with contextlib.ExitStack() as stack:
         oracle, remark = None, None
@@ -268,9 +268,6 @@ def optimize(
                 job,
                 lambda job: _produce(job, copy(pristine), original, found, repairs=not strict),
             )
-    if scopes:
-        check = make_pipeline("check-strict-fusion")
-        check.run(candidate, context_for(candidate, replace(options, strict_fusion=scopes)))
     if size is not None:
         report.file_bytes = (size, None)
         report.seconds["load"] = load_seconds
@@ -289,6 +286,7 @@ def _produce(
     repairs: bool,
 ) -> tuple[ir.Model, Report]:
     """``candidate`` optimized in place, or a copy of ``original`` without rewrites that do harm."""
+    begin = time.perf_counter()
     try:
         return candidate, job.run(candidate)
     except (VerificationFailed, PassFailed) as failure:
@@ -300,7 +298,9 @@ def _produce(
             raise
         from graphopt.debug.repair import repair
 
-        return repair(job, _loaded(original), failure, found=found)
+        candidate, report = repair(job, _loaded(original), failure, found=found)
+        report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
+        return candidate, report
 
 
 def _tuner(

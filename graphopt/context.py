@@ -60,6 +60,8 @@ class Options:
         skip: names of passes and rules that do not run.
         only: if given, the only rules that run.
         refused: rules, each with the node that it must not even try, or an empty name for all.
+        withheld: rewrites that were tried and are now left out: rule, node or an empty name for all, and why,
+            for those who ask why something is not fused.
         share_buffers: inputs and the outputs that the caller writes over them, by name.
         portable: only operators of the ONNX standard are written.
         strict_fusion: scopes whose nodes must become one fused operator, each with the names of its nodes
@@ -76,6 +78,7 @@ class Options:
     skip: frozenset[str] = frozenset()
     only: frozenset[str] | None = None
     refused: frozenset[tuple[str, str]] = frozenset()
+    withheld: tuple[tuple[str, str, str], ...] = ()
     share_buffers: tuple[tuple[str, str], ...] = ()
     portable: bool = False
     strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)

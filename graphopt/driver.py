@@ -33,7 +33,7 @@ from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.signature import diff
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.explain import Missed
+    from graphopt.rewrite.explain import Fused, Missed
     from graphopt.runtime.oracle.oracle import Oracle
 
 
@@ -73,6 +73,7 @@ class Job:
         Raises:
             PassFailed: a pass raised an error, or does not end.
             VerificationFailed: the result does not compute the same, is called differently, or is broken.
+            NotFused: a scope of ``options.strict_fusion`` did not become one fused operator.
             RuntimeFailure: the original does not run, and has to.
         """
         self._check_given()
@@ -100,11 +101,14 @@ class Job:
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
             remarks=cx.budget.remarks(),
+            fused=self._fused(model),
             missed=self._missed(model, cx),
             costs=cx.costs if cx.decisions else None,
             decisions=cx.decisions,
         )
         _check_interface(interface, Interface.of(model))
+        if self.options.strict_fusion:  # costs less than to verify
+            make_pipeline("check-strict-fusion").run(model, cx)
         if self.verify:
             self._verify(model, report)
         elif (fault := ir.find_fault(model)) is not None:
@@ -146,15 +150,28 @@ class Job:
         finally:
             cx.evaluator.close()
 
-    def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
-        """What is left of patterns that the pipeline fuses."""
-        fuses = any(step.name == "fuse-builtin" for step in self.pipeline.passes())
-        if not fuses or "fuse-builtin" in self.options.skip:
+    def _fuses(self) -> bool:
+        """Whether the pipeline writes fused operators."""
+        asked = any(step.name == "fuse-builtin" for step in self.pipeline.passes())
+        return asked and "fuse-builtin" not in self.options.skip
+
+    def _fused(self, model: ir.Model) -> list[Fused]:
+        """The fused operators that the pipeline wrote."""
+        if not self._fuses():
             return []
-        from graphopt.rewrite.explain import missed_in
+        from graphopt.rewrite.explain import fused_in
         from graphopt.rules import admitted_rules
 
-        return list(missed_in(model, admitted_rules(self.options, by="fuse-builtin"), cx))
+        return list(fused_in(model, admitted_rules(self.options, by="fuse-builtin")))
+
+    def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
+        """What is left of patterns that the pipeline fuses."""
+        if not self._fuses():
+            return []
+        from graphopt.rewrite.explain import missed_in
+        from graphopt.rules import fusing_rules
+
+        return list(missed_in(model, fusing_rules(self.options), cx))
 
     def _verify(self, model: ir.Model, report: Report) -> None:
         assert self.oracle is not None, "somebody has to judge"

@@ -15,7 +15,7 @@ from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
-from graphopt.errors import PassFailed, VerificationFailed
+from graphopt.errors import NotFused, PassFailed, VerificationFailed
 from graphopt.gates import Limits
 from graphopt.instrument.report import Dropped, Report
 
@@ -50,6 +50,7 @@ def repair(
 
     Raises:
         VerificationFailed: the result is still not the same after a few drops.
+        NotFused: without them, a scope that is to become one fused operator does not.
         PassFailed: a pass still fails then.
     """
     attempt = Attempt(original, job.pipeline, job.options)
@@ -69,17 +70,20 @@ def repair(
                 raise failure
             raise _required_fails(culprit.pass_text, culprit.reason)
         limits, drop = _without(limits, culprit, dropped)
+        drop = replace(drop, failed=isinstance(failure, PassFailed))
         dropped.append(drop)
         if found is not None:
             found(culprit, len(dropped))
         try:
             return _rerun(job, original, limits, dropped)
+        except NotFused:
+            raise
         except _FAILURES as error:
             failure = error
         if drop.node:  # a rule that is wrong tends to be wrong wherever it applies
             everywhere = replace(limits, owners=limits.owners | {drop.owner})
             reason = failure.message.partition(": ")[2]
-            more = Dropped(drop.owner, "", drop.pass_text, reason)
+            more = Dropped(drop.owner, "", drop.pass_text, reason, isinstance(failure, PassFailed))
             with contextlib.suppress(*_FAILURES):
                 return _rerun(job, original, everywhere, [*dropped, more])
     message = f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}"
@@ -101,7 +105,9 @@ def _rerun(
 ) -> tuple[ir.Model, Report]:
     """The result under ``limits``; raises what :meth:`Job.run` raises if that fails, too."""
     candidate = copy(original)
-    report = replace(job, options=limits.applied_to(job.options), gate=limits).run(candidate)
+    withheld = (*job.options.withheld, *(drop.withheld for drop in dropped))
+    options = replace(limits.applied_to(job.options), withheld=withheld)
+    report = replace(job, options=options, gate=limits).run(candidate)
     report.dropped = list(dropped)
     return candidate, report
 

@@ -117,6 +117,7 @@ class Case:
         options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
         options["refused"] = frozenset(map(tuple, options.get("refused", ())))
+        options["withheld"] = tuple(map(tuple, options.get("withheld", ())))
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))
         scopes = options.get("strict_fusion", {})
         options["strict_fusion"] = {name: frozenset(nodes) for name, nodes in scopes.items()}

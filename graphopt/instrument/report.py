@@ -15,7 +15,7 @@ from graphopt.tables import Table, counted, human_bytes, human_count, human_seco
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
-    from graphopt.rewrite.explain import Missed
+    from graphopt.rewrite.explain import Fused, Missed
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.tune.tuning import Tuning
 
@@ -36,12 +36,19 @@ class Dropped:
         node: the node that it rewrote; ``""`` where all its rewrites, or the whole pass, are left out.
         pass_text: the pass that it was part of.
         reason: what it did.
+        failed: it raised an error or did not end; else what came of it was not the same.
     """
 
     owner: str
     node: str
     pass_text: str
     reason: str
+    failed: bool = False
+
+    @property
+    def withheld(self) -> tuple[str, str, str]:
+        """Rule or pass, node, and why it is left out, for :attr:`graphopt.context.Options.withheld`."""
+        return self.owner, self.node, "dropped as it fails" if self.failed else "dropped by verification"
 
     def __str__(self) -> str:
         return f"{self.owner} at {self.node}" if self.node else f"{self.owner}, everywhere"
@@ -69,6 +76,7 @@ class Report:
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         dropped: rewrites that were left out because the result was wrong with them.
+        fused: the fused operators that were written.
         missed: places that are almost what becomes a fused operator, and why they did not.
         tuning: what was measured and decided, if it was tuned.
         costs: the table that decided about fused operators.
@@ -92,6 +100,7 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
+    fused: list[Fused] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     tuning: Tuning | None = None
     costs: Costs | None = None
@@ -109,6 +118,7 @@ class Report:
         yield f"  kept: {kept(self.interface)}"
         for note in self.notes():
             yield f"  {note}"
+        yield from self._fused()
         yield from self._not_fused()
         yield from self._costs_lines(verbose)
         if verbose:
@@ -123,6 +133,12 @@ class Report:
             yield ""
             yield f"  {NOT_VERIFIED if warned and self.verdict.unverifiable else verified(self.verdict)}"
             yield from (f"  {line}" for line in details(self.verdict) if verbose)
+
+    def _fused(self) -> Iterator[str]:
+        """How many of each fused operator there are, most frequent first."""
+        counts = Counter(one.op.rpartition(".")[2] for one in self.fused)
+        if counts:
+            yield f"  fused     {', '.join(f'{count:,} {op}' for op, count in counts.most_common())}"
 
     def _not_fused(self) -> Iterator[str]:
         """The most frequent reasons why places did not become fused operators."""
@@ -151,6 +167,8 @@ class Report:
             yield f"skipped: {', '.join(self.skipped)}"
         for drop in self.dropped:
             yield f"dropped: {drop} (pass {drop.pass_text}), which failed or did harm"
+        if "repair" in self.seconds:
+            yield f"looking for what to drop took {human_seconds(self.seconds['repair'])}"
         if self.next_action is not None:
             action = self.next_action
             yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
@@ -217,6 +235,7 @@ class Report:
             "planned": self.planned,
             "skipped": self.skipped,
             "dropped": [asdict(drop) for drop in self.dropped],
+            "fused": [one.to_dict() for one in self.fused],
             "missed": [place.to_dict() for place in self.missed],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,

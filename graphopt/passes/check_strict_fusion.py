@@ -17,7 +17,7 @@ from graphopt.passes.base import Pass
 from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in
 from graphopt.rewrite.nearest import told
 from graphopt.rewrite.rule import Rule
-from graphopt.rules import admitted_rules
+from graphopt.rules import fusing_rules
 from graphopt.tables import counted
 
 
@@ -41,7 +41,7 @@ class CheckStrictFusion(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Check each scope."""
-        rules = admitted_rules(cx.options, by="fuse-builtin")
+        rules = fusing_rules(cx.options)
         members = {**dict.fromkeys(self.scopes, frozenset[str]()), **cx.options.strict_fusion}
         for name, names in members.items():
             _check(_Scope(name, names), model, rules, cx)

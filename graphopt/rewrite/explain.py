@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from graphopt import ir
@@ -144,14 +144,21 @@ def _computes(node: ir.Node) -> bool:
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:
     """For each anchor that is left, the rule that comes nearest, if one comes near."""
     seekers: dict[str, list[Rule]] = {}
+    withheld_rules = frozenset(owner for owner, node, _ in cx.options.withheld if not node)
     for rule in rules:
-        for anchor in rule.anchors:
+        for anchor in rule.anchors if rule.name not in withheld_rules else ():
             seekers.setdefault(anchor, []).append(rule)
     names = frozenset(rule.name for rule in rules)
     told_of: dict[Rule, dict[ir.Node, None]] = {}
+    withheld: dict[ir.Node, Rule] = {}
+    for place in _withheld_in(model, rules, cx):
+        withheld |= dict.fromkeys(place.partial.nodes.values(), place.rule)
+        yield place.told(cx)
     for graph in ir.graphs_of(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers or ir.made_by(node) in names:
+                continue
+            if withheld and (node in withheld or _leads_to(withheld, node)):
                 continue
             found = [place for rule in seekers[node.op_type] for place in _places(rule, node, cx)]
             best = max(found, key=_Place.nearness, default=None)
@@ -202,6 +209,37 @@ class _Place:
             hint,
             tuple(origins),
         )
+
+
+def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[_Place]:
+    """Where a rule that is withheld would rewrite, each node once."""
+    reasons = {(owner, node): why for owner, node, why in cx.options.withheld}
+    owners = frozenset(owner for owner, _ in reasons)
+    search, gone = Nearest(cx), dict[ir.Node, None]()
+    for rule in (rule for rule in rules if rule.name in owners):
+        for graph in ir.graphs_of(model):
+            for root in list(graph):
+                why = reasons.get((rule.name, ""), reasons.get((rule.name, ir.label(root))))
+                found = None if why is None else _applies(rule, root, search, cx)
+                if why is None or found is None or any(node in gone for node in found.partial.nodes.values()):
+                    continue
+                gone |= dict.fromkeys(found.partial.nodes.values())
+                yield replace(found, refusal=Refusal(rule.name, ir.label(root), why))
+
+
+def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
+    """Whether ``anchor`` tells of a rule that is withheld right behind it."""
+    behind = (withheld[node] for node in _after(anchor) if node in withheld)
+    return any(anchor.op_type in rule.anchors for rule in behind)
+
+
+def _applies(rule: Rule, root: ir.Node, search: Nearest, cx: Context) -> _Place | None:
+    """The form of ``rule`` that rewrites ``root``, if one does."""
+    for pattern, _ in rule.patterns:
+        found = search.match(pattern, root)
+        if found is not None and _refused(rule, root, *found, cx) is None:
+            return _Place(rule, pattern, root, Partial(found[1], (), found[0]))
+    return None
 
 
 def _places(rule: Rule, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
@@ -262,6 +300,10 @@ def _refused(
     builder = Builder(cx.edit, root)
     try:
         result = attempt(rule, Match(rule.name, root, nodes, cx), bindings, builder)
+    except Exception as error:
+        if not cx.bars(rule.name, root):
+            raise
+        return Refusal(rule.name, ir.label(root), f"dropped as it fails: {type(error).__name__}")
     finally:
         builder.discard()
     return result if isinstance(result, Refusal) else None

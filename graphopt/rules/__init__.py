@@ -44,3 +44,11 @@ def admitted_rules(options: Options, families: Sequence[str] = (), *, by: str = 
         and (options.only is None or rule.name in options.only)
         and (not families or rule.family in families)
     ]
+
+
+def fusing_rules(options: Options) -> list[Rule]:
+    """The rules that write fused operators under ``options``, and those that these withhold."""
+    admitted = admitted_rules(options, by="fuse-builtin")
+    withheld = frozenset(owner for owner, _, _ in options.withheld)
+    more = [rule for rule in all_rules() if rule.fuses and rule.name in withheld and rule not in admitted]
+    return [*admitted, *more]

@@ -91,10 +91,10 @@ class Tuner:
         job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
         memory = Memory(self.store, self._circumstances(original, job, shapes))
         tuning = None if self.tune.fresh else memory.recall()
-        dropped, first = [], None
+        dropped, first, repair = [], None, 0.0
         if tuning is None:
             model, report = first = produce(job)
-            dropped = report.dropped
+            dropped, repair = report.dropped, report.seconds.get("repair", 0.0)
             opset = self._opset(original, job, produce, dropped)
             tuning = self._measure(original, job, first, setups, shapes, seconds, opset)
             remark = memory.keep(tuning)
@@ -103,6 +103,8 @@ class Tuner:
             self._say(job, "making what pays", None)
             model, report = produce(job_for(job, variant, dropped))
             report.dropped = [*dropped, *report.dropped]
+            if repair:
+                report.seconds["repair"] = repair + report.seconds.get("repair", 0.0)
         if first is not None and remark is not None:
             report.remarks.append(remark)
         report.skipped = [name for name in report.skipped if name not in variant.off]  # the table tells

@@ -35,6 +35,7 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     if variant.original:
         steps = tuple(step for step in job.pipeline.passes() if step.required)
         return replace(job, pipeline=Pipeline(steps))
+    dropped = list(dropped)
     off = variant.off | frozenset(drop.owner for drop in dropped if not drop.node)
     places = frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node)
     limits = Limits(without=places, owners=off, skip=off)
@@ -42,7 +43,9 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     if variant.opset is not None:
         conversion = make_pipeline(f"convert-opset{{target={variant.opset}}}")
         job = replace(job, pipeline=Pipeline((*conversion.steps, *job.pipeline.steps)))
-    return replace(job, options=limits.applied_to(job.options), gate=gate)
+    reverted = [(name, "", "reverted by tuning") for name in sorted(variant.off)]
+    withheld = (*job.options.withheld, *(drop.withheld for drop in dropped), *reverted)
+    return replace(job, options=replace(limits.applied_to(job.options), withheld=withheld), gate=gate)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,17 @@ class Workshop:
         self, original: ir.Model, job: Job, dropped: Iterable[Dropped], folder: Path, setup: Setup
     ) -> None:
         self._original = original
+        options = replace(
+            job.options, strict_fusion={}
+        )  # that is for the result to keep, not for all variants
         self._job = replace(
-            job, oracle=None, verify=False, validate_each=False, verify_each=False, watchers=()
+            job,
+            options=options,
+            oracle=None,
+            verify=False,
+            validate_each=False,
+            verify_each=False,
+            watchers=(),
         )
         self._dropped = list(dropped)
         self._folder = folder

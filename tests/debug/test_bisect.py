@@ -120,6 +120,7 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
         skip=frozenset({"a", "b"}),
         only=frozenset({"c"}),
         refused=frozenset({("d", "e")}),
+        withheld=(("d", "e", "because"),),
         share_buffers=(("past", "present"),),
         portable=True,
         strict_fusion={"block": frozenset({"f", "g"})},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.debug.reproducer import replay
-from graphopt.errors import ExitStatus, PassFailed, VerificationFailed
+from graphopt.errors import ExitStatus, NotFused, PassFailed, VerificationFailed
 from graphopt.passes import peephole
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
+from graphopt.rules import all_rules
 from tests.cli.broken_passes import Crash
 from tests.debug import faults
 from tests.support import ops, parse
@@ -147,3 +149,29 @@ def test_several_faults_at_once(model: ir.Model) -> None:
         ("fails", "second_22"),
         ("wrong-constant", "first_11"),
     ]
+
+
+def test_what_verification_dropped_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(op: Any, m: Any, a: ir.Value, b: ir.Value) -> object:
+        return op.Relu(a) if m.root.name == "wrong" else m.no("it is another one")
+
+    (gelu,) = [rule for rule in all_rules() if rule.name == "gelu"]
+    guilty = replace(gelu, replace=wrong)
+    rules = [guilty if rule is gelu else rule for rule in all_rules()]
+    monkeypatch.setattr("graphopt.rules.all_rules", lambda: rules)
+    gelus = parse("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1.0}, float half = {0.5}> {
+      a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) [wrong] y = Mul(d, half)
+    }
+    """)
+    report = graphopt.optimize(gelus, pipeline="O3").report
+    assert [drop.owner for drop in report.dropped] == ["gelu"]
+    assert [(place.rule, place.reason) for place in report.missed] == [("gelu", "dropped by verification")]
+    assert "  not fused 1 × gelu: dropped by verification" in str(report).splitlines()
+    assert report.fused == []
+    assert report.seconds["repair"] > 0 and "looking for what to drop took" in str(report)
+    assert report.to_dict()["dropped"][0]["failed"] is False
+    with pytest.raises(NotFused) as raised:
+        graphopt.optimize(gelus, pipeline="O3", strict_fusion=["wrong"])
+    assert raised.value.details == ("gelu: dropped by verification", "  Mul wrong"), raised.value

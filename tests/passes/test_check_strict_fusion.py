@@ -6,6 +6,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
+from graphopt.runtime.oracle.oracle import Oracle
 from tests.support import ops, parse, run_pipeline
 
 GELUS = """
@@ -52,6 +53,12 @@ def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
     )
     assert raised.value.hint is None
     assert [node.split("/")[-1] for node in nodes] == ["Div_f", "Erf_h", "Add_i", "Mul_j"]
+
+
+def test_nothing_is_verified_for_a_scope_that_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Oracle, "verify", lambda *_, **__: pytest.fail("verified first"))
+    with pytest.raises(NotFused):
+        api.optimize(model("one"), pipeline="O3", strict_fusion=["/two"])
 
 
 def test_what_no_pattern_comes_near_is_named_too() -> None:

@@ -24,7 +24,7 @@ from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opse
 from graphopt.tune.readings import Reading
 from graphopt.tune.search import Found
 from graphopt.tune.tuned import Tune
-from graphopt.tune.workshop import Workshop
+from graphopt.tune.workshop import Workshop, job_for
 from tests.support import parse
 from tests.tune.harmful import Idle, Slow
 
@@ -227,6 +227,21 @@ def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_p
         assert raised.graph.opset_imports[""] == 23
         assert newer_opset(raised, job.pipeline.passes(), 24) is None
         assert ir.load(workshop.path(Variant())).graph.opset_imports[""] == 17
+
+
+def test_what_tuning_reverted_is_told_as_that() -> None:
+    model = parse("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 2, 8, 8] x) => (float[1, 3, 8, 8] y) <float[3, 2, 1, 1] w = {1, 2, 3, 4, 5, 6}>
+        { a = Conv(x, w) y = HardSigmoid(a) }
+    """)
+    job = Job(make_pipeline("O3"), make_options(config.Settings()))
+    assert [one.rule for one in job.run(api.copy(model)).fused] == ["activation-into-conv"]
+    report = job_for(job, Variant(frozenset({"activation-into-conv"}))).run(model)
+    assert not report.fused
+    assert [(place.rule, place.reason) for place in report.missed] == [
+        ("activation-into-conv", "reverted by tuning")
+    ]
 
 
 def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:
