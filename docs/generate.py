@@ -11,12 +11,16 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+from onnx import defs
+
 from graphopt.passes.described import options_of, prose
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules
 
 DOCS = Path(__file__).parent
 CASES = DOCS.parent / "tests" / "rules" / "cases"
+#: The operator of a node, in the text of a case.
+_OPERATOR = re.compile(r"=\s*((?:[\w.]+\.)?[A-Z]\w*)\s*[<(]")
 
 
 def passes_page() -> str:
@@ -103,6 +107,60 @@ def fusion_matrix() -> dict[tuple[str, str], Tested]:
     return found
 
 
+class Made(NamedTuple):
+    """What becomes of patterns: the patterns, and the devices that cases make it for."""
+
+    patterns: list[str]
+    devices: set[str]
+
+
+def fused_operators() -> dict[str, Made]:
+    """By operator, the patterns whose cases become it: onnxruntime's own, or standard ones that compute."""
+    found: dict[str, Made] = {}
+    for (pattern, _), tested in sorted(fusion_matrix().items()):
+        for case in tested.fused:
+            text = (CASES / f"{case}.txt").read_text(encoding="utf-8")
+            before, after = (_OPERATOR.findall(part) for part in re.split(r"^=>", text, flags=re.MULTILINE))
+            new = [op for op in dict.fromkeys(after) if op not in before]
+            own = [op for op in new if "." in op]
+            for op in own or [op for op in new if not _moves_data(op)]:
+                made = found.setdefault(op, Made([], set()))
+                if pattern not in made.patterns:
+                    made.patterns.append(pattern)
+                made.devices.update(re.findall(r"^# device: (\w+)", text, re.MULTILINE) or ["any"])
+    return found
+
+
+def _moves_data(op: str) -> bool:
+    """Whether a standard operator takes elements of any type, strings too."""
+    return any("tensor(string)" in one.allowed_type_strs for one in defs.get_schema(op).type_constraints)
+
+
+def _since(op: str) -> int:
+    """The first opset that has a standard operator."""
+    return min(schema.since_version for schema in defs.get_all_schemas_with_history() if schema.name == op)
+
+
+def _operators_table() -> list[str]:
+    """What each fused operator needs."""
+    lines = [
+        "What they become, and what that needs. Operators of `com.microsoft` are onnxruntime's own: they",
+        "need no opset, and `--portable` rules them out. Those of the standard need an opset;",
+        "`--target-opset` raises it. The device is named where the [costs](cost.md) as shipped choose the",
+        "operator on that alone.",
+        "",
+        "| operator | from opset | device | patterns |",
+        "|---|---|---|---|",
+    ]
+    for op, made in sorted(fused_operators().items()):
+        since = "" if "." in op else str(_since(op))
+        device = "CUDA" if made.devices == {"cuda"} else ""
+        lines.append(
+            f"| `{op}` | {since} | {device} | {_cell('; '.join(sorted(made.patterns, key=str.lower)))} |"
+        )
+    return lines
+
+
 def fusions_page() -> str:
     """What is recognized in which dialect, from the cases of rules; what was counted on models stays."""
     matrix = fusion_matrix()
@@ -136,7 +194,7 @@ def fusions_page() -> str:
             "|---|---|---|",
         ]
         lines += [f"| {_cell(one[0])} | {_cell(one[1])} | {_told(matrix[one])} |" for one in own]
-    return "\n".join([*lines, "", *_counted(DOCS / "fusions.md")])
+    return "\n".join([*lines, "", *_operators_table(), "", *_counted(DOCS / "fusions.md")])
 
 
 def _told(cell: Tested | None) -> str:

@@ -140,8 +140,16 @@ class RuntimeFailure(GraphoptError):
     status = ExitStatus.RUNTIME_FAILURE
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str) -> UsageError:
-    """The error for a name that nothing bears, which names the nearest that something does."""
-    nearest = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=0.4)
+def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:
+    """The error for a name that nothing bears, which names the nearest that something does.
+
+    Args:
+        kind: what was to bear it.
+        name: the name.
+        known: what is borne.
+        where: where to look these up.
+        alike: from 0 to 1, how much a name has to be like this one to be told.
+    """
+    nearest = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=alike)
     hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
     return UsageError(f"no {kind} is called {name!r}; {hint}")

@@ -34,6 +34,15 @@ def test_what_is_fused_is_also_refused_where_a_condition_is_broken() -> None:
     assert one_sided == [], "a dialect needs a case and a near miss"
 
 
+def test_the_table_of_fused_operators_says_what_they_need() -> None:
+    rows = _generator().fused_operators()  # type: ignore[attr-defined]
+    assert "attention, no mask" in rows["Attention"].patterns
+    assert rows["com.microsoft.SkipLayerNormalization"].devices == {"cuda"}
+    assert {"Transpose", "Unsqueeze", "Constant"}.isdisjoint(rows)
+    page = (DOCS / "fusions.md").read_text()
+    assert "| `LayerNormalization` | 17 |" in page and "| `Attention` | 23 |" in page
+
+
 def test_all_that_other_optimizers_do_is_done_or_explained() -> None:
     assert _generator().gaps() == []  # type: ignore[attr-defined]
 

@@ -42,8 +42,8 @@ from graphopt.analysis.polynomial import (
 
 __all__ = [
     "TYPICAL", "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least",
-    "bounds", "ceildiv", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate", "floordiv",
-    "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute",
+    "bounds", "ceildiv", "declared_name", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate",
+    "floordiv", "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute",
     "symbol", "symbols", "typical", "within", "zero_with",
 ]  # fmt: skip
 
@@ -233,6 +233,12 @@ def lone_atom(dim: Dim) -> Atom | None:
         if coefficient == 1 and len(monomial) == 1:
             return monomial[0]
     return None
+
+
+def declared_name(dim: Dim) -> str | None:
+    """What the model calls ``dim``, if it does: then ``--dim`` and ``--dim-range`` take the name."""
+    atom = lone_atom(dim)
+    return atom.name if isinstance(atom, Symbol) and not atom.birth else None
 
 
 def within(atom: Atom, dim: Dim) -> bool:

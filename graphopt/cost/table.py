@@ -273,6 +273,8 @@ class Costs:
         Raises:
             ValueError: it is of another form, or its figures make no sense.
         """
+        if not isinstance(data, dict):
+            raise ValueError("it is no JSON object")
         try:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']!r}, not {FORMAT}")
@@ -282,7 +284,7 @@ class Costs:
         except KeyError as error:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:
-            raise ValueError(str(error)) from error
+            raise ValueError("its parts are of other forms than in a table") from error
 
 
 def _grid(data: Mapping[str, Any]) -> Grid:

@@ -64,8 +64,9 @@ def names_within(model: ir.Model, scope: str) -> frozenset[str]:
     """
     found = dict.fromkeys(_within(model, scope))
     if not found:
-        labels = [ir.label(node) for graph in ir.graphs_of(model) for node in graph]
-        raise unknown("node or scope", scope, labels, "graphopt dump shows all nodes")
+        nodes = [node for graph in ir.graphs_of(model) for node in graph]
+        names = [name for node in nodes for name in (ir.label(node), *ir.noted_scopes(node))]
+        raise unknown("node or scope", scope, names, "graphopt dump shows all nodes", alike=0.0)
     return frozenset(found)
 
 

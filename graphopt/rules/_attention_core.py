@@ -163,7 +163,7 @@ def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
         return m.no("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not is_along(m, dim, size):
-            named = str(dim).isidentifier() and str(size).isidentifier()
+            named = dims.declared_name(dim) and dims.declared_name(size)
             hint = f"let inputs whose dims {dim} and {size} are the same say so" if named else None
             return m.no("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
     return None

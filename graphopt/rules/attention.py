@@ -120,10 +120,13 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     It fails where there is nothing to attend to, and gives 0 where a mask hides all keys of a query, even by
     numbers that are finite.
     """
-    for dim in (*found.score_shape, *found.v.shape[3:]):
-        if not dims.known_nonzero(dim):
-            hint = f"--dim-range {dim}=1:" if str(dim).isidentifier() else None
-            return m.no(f"there may be nothing to attend to: {dim} may be 0", found.q.as_given, hint=hint)
+    sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
+    empty = [dim for dim in sizes if not dims.known_nonzero(dim)]
+    if empty:
+        names = [dims.declared_name(dim) for dim in empty]
+        hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
+        told = " and ".join(map(str, empty))
+        return m.no(f"there may be nothing to attend to: {told} may be 0", found.q.as_given, hint=hint)
     if found.masks or not all(m.constant(bias) is not None for bias in found.biases):
         return m.no("a mask may hide all keys, of which onnxruntime's Attention makes 0", found.q.as_given)
     if any(float(np.min(array)) < -1e30 for bias in found.biases if (array := m.constant(bias)) is not None):

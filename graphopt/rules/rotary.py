@@ -211,9 +211,9 @@ def _domain(
     if standard and alike:
         return ""
     if own:
-        batch = str(shape[0])
+        batch = dims.declared_name(shape[0])
         hint = "give all of a batch the same positions; --dim fixes a batch that is always 1"
-        if batch.isidentifier():
+        if batch is not None:
             hint += f", --dim-range {batch}=1: says that it is never empty"
         return m.no("the angles are not those of the positions of one row", c, hint=hint)
     if m.cx.options.portable:

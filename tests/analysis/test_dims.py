@@ -14,6 +14,7 @@ from graphopt.analysis.dims import (
     SymDim,
     bounds,
     ceildiv,
+    declared_name,
     dim_max,
     dim_min,
     divide_exactly,
@@ -241,3 +242,10 @@ def test_proved_equalities_hold(left: _Expression, right: _Expression, values: d
     if quotient is not None and right[1](values) != 0:
         computed = evaluate(quotient, values)
         assert computed is None or computed * right[1](values) == left[1](values)
+
+
+def test_only_what_the_model_names_has_a_name_that_options_take() -> None:
+    named = symbol("x@0")
+    assert declared_name(named) == "x@0" and str(named) == "x@0"
+    assert declared_name(named + 1) is None and declared_name(3) is None
+    assert declared_name(fresh_symbol("x", 1)) is None

@@ -268,3 +268,36 @@ def test_bodies_are_looked_into() -> None:
     """)
     (missed,) = api.explain(model).missed
     assert missed.rule == "gelu" and missed.value == "a"
+
+
+def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
+    text = """g (float[FIRST, seq, 32] q, float[SECOND, seq, 32] k, float[SECOND, seq, 32] v) => (float[b, seq, 32] y)
+        <int64[4] heads = {0, 0, 4, 8}, int64[3] rows = {0, 0, 32}, float scale = {0.35}> {
+        a = Reshape(q, heads)
+        b = Transpose <perm = [0, 2, 1, 3]>(a)
+        c = Reshape(k, heads)
+        d = Transpose <perm = [0, 2, 3, 1]>(c)
+        e = Reshape(v, heads)
+        f = Transpose <perm = [0, 2, 1, 3]>(e)
+        s = MatMul(b, d)
+        t = Mul(s, scale)
+        p = Softmax <axis = -1>(t)
+        w = MatMul(p, f)
+        j = Transpose <perm = [0, 2, 1, 3]>(w)
+        y = Reshape(j, rows)
+    }"""
+    model = parse(text.replace("FIRST", "batch").replace("SECOND", "batch"), opset=23)
+    (missed,) = api.explain(model, ["attention"], portable=True).missed
+    assert missed.reason == "there may be nothing to attend to: batch and seq may be 0"
+    assert missed.hint == "--dim-range batch=1: --dim-range seq=1:"
+    ranges = {"batch": (1, None), "seq": (1, None)}
+    assert not api.explain(model, ["attention"], portable=True, dim_ranges=ranges).missed
+
+
+def test_the_nearest_names_are_told_however_little_they_are_alike() -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Softmax(x) }")
+    model.graph[0].name = "/encoder/Softmax"
+    with pytest.raises(UsageError, match="nearest: /encoder/Softmax"):
+        api.explain(model, node="/foo")
+    with pytest.raises(UsageError, match="nearest: /encoder/Softmax"):
+        api.optimize(model, pipeline="O3", strict_fusion=["Foo"])
