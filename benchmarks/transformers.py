@@ -73,7 +73,7 @@ def export(name: str, exporter: str, path: Path) -> None:
     dynamo, opset = EXPORTERS[exporter]
     names = ["input_ids", "attention_mask"]
     if dynamo:
-        dims = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+        dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq")}  # both inputs share them
         dynamic: dict[str, Any] = {"dynamic_shapes": (dims, dims), "external_data": False, "verbose": False}
     else:
         dynamic = {"dynamic_axes": {each: {0: "batch", 1: "seq"} for each in names}}
