@@ -336,6 +336,7 @@ def explain(
     dims: Mapping[str, int] | None = None,
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     target_opset: int | None = None,
+    device: str | Device | None = None,
 ) -> Explanation:
     """Tell which nodes ``-O3`` would put into fused operators, and why not more of them.
 
@@ -347,12 +348,12 @@ def explain(
         patterns: only rules of these names or families.
         node: only what concerns this node of the model, or the nodes in this scope.
         portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
+        device: where the result is to run, whether it is there or not; it decides which operators pay.
 
     Raises:
         UsageError: no node or pattern bears the name.
     """
-    from graphopt.debug.explain import about, explain_fusions, names_within
-    from graphopt.runtime.devices import parse_device
+    from graphopt.debug.explain import explain_fusions
 
     settings = _settings(portable=portable, skip=None if skip is None else tuple(skip))
     request = prepare(
@@ -361,13 +362,20 @@ def explain(
         dims=dims,
         dim_ranges=dim_ranges,
         target_opset=target_opset,
-        device=parse_device(settings.device) or choose_device(None, settings)[0],
+        device=_meant(device, settings),
     )
     candidate, _, _ = _take(model)
-    names = None if node is None else names_within(candidate, node)
     request = request.on(candidate)
-    found = explain_fusions(candidate, request.options, patterns, before=request.passes.steps)
-    return found if names is None or node is None else about(found, names, node)
+    return explain_fusions(candidate, request.options, patterns, node=node, before=request.passes.steps)
+
+
+def _meant(device: str | Device | None, settings: config.Settings) -> Device:
+    """The device that is named, whether it is there or not, or else what there is."""
+    from graphopt.runtime.devices import Device, parse_device
+
+    if isinstance(device, Device):
+        return device
+    return parse_device(device or settings.device) or choose_device(None, settings)[0]
 
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:

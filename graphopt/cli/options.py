@@ -239,6 +239,16 @@ device_options = group(
     ),
 )
 
+#: For commands that run no model, but choose for one device or another.
+target_options = group(
+    "Passes",
+    click.option(
+        "--device",
+        metavar="auto|cpu|cuda[:N]",
+        help="What the result is for, there or not: it decides which fused operators pay.  [default: auto]",
+    ),
+)
+
 session_options = group(
     "Device",
     click.option(

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from graphopt import ir
-from graphopt.context import Options
+from graphopt.context import Context, Options
 from graphopt.driver import context_for
 from graphopt.errors import unknown
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.pipelines import registry
-from graphopt.rewrite.explain import Explanation, explain
+from graphopt.rewrite.explain import Explanation, explain, nearest_to
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_rules, all_rules
 
@@ -20,27 +20,44 @@ _PRESET = "O3"
 
 
 def explain_fusions(
-    model: ir.Model, options: Options, patterns: Sequence[str] = (), *, before: Sequence[Step] = ()
+    model: ir.Model,
+    options: Options,
+    patterns: Sequence[str] = (),
+    *,
+    node: str | None = None,
+    before: Sequence[Step] = (),
 ) -> Explanation:
     """Run ``-O3`` over ``model``, in place, as far as operators are fused, and tell about that.
 
     Args:
         options: what rewrites may do.
         patterns: only rules of these names or families.
+        node: only what concerns the node of this name, or the nodes in this scope; where no pattern comes
+            near them, the nearest is told all the same.
         before: what runs first.
 
     Raises:
-        UsageError: no rule that fuses is called like one of ``patterns``.
+        UsageError: no rule that fuses is called like one of ``patterns``, or no node like ``node``.
     """
+    names = None if node is None else names_within(model, node)
     rules = chosen_rules(options, patterns)
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
     cx = context_for(model, options)
     try:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
-        return explain(model, rules, cx)
+        found = explain(model, admitted_rules(options, by="fuse-builtin"), cx, about=rules)
+        if names is not None and node is not None:
+            return _about(found, names, node, model, rules, cx)
+        return found if patterns else replace(found, costs=tuple(_said_against(found, cx)))
     finally:
         cx.evaluator.close()
+
+
+def _said_against(found: Explanation, cx: Context) -> Iterator[str]:
+    """What the table of costs said against what passes and rules would have done, where no place tells it."""
+    told = {place.reason for place in found.missed}
+    yield from (one.reason for one in cx.decisions if not one and one.reason not in told)
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
@@ -78,14 +95,23 @@ def _within(model: ir.Model, scope: str) -> Iterator[str]:
                 yield name
 
 
-def about(explanation: Explanation, names: frozenset[str], scope: str) -> Explanation:
-    """What ``explanation`` has to say about the nodes called ``names``, or in ``scope``."""
+def _about(
+    explanation: Explanation,
+    names: frozenset[str],
+    scope: str,
+    model: ir.Model,
+    rules: Sequence[Rule],
+    cx: Context,
+) -> Explanation:
+    """What ``explanation`` has to say about the nodes called ``names``, or in ``scope``; never nothing."""
 
     def concerns(origins: Iterable[str]) -> bool:
         return any(name in names or ir.is_within(name, scope) for name in origins)
 
-    return replace(
-        explanation,
-        fused=tuple(one for one in explanation.fused if concerns(one.origins)),
-        missed=tuple(one for one in explanation.missed if concerns(one.origins)),
-    )
+    fused = tuple(one for one in explanation.fused if concerns(one.origins))
+    missed = tuple(one for one in explanation.missed if concerns(one.origins))
+    if not fused and not missed:
+        nodes = (node for graph in ir.graphs_of(model) for node in graph if concerns(ir.origins(node)))
+        nearest = nearest_to(nodes, rules, cx)
+        missed = () if nearest is None else (nearest,)
+    return replace(explanation, fused=fused, missed=missed)

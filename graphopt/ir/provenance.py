@@ -14,6 +14,7 @@ from graphopt.ir.onnxir import onnx_ir
 
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
+_MAKERS = NAMESPACE + "makers"
 _SEPARATOR = "\n"
 #: Where torch.onnx notes the modules that a node comes from: a list of their paths, and the operator's name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
@@ -34,11 +35,19 @@ def made_by(node: onnx_ir.Node) -> str | None:
     return node.metadata_props.get(_BY)
 
 
+def makers(node: onnx_ir.Node) -> tuple[str, ...]:
+    """The rules and passes that took part in making ``node``, in turn, :func:`made_by` last."""
+    recorded = node.metadata_props.get(_MAKERS)
+    return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+
+
 def derive(nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
     """Record that ``nodes`` were made out of ``sources`` by the rule or pass ``by``."""
     names = dict.fromkeys(name for source in sources for name in origins(source))
-    text = _SEPARATOR.join(list(names)[:_KEPT])
+    earlier = dict.fromkeys(maker for source in sources for maker in makers(source) if maker != by)
+    text, told = _SEPARATOR.join(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
     for node in nodes:
+        node.metadata_props[_MAKERS] = told
         node.metadata_props[_ORIGIN] = text
         node.metadata_props[_BY] = by
 

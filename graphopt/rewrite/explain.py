@@ -44,12 +44,14 @@ class Fused:
 
     Attributes:
         rule: who wrote it.
+        rules: all that took part, in turn: ``layer-norm``, then what brought a scale and a bias into it.
         op: the operator, ``com.microsoft.Gelu``.
         node: its name.
         origins: names of the original nodes that it stands for.
     """
 
     rule: str
+    rules: tuple[str, ...]
     op: str
     node: str
     origins: tuple[str, ...]
@@ -93,26 +95,56 @@ class Missed:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was fused in a model, and what was not."""
+    """What was fused in a model, and what was not.
+
+    Attributes:
+        fused, missed: the places.
+        costs: what the table of costs said against fused operators besides.
+    """
 
     fused: tuple[Fused, ...]
     missed: tuple[Missed, ...]
+    costs: tuple[str, ...] = ()
 
 
-def explain(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Explanation:
+def explain(
+    model: ir.Model, rules: Sequence[Rule], cx: Context, *, about: Sequence[Rule] | None = None
+) -> Explanation:
     """Tell what ``rules``, which have been applied to ``model``, fused, and why not more.
 
     The model is as it was afterwards; constants that rules make to try are taken back.
+
+    Args:
+        about: those of ``rules`` that are told of.
     """
-    return Explanation(tuple(fused_in(model, rules)), tuple(missed_in(model, rules, cx)))
+    names = frozenset(rule.name for rule in (rules if about is None else about))
+    fused = tuple(one for one in fused_in(model, rules) if not names.isdisjoint(one.rules))
+    return Explanation(fused, tuple(missed_in(model, rules if about is None else about, cx)))
+
+
+def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> Missed | None:
+    """The pattern of which most is there around one of ``nodes``, however little; ``None``: there is none."""
+    rules = list(rules)
+    found = [
+        place
+        for node in nodes
+        if not node.domain
+        for rule in rules
+        for place in _places(rule, node, cx, dict.fromkeys((*rule.anchors, node.op_type)), near=False)
+    ]
+    best = max(found, key=lambda place: (place.tells, place.nearness()), default=None)
+    return None if best is None else best.told(cx)
 
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
     """The operators that ``rules`` wrote, in the order of the model."""
+    rules = list(rules)
+    names = frozenset(rule.name for rule in rules)
     for group in filter(is_fused, groups_in(model, rules)):
         node = main_node(group)
+        took_part = tuple(name for name in ir.makers(node) if name in names)
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        yield Fused(ir.made_by(node) or "", op, ir.label(node), ir.origins(node))
+        yield Fused(ir.made_by(node) or "", took_part, op, ir.label(node), ir.origins(node))
 
 
 def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
@@ -156,11 +188,16 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
         yield place.told(cx)
     for graph in ir.graphs_of(model):
         for node in list(graph):
-            if node.domain or node.op_type not in seekers or ir.made_by(node) in names:
+            if node.domain or node.op_type not in seekers:
                 continue
             if withheld and (node in withheld or _leads_to(withheld, node)):
                 continue
-            found = [place for rule in seekers[node.op_type] for place in _places(rule, node, cx)]
+            found = [
+                place for rule in seekers[node.op_type] for place in _places(rule, node, cx, rule.anchors)
+            ]
+            if ir.made_by(node) in names:  # it may be all but a part of a larger one
+                made = ir.makers(node)
+                found = [place for place in found if place.refusal and place.rule.name not in made]
             best = max(found, key=_Place.nearness, default=None)
             if best is not None and node not in told_of.setdefault(best.rule, {}):
                 told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
@@ -177,6 +214,11 @@ class _Place:
     partial: Partial
     refusal: Refusal | None = None
     between: tuple[ir.Node, ...] = ()
+
+    @property
+    def tells(self) -> bool:
+        """Whether the anchor tells of the rule."""
+        return self.anchor.op_type in self.rule.anchors
 
     def nearness(self) -> tuple[int, bool, float]:
         """More for what is nearer."""
@@ -242,11 +284,21 @@ def _applies(rule: Rule, root: ir.Node, search: Nearest, cx: Context) -> _Place 
     return None
 
 
-def _places(rule: Rule, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
-    """What there is of each form of ``rule`` around ``anchor``, where it is enough to be told."""
+def _places(
+    rule: Rule, anchor: ir.Node, cx: Context, anchors: Iterable[str], *, near: bool = True
+) -> list[_Place]:
+    """What there is of ``rule`` around ``anchor``: the forms that it refuses, else those that have gaps."""
+    places = list(_forms(rule, anchor, cx, tuple(anchors), near=near))
+    return [place for place in places if place.refusal is not None] or places
+
+
+def _forms(
+    rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
+) -> Iterator[_Place]:
+    """What there is of each form of ``rule`` around ``anchor``; ``near``: where it is enough to be told."""
     search = Nearest(cx)
     for pattern, _ in rule.patterns:
-        paths = list(paths_to(pattern, rule.anchors))
+        paths = list(paths_to(pattern, anchors))
         for path in paths:
             root, partial = search.around(path, anchor)
             found = None if root is None else search.match(pattern, root)
@@ -254,10 +306,14 @@ def _places(rule: Rule, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
                 partial = Partial(found[1], (), found[0])
                 if (refusal := _refused(rule, root, *found, cx)) is not None:
                     yield _Place(rule, pattern, anchor, partial, refusal)
-            elif partial.gaps and len(partial.nodes) >= 2 and len(pattern.nodes) <= 2 * len(partial.nodes):
+            elif partial.gaps and (not near or _is_near(pattern, partial)):
                 yield _Place(rule, pattern, anchor, partial)
         if not paths:
             yield from _around(rule, pattern, anchor, cx)
+
+
+def _is_near(pattern: OpPattern, partial: Partial) -> bool:
+    return len(partial.nodes) >= 2 and len(pattern.nodes) <= 2 * len(partial.nodes)
 
 
 def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Iterator[_Place]:

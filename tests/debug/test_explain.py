@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphopt import api, ir
+from graphopt import api, config, ir
 from graphopt.errors import UsageError
 from tests.support import parse
 
@@ -236,6 +236,79 @@ def test_only_the_patterns_asked_for_are_told() -> None:
     assert api.explain(model, ["attention", "layer-norm"]).missed == ()
     with pytest.raises(UsageError, match="no pattern is called 'atention'; nearest: attention"):
         api.explain(model, ["atention"])
+
+
+def test_of_a_node_that_was_asked_for_the_nearest_pattern_is_told_however_far() -> None:
+    model = parse("""
+        g (float[N, 2, S, S] x, float[N, 2, 8, S] v) => (float[N, 2, 8, S] y) {
+            [plain] p = Softmax<axis = -1>(x) t = Transpose<perm = [0, 1, 3, 2]>(p) y = MatMul(v, t)
+        }
+    """)
+    assert api.explain(model).missed == ()
+    (missed,) = api.explain(model, node="plain").missed
+    assert (missed.rule, missed.anchor) == ("multi-head-attention", "Softmax plain")
+    assert missed.reason == "Softmax is expected before MatMul(y), and 'v' is there"
+
+
+SCALED = """
+<ir_version: 8, opset_import: ["" : OPSET]>
+g (float[N, 3, 4] x) => (float[N, 3, 4] y)
+    <float eps = {0.00001}, float two = {2.0}, float[4] w = {1, 2, 3, 4}, float[4] z = {1, 2, 3, 4}>
+{
+    m = ReduceMean<axes = [-1]>(x)
+    d = Sub(x, m)
+    p = Pow(d, two)
+    v = ReduceMean<axes = [-1]>(p)
+    s = Add(v, eps)
+    r = Sqrt(s)
+    q = Div(d, r)
+    o = Mul(q, w)
+    y = Add(o, z)
+}
+"""
+
+
+@pytest.mark.parametrize("pattern", ["layer-norm", "scale-into-norm", "bias-into-norm", "normalization"])
+def test_a_fused_operator_is_found_by_every_rule_that_took_part(pattern: str) -> None:
+    (fused,) = api.explain(parse(SCALED.replace("OPSET", "17")), [pattern]).fused
+    assert fused.rules == ("layer-norm", "scale-into-norm", "bias-into-norm")
+    assert (fused.rule, fused.op) == ("bias-into-norm", "LayerNormalization")
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_a_whole_pattern_that_is_refused_is_nearer_than_a_larger_one_with_gaps(portable: bool) -> None:
+    (missed,) = api.explain(parse(SCALED.replace("OPSET", "14")), portable=portable).missed
+    assert (missed.rule, missed.reason) == ("layer-norm", "there is no LayerNormalization before opset 17")
+    assert missed.hint is not None and "--target-opset 17" in missed.hint
+
+
+def test_what_would_not_be_faster_is_told_and_depends_on_the_device() -> None:
+    sums = SCALED.replace("OPSET", "17").replace(
+        "g (float[N, 3, 4] x)", "g (float[N, 3, 4] a, float[N, 3, 4] b)"
+    )
+    model = parse(sums.replace("m = Red", "x = Add(a, b) m = Red"))
+    with config.patch(costs="shipped"):
+        (missed,) = api.explain(model, device="cpu").missed
+        assert missed.rule == "skip-norm" and missed.reason.startswith(
+            "it would not be faster: SkipLayerNorm"
+        )
+        found = api.explain(model, device="cuda")
+    assert not found.missed and [one.op for one in found.fused] == ["com.microsoft.SkipLayerNormalization"]
+    assert found.fused[0].rules == ("layer-norm", "scale-into-norm", "bias-into-norm", "skip-norm")
+
+
+def test_what_would_not_be_faster_is_told_of_passes_too() -> None:
+    numbers = {name: ", ".join(str(start + n) for n in range(16)) for start, name in enumerate("pqr")}
+    weights = ", ".join(f"float[4, 4] {name} = {{{text}}}" for name, text in numbers.items())
+    model = parse(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 4] x) => (float[N, 4] a, float[N, 4] b, float[N, 4] c) <{weights}>
+        {{ a = MatMul(x, p) b = MatMul(x, q) c = MatMul(x, r) }}
+    """)
+    with config.patch(costs="shipped"):
+        (said,) = api.explain(model, device="cpu").costs
+        assert "would not be faster: batch-mm" in said
+        assert api.explain(model, ["gelu"], device="cpu").costs == ()
 
 
 @pytest.mark.parametrize("node", ["MatMul(e)", "Softmax(i)", "Reshape(j)"])

@@ -34,6 +34,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 )
 @options.version_options
 @options.verify_options
+@options.device_options
 @options.output_options
 @options.model_options
 def command(run: Run, source: Path, target: Path, threshold: int, target_opset: int | None) -> None:

@@ -64,6 +64,7 @@ _FORMATS = ("text", "onnx", "dot")
     click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
     click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
 )
+@options.target_options
 @options.dim_options
 @options.model_options
 def command(

@@ -63,6 +63,7 @@ _NAMES = 3
 )
 @options.version_options
 @options.model_options
+@options.target_options
 @options.dim_options
 def command(run: Run, model: Path, **values: Any) -> None:
     """Tell what -O3 fuses, and why not more.
@@ -81,6 +82,7 @@ def command(run: Run, model: Path, **values: Any) -> None:
             "model": str(model),
             "fused": [one.to_dict() for one in found.fused],
             "missed": [one.to_dict() for one in found.missed],
+            "costs": list(found.costs),
         }
     )
     _print(run, found, everything=bool(run.verbose or values["node"]))
@@ -88,8 +90,8 @@ def command(run: Run, model: Path, **values: Any) -> None:
 
 def _print(run: Run, found: Explanation, *, everything: bool) -> None:
     show = run.console.print
-    for ones in _grouped(found.fused, lambda one: (one.rule, one.op)):
-        show(f"fused {len(ones)} × {ones[0].rule}: {ones[0].op}", bold=True)
+    for ones in _grouped(found.fused, lambda one: (one.rules, one.op)):
+        show(f"fused {len(ones)} × {', '.join(ones[0].rules)}: {ones[0].op}", bold=True)
         for one in ones if everything else ones[:1]:
             show(f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}")
     for places in _grouped(found.missed, lambda place: (place.rule, place.kind)):
@@ -99,6 +101,8 @@ def _print(run: Run, found: Explanation, *, everything: bool) -> None:
             _print_place(run, place)
         if len(places) > 1 and not everything:
             show(f"  and at {len(places) - 1} more (-v lists them)")
+    for reason in found.costs:
+        show(f"not used: {reason}")
     if not found.fused and not found.missed:
         show("no pattern comes near")
 
