@@ -43,8 +43,8 @@ from graphopt.analysis.polynomial import (
 __all__ = [
     "TYPICAL", "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least",
     "bounds", "ceildiv", "declared_name", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate",
-    "floordiv", "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms", "substitute",
-    "symbol", "symbols", "typical", "within", "zero_with",
+    "floordiv", "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms",
+    "substitute", "symbol", "symbols", "typical", "within", "zero_with",
 ]  # fmt: skip
 
 _MAX_ARGS = 6

@@ -76,6 +76,10 @@ def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.
     return _joined_offset(op, s1 * s2, x, c)
 
 
+#: What part of a constant may be lost where it is added to another.
+_LOST = 0.01
+
+
 @rule(*_OFFSETS, numerics=Reassociates, exclusive=True)
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b = x + (a + b), with differences too, unless a and b cancel each other."""
@@ -89,6 +93,11 @@ def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
     if np.any(4 * np.abs(total) < np.maximum(np.abs(c1), np.abs(c2))):
         # (x + 1e9) - 1e9 rounds x on purpose, or by mistake, but in any case visibly
         return m.no("the constants cancel", x)
+    if np.any(
+        np.abs(exact(total.astype(first.dtype)) - total) > _LOST * np.abs(np.where(c2 == 0, total, c2))
+    ):
+        # x - 1.185 + 6e-5 is 6e-5 where x is 1.185, and 0 where the sum of the constants is rounded
+        return m.no("the sum of the constants loses what the second one adds", x)
     c = rounded(total, first.dtype)
     if c is None:
         return m.no("the sum of the constants overflows", x)
