@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import UsageError
-from graphopt.runtime.timing.ratios import LEAST_PROCESSES
 
 #: Raised when the form of tables changes.
 FORMAT = 2
@@ -26,8 +25,8 @@ FORMAT = 2
 _COMMON = "float"
 #: What gains less is not worth another operator, whatever the noise.
 LEAST_GAIN = 0.98
-#: Passes after which the noise of one place is known.
-ENOUGH_PASSES = LEAST_PROCESSES
+#: Passes after which the noise of one place is known: as many as the harness needs processes for a claim.
+ENOUGH_PASSES = 5
 #: Operators with figures that no rule asks for, and what is done: most compute less than what they replace.
 UNASKED = {
     "LayerNormalization": "used anyway",

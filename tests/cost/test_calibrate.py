@@ -15,6 +15,7 @@ from graphopt.cost.table import choices
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.devices import CPU
+from graphopt.runtime.timing.ratios import LEAST_PROCESSES
 
 
 def no_models(**sizes: int) -> Contest:
@@ -64,7 +65,7 @@ def test_without_a_budget_there_are_as_many_passes_as_noise_takes() -> None:
         clock=readings.clock,
         say=lambda text, done: told.append((text, done)),
     )
-    assert costs.passes == 5 and not costs.rough
+    assert costs.passes == LEAST_PROCESSES and not costs.rough
     assert told[0] == ("pass 1 of 5, about 90.0 s left: norm, rows 1", 0.1)
     assert told[-1][1] == 1.0
     readings = steady(0.5)

@@ -102,8 +102,10 @@ def command(
         run.console.print("  optimize uses them from now on; --forget lets the shipped ones hold again")
     elif not show and costs.rough:
         made = counted(costs.passes or 0, "pass", "passes")
-        needed = f"--store stores them all the same, {ENOUGH_PASSES} passes by themselves"
-        run.console.print(f"  not stored: after {made} gain is hardly told from noise; {needed}")
+        run.console.print(f"  not stored: after {made} gain is hardly told from noise")
+        run.console.print(
+            f"  (without --budget there are {ENOUGH_PASSES}; --store stores these all the same)"
+        )
     elif not show:
         run.console.print("  not stored")
 
