@@ -221,7 +221,7 @@ def context_for(
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)
     facts = ShapeFacts.of(edit, ranges, budget)
-    evaluator = Evaluator.of(model, edit.scopes, budget=budget)
+    evaluator = Evaluator.of(model, edit.scopes, budget=budget, filled=facts.is_filled)
     return Context(
         model, edit, facts, Target(options.device), evaluator, options, budget, gate, list(observers)
     )

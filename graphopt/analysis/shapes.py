@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graphopt import ir
-from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, product
+from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, known_nonzero, product
 from graphopt.analysis.facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.inference import Inference
 from graphopt.analysis.world import World
@@ -81,6 +81,11 @@ class ShapeFacts:
         """The number of dims."""
         shape = self._scope.need(value).shape
         return None if shape is None else len(shape)
+
+    def is_filled(self, value: ir.Value) -> bool:
+        """Whether ``value`` is known to have elements."""
+        shape = self.shape(value)
+        return shape is not None and all(map(known_nonzero, shape))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The element type of a tensor; None if it is unknown or no tensor."""

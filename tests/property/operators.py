@@ -644,6 +644,17 @@ def instance_norm(g: Grower, op_type: str, given: Given) -> Any:
     return g.op(op_type, x, *(g.constant(g.numbers(g.dtype(x), [g.shape(x)[1]])) for _ in range(2)))
 
 
+@operator("GroupNormalization", since=21)
+def group_norm(g: Grower, op_type: str, given: Given) -> Any:
+    x = given.get(0) or image(g)
+    if x is None or g.rank(x) < 3 or g.static(x)[1] is None:
+        return None
+    channels = g.shape(x)[1]
+    groups = g.choose(*(number for number in (1, 2, channels) if number and channels % number == 0))
+    parameters = (g.constant(g.numbers(g.dtype(x), [channels])) for _ in range(2))
+    return g.op(op_type, x, *parameters, num_groups=groups)
+
+
 @operator("LayerNormalization", since=17)
 def layer_norm(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, is_float, has_axes)

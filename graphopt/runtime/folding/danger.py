@@ -51,6 +51,7 @@ def danger_of(
     functions: Functions,
     dtypes: dict[ir.Value, ir.DataType | None],
     limit: int,
+    filled: Callable[[ir.Value], bool],
 ) -> Danger:
     """Judge ``node``.
 
@@ -60,6 +61,7 @@ def danger_of(
         functions: the model's functions.
         dtypes: element types found on the way, kept from call to call.
         limit: bytes that a result may take.
+        filled: whether a value is known to have elements, whatever they are.
     """
     if any(attribute.is_ref() for attribute in node.attributes.values()):
         return Danger("refused", "an attribute is a parameter of its function")
@@ -73,7 +75,8 @@ def danger_of(
     if node.op_type in ("Div", "Mod"):
         return _division(node, constant, dtypes)
     if node.op_type in _DIE_OF_EMPTINESS | _UNWRITTEN:
-        tensors = [constant(value) for value in node.inputs if value is not None]
+        unknown = [value for value in node.inputs if value is not None and not filled(value)]
+        tensors = [constant(value) for value in unknown]
         if any(tensor is None for tensor in tensors):
             return OPEN
         empty = any(tensor is not None and tensor.size == 0 for tensor in tensors)

@@ -40,6 +40,7 @@ class Evaluator:
         timeout: seconds that what runs in a child may take, each time.
         child: a process for risky work that is already there; else one is started if needed.
         budget: the time and memory that may be spent.
+        filled: whether a value is known to have elements: without any, some nodes are risky.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Evaluator:
         timeout: float = 10.0,
         child: Child | None = None,
         budget: Budget | None = None,
+        filled: Callable[[ir.Value], bool] = lambda value: False,
     ) -> None:
         self._imports = imports
         self._ir_version = ir_version
@@ -61,6 +63,7 @@ class Evaluator:
         self._limit = limit
         self._timeout = timeout
         self.budget = budget or Budget()
+        self._filled = filled
         self._child = child
         self._owns_child = False
         self.sessions = 0
@@ -167,7 +170,8 @@ class _Evaluation:
 
     def _danger(self, node: ir.Node) -> Danger:
         evaluator = self._evaluator
-        return danger_of(node, self._constant, evaluator._functions, self._dtypes, evaluator._limit)
+        known = (self._constant, evaluator._functions, self._dtypes, evaluator._limit)
+        return danger_of(node, *known, evaluator._filled)
 
     def _constant(self, value: ir.Value) -> ir.TensorProtocol | None:
         known = self._known.get(value)
