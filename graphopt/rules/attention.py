@@ -158,6 +158,8 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
         return bias
     if found.k.has_rows and found.v.has_rows and (found.k.shared or found.v.shared) is None:
         inputs = [rows, found.k.as_rows(op, m), found.v.as_rows(op, m)]
+    elif not m.cx.facts.dim_equal(found.k.shape[3], found.v.shape[3]):
+        return m.no("keys and values by heads must have one size of head", found.v.as_given)
     else:
         inputs = [rows, found.k.as_split(op, m), found.v.as_split(op, m)]
     if bias is not None:

@@ -104,6 +104,8 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
         return m.no(
             "it sums over an axis that may be empty, which the kernel does not do", found.a.value, hint=hint
         )
+    if any(side.rows_first for side in (found.a, found.b)) and m.rank(found.a.value) != m.rank(found.b.value):
+        return m.no("the kernel moves axes between batches only of operands of one rank", found.a.value)
     attributes: dict[str, Any] = {}
     if found.alpha != 1:
         attributes["alpha"] = found.alpha
