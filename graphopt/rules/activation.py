@@ -55,6 +55,8 @@ def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int
 )
 def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     """log softmax(x) = logsoftmax(x), which stays finite where the softmax vanishes."""
+    if m.dtype(x) in (None, _DOUBLE):
+        return m.no("onnxruntime's LogSoftmax of doubles drops a NaN", x)
     return op.LogSoftmax(x, axis=p)
 
 
