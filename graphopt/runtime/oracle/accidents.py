@@ -21,7 +21,7 @@ def accident_of(
     expected: Any,
     actual: Any,
     nature: Nature,
-    original: Reference | None,
+    references: tuple[Reference, Reference] | None,
     tolerance: Tolerance,
     *,
     exact: bool,
@@ -34,7 +34,7 @@ def accident_of(
         expected: what the original gave.
         actual: what the candidate gave.
         nature: what is known of the output.
-        original: tells what it computes in higher precision.
+        references: tell what original and candidate compute in higher precision, and without negative zeros.
         tolerance: of floats.
         exact: every bit is to be kept, where kernels do not leave it open.
     """
@@ -43,11 +43,12 @@ def accident_of(
     kind = expected.dtype.kind
     if kind not in "fiub":
         return None
-    if kind == "f" and not exact and nature.poles:
-        poles = np.isinf(expected) & np.isinf(actual)
-        if _agree_but(poles, expected, actual, tolerance):
-            return "a zero's sign decides that of infinity"
-    if original is None or (exact and nature.sure_nans and not nature.halves):
+    if references is None:
+        return None
+    original = references[0]
+    if not exact and nature.poles and _differ_by_zeros(name, case, actual, references, tolerance):
+        return "the sign of a zero decides"
+    if exact and nature.sure_nans and not nature.halves:
         return None
     meant = original.exactly(name, case.feeds)
     if meant is None and case.flavour == "special" and not nature.sure_nans:
@@ -74,6 +75,17 @@ def accident_of(
         if compare(nearer.astype(wide.dtype), actual, tolerance).reason is None:
             return "halves are computed in either precision"
     return None
+
+
+def _differ_by_zeros(
+    name: str, case: Case, actual: Any, references: tuple[Reference, Reference], tolerance: Tolerance
+) -> bool:
+    """Whether original and candidate agree without negative zeros, and ``actual`` is what the candidate means."""
+    told = references[1].output(name, case.feeds)
+    if told is None or compare(told, actual, tolerance).reason is not None:
+        return False
+    one, other = (reference.unsigned(name, case.feeds) for reference in references)
+    return one is not None and other is not None and compare(one, other, tolerance).reason is None
 
 
 def _agree_but(excepted: Any, expected: Any, actual: Any, tolerance: Tolerance) -> bool:

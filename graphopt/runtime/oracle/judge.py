@@ -143,8 +143,8 @@ class Judge:
             return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
         if bits:
             return outcome, None
-        name, reference = self.outputs[place], self.references[0] if self.references else None
-        accident = accident_of(name, case, a, b, nature, reference, tolerance, exact=strict)
+        name = self.outputs[place]
+        accident = accident_of(name, case, a, b, nature, self.references, tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
 
     @property

@@ -6,13 +6,17 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import onnx
 
 from graphopt import ir
 
+#: As the specification says, with the widest floats, or with no zero negative.
+Mode = Literal["plain", "wide", "unsigned"]
+#: What onnx's evaluator says before a result and its name.
+_RESULT = " + %s: %s"
 #: Seconds that one evaluation may take.
 _PATIENCE = 5.0
 
@@ -37,12 +41,17 @@ class Reference:
     def __init__(self, model: Callable[[], ir.Model]) -> None:
         self._model = model
         self._proto: onnx.ModelProto | None = None
-        self._evaluators: dict[tuple[str, bool], Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {}
+        self._evaluators: dict[tuple[str, Mode], Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {}
         self._known: dict[tuple[str, int], tuple[Mapping[str, Any], Exact | None]] = {}
 
     def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` for ``feeds``; ``None`` if the evaluator can't tell."""
         results = self._run(name, feeds)
+        return None if results is None else results[name]
+
+    def unsigned(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """The output called ``name`` where every -0.0 on the way becomes 0.0."""
+        results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
         return None if results is None else results[name]
 
     def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
@@ -52,7 +61,7 @@ class Reference:
         """
         key = (name, id(feeds))
         if key not in self._known:
-            results = self._run(name, {name: widened(value) for name, value in feeds.items()}, wide=True)
+            results = self._run(name, {name: widened(value) for name, value in feeds.items()}, "wide")
             exact = None
             if results is not None:
                 floats = [value for value in results.values() if _is_float(value)]
@@ -84,21 +93,21 @@ class Reference:
             and np.array_equal(np.take_along_axis(data, indices, axis), best, equal_nan=True)
         )
 
-    def _run(self, name: str, feeds: Mapping[str, Any], *, wide: bool = False) -> dict[str, Any] | None:
+    def _run(self, name: str, feeds: Mapping[str, Any], mode: Mode = "plain") -> dict[str, Any] | None:
         """Every value that the output called ``name`` depends on, and that output."""
-        key = (name, wide)
+        key = (name, mode)
         try:
             if key not in self._evaluators:
                 self._proto = self._proto or ir.to_proto(self._model())
                 part = _part_for(self._proto, name)
-                self._evaluators[key] = _evaluator(part, wide)
+                self._evaluators[key] = _evaluator(part, mode)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 return self._evaluators[key](name, feeds)
         except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
             return None
 
 
-def _evaluator(proto: onnx.ModelProto, wide: bool) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
+def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
     """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
     from onnx.reference import ReferenceEvaluator
 
@@ -108,19 +117,26 @@ def _evaluator(proto: onnx.ModelProto, wide: bool) -> Callable[[str, Mapping[str
         deadline = math.inf
 
         def _log(self, level: int, pattern: str, *args: Any) -> None:
-            """Called before each node."""
+            """Called before each node, and with the name of each value and the value itself."""
             if time.monotonic() > self.deadline:
                 raise TimeoutError
+            if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
+                np.add(args[-1], 0, out=args[-1])
 
-    evaluator = Hasty(proto, new_ops=OPERATORS if wide else None)
-    if wide:
-        evaluator.rt_inits_ = {name: widened(value) for name, value in evaluator.rt_inits_.items()}
+    evaluator = Hasty(proto, new_ops=OPERATORS if mode == "wide" else None)
+    change = {"plain": lambda value: value, "wide": widened, "unsigned": _unsigned}[mode]
+    evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
 
     def results(name: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
         evaluator.deadline = time.monotonic() + _PATIENCE
         return cast(dict[str, Any], evaluator.run([name], dict(feeds), intermediate=True))
 
     return results
+
+
+def _unsigned(value: Any) -> Any:
+    """Floats without negative zeros; all else as it is."""
+    return value + value.dtype.type(0) if _is_float(value) else value
 
 
 def widened(value: Any) -> Any:

@@ -680,6 +680,21 @@ _WRONG = {
 }
 
 
+def test_what_comes_of_a_pole_hangs_on_the_sign_of_a_zero(child) -> None:
+    """exp(1 / x) is 0 or infinity, and a sum over one element loses the sign of its zero."""
+    before, after, wrong = (
+        f"g (float[1, B] x) => (float[1, B] y) <float low = {{-0.0}}, int64[1] axis = {{0}}> {{ m = Mul(x, low) {steps} }}"
+        for steps in (
+            "s = ReduceSum(m, axis) r = Reciprocal(s) y = Exp(r)",
+            "r = Reciprocal(m) y = Exp(r)",
+            "r = Reciprocal(x) y = Exp(r)",
+        )
+    )
+    assert judge(before, after).ok
+    assert not judge(before, after, Numerics.EXACT).ok
+    assert not judge(before, wrong).ok
+
+
 @pytest.mark.parametrize("name", _WRONG)
 def test_what_a_lax_oracle_would_let_pass(name: str, child) -> None:
     ports, initializers, right, wrong = _WRONG[name]
