@@ -80,7 +80,7 @@ def accident_of(
 def _differ_by_zeros(
     name: str, case: Case, actual: Any, references: tuple[Reference, Reference], tolerance: Tolerance
 ) -> bool:
-    """Whether original and candidate agree without negative zeros, and ``actual`` is what the candidate means."""
+    """Whether both models agree without negative zeros, and ``actual`` is what the candidate means."""
     told = references[1].output(name, case.feeds)
     if told is None or compare(told, actual, tolerance).reason is not None:
         return False
