@@ -15,6 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.analysis.dims import Dim
+from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 
@@ -39,9 +40,18 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def other_operand(m: Match, x: ir.Value) -> ir.Value:
-    """The operand of the root, which has two, beside ``x``; ``x`` itself where it is both."""
-    a, b = m.root.inputs
+def unavailable(m: Match, op_type: str, x: ir.Value) -> Refusal | None:
+    """Why onnxruntime's own operator can't be written here for numbers such as ``x``, if it can't."""
+    if m.cx.options.portable:
+        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
+    if not m.cx.target.has_kernel(op_type, ir.MICROSOFT, 1, m.dtype(x)):
+        return m.no("the target has no kernel for it", x)
+    return None
+
+
+def other_operand(node: ir.Node, x: ir.Value) -> ir.Value:
+    """The operand of ``node``, which has two, beside ``x``; ``x`` itself where it is both."""
+    a, b = node.inputs
     other = b if a is x else a
     assert other is not None
     return other

@@ -24,7 +24,11 @@ from graphopt.rules._constants import (
 
 
 def _neutral(m: Match, x: ir.Value) -> Any:
-    return x if keeps_shape(m, x, forms.other_operand(m, x)) else m.no("the constant may widen the shape", x)
+    return (
+        x
+        if keeps_shape(m, x, forms.other_operand(m.root, x))
+        else m.no("the constant may widen the shape", x)
+    )
 
 
 @rule(
@@ -65,7 +69,7 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
-    zero = m.constant(forms.other_operand(m, x))
+    zero = m.constant(forms.other_operand(m.root, x))
     assert zero is not None
     if m.root.op_type == "Add" and m.dtype(x) not in INTEGERS and not np.all(np.signbit(zero)):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)

@@ -22,15 +22,6 @@ _OF_GEMM = _OF_CONV | {"Elu": ("alpha",), "Softplus": (), "Softsign": (), "Thres
 _OF_CONV_ON_CUDA = ("Relu",)
 
 
-def _available(m: Match, op_type: str, x: ir.Value) -> Refusal | None:
-    """Why the operator can't be written here."""
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    if not m.cx.target.has_kernel(op_type, ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
-    return None
-
-
 def _quantized(m: Match, node: ir.Node) -> Refusal | None:
     """Why a node that computes must stay as it is, if it may run on integers."""
     operands = [quantized.dequantized(m, value) for value in node.inputs]
@@ -60,7 +51,7 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
         m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
     )
     name = "FastGelu" if by_tanh else "BiasGelu"
-    refusal = _available(m, name, x)
+    refusal = forms.unavailable(m, name, x)
     if refusal is not None:
         return refusal
     for data, bias in ((x, b), (b, x)):
@@ -103,7 +94,7 @@ def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
 def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> Outcome:
     """A convolution and the activation of it."""
     conv, activation = m.node("conv"), m.root.op_type
-    refusal = _available(m, "FusedConv", x) or _quantized(m, conv)
+    refusal = forms.unavailable(m, "FusedConv", x) or _quantized(m, conv)
     if refusal is not None:
         return refusal
     if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
@@ -139,7 +130,7 @@ def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     gemm, activation = m.node("gemm"), m.root.op_type
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    refusal = _available(m, "FusedGemm", a) or _quantized(m, gemm)
+    refusal = forms.unavailable(m, "FusedGemm", a) or _quantized(m, gemm)
     if refusal is not None:
         return refusal
     told = _parameters(m, _OF_GEMM[activation])

@@ -69,10 +69,8 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
     """The MatMul or FusedMatMul ``node``, if the result may be a FusedMatMul."""
     a, b = node.inputs
     assert a is not None and b is not None
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    if not m.cx.target.has_kernel(_NAME, ir.MICROSOFT, 1, m.dtype(a)):
-        return m.no("the target has no kernel for it", a)
+    if (refusal := forms.unavailable(m, _NAME, a)) is not None:
+        return refusal
     if any(quantized.dequantized(m, side) is not None for side in (a, b)):
         return m.no("onnxruntime multiplies what is dequantized as integers", a)
     if node.op_type == "MatMul" and fusions.is_in_attention(node):
@@ -220,8 +218,7 @@ def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: 
         return m.no("it is not scaled by one number", c)
     if scale.op_type == "Div" and scale.inputs[1] is not c:
         return m.no("it is divided, and does not divide", c)
-    source = next(value for value in scale.inputs if value is not c)
-    assert source is not None
+    source = forms.other_operand(scale, c)
     if not keeps_shape(m, source, c):
         return m.no("the number may widen the tensor", c)
     factor = 1 / float(number) if scale.op_type == "Div" else float(number)

@@ -172,10 +172,8 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     factor = polynomials.polynomial_of(y, x)
     if factor is None or list(factor) != [(1,)]:
         return m.no("the sigmoid is not of a multiple of the other factor", x)
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    if not m.cx.target.has_kernel("QuickGelu", ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
+    if (refusal := forms.unavailable(m, "QuickGelu", x)) is not None:
+        return refusal
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
     return op.node("QuickGelu", [x], {"alpha": factor[(1,)]}, domain=ir.MICROSOFT)

@@ -54,7 +54,7 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
 )
 def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x and true = x or false = (x == true) = x; (x == false) = (x xor true) = not x."""
-    constant = forms.other_operand(m, x)
+    constant = forms.other_operand(m.root, x)
     if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
         return m.no("not booleans, or the constant may widen the shape", x)
     keeps = bool(np.all(m.constant(constant))) == (m.root.op_type in ("And", "Equal"))

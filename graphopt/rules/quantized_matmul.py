@@ -38,12 +38,10 @@ def matmul_integer_to_float(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, points: Any, s: ir.Value, t: ir.Value
 ) -> Outcome:
     """float(a @ b) times the scales of a and b is a MatMulIntegerToFloat."""
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    if not m.cx.target.has_kernel(_TO_FLOAT, ir.MICROSOFT, 1, m.dtype(a)):
-        return m.no("the target has no kernel for it", a)
+    if (refusal := forms.unavailable(m, _TO_FLOAT, a)) is not None:
+        return refusal
     if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:
         return m.no("the kernel takes int8 only times int8", b)
     if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
@@ -109,6 +107,6 @@ def dynamic_quantize_matmul(
     op: Builder, m: Match, x: ir.Value, b: ir.Value, s: ir.Value, r: tuple[ir.Value | None, ...]
 ) -> Outcome:
     """A product of what is quantized for it alone quantizes that itself."""
-    if not m.cx.target.has_kernel(_DYNAMIC, ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
+    if (refusal := forms.unavailable(m, _DYNAMIC, x)) is not None:
+        return refusal
     return op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT)

@@ -41,10 +41,10 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     """What ``norm`` of the sum that the Add ``sum_of`` makes becomes."""
     layer = norm.op_type == norms.LAYER.name
     name = _LAYER if layer else _RMS
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
     sum_, scale = norm.inputs[:2]
     assert sum_ is not None and scale is not None
+    if (refusal := forms.unavailable(m, name, sum_)) is not None:
+        return refusal
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), _epsilon(m, norm, _NORM_EPSILON)
     rows = math.prod(shape[:-1]) if shape else None
     decision = m.cx.weigh(name, dtype=dtype, rows=rows)
@@ -58,8 +58,6 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     if summands is None:
         return m.no("the summands are not two tensors of one shape, and a bias at most", sum_)
     whole, rest = summands
-    if not m.cx.target.has_kernel(name, ir.MICROSOFT, 1, dtype):
-        return m.no("the target has no kernel for it", sum_)
     parameters = list(norm.inputs[1:])
     if layer and len(parameters) == 1 and rest:
         parameters.append(None)
