@@ -14,6 +14,22 @@ from graphopt.context import Action, Context, Options
 from graphopt.passes.pipeline import History, Pipeline
 from graphopt.pipelines import registry
 
+#: Four heads of size 8 of rows q, k and v of [.., .., 32], with ``heads``, ``rows`` and ``scale`` as constants.
+ATTENTION_STEPS = """
+    a = Reshape(q, heads)
+    b = Transpose <perm = [0, 2, 1, 3]>(a)
+    c = Reshape(k, heads)
+    d = Transpose <perm = [0, 2, 3, 1]>(c)
+    e = Reshape(v, heads)
+    f = Transpose <perm = [0, 2, 1, 3]>(e)
+    s = MatMul(b, d)
+    t = Mul(s, scale)
+    p = Softmax <axis = -1>(t)
+    w = MatMul(p, f)
+    j = Transpose <perm = [0, 2, 1, 3]>(w)
+    y = Reshape(j, rows)
+"""
+
 
 def parse(text: str, *, ir_version: int = 8, opset: int = 17, domains: str = "") -> ir.Model:
     """A model from ONNX text; a header is put in front of a bare graph."""

@@ -15,6 +15,7 @@ from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.surroundings import alone_before, called, readers_after, sharing_hint, views_before
 
 #: Operators that stand beside a fused one, to bring its operands into form, or its result.
 _HELPERS = facts.VIEW | {
@@ -34,8 +35,6 @@ _HELPERS = facts.VIEW | {
     ),
     *("Slice", "Split", "Sub", "Transpose", "Where"),
 }
-#: Nodes that are gone through from an anchor to the root of a pattern that does not hold it.
-_FAR = 4
 
 
 @dataclass(frozen=True)
@@ -234,10 +233,10 @@ class _Place:
             nodes += [] if gap.node is None else [gap.node]
         else:
             reason, kind, hint = self.refusal.reason, self.refusal.reason, self.refusal.hint
-            value = _called(self.refusal.value, nodes)
+            value = called(self.refusal.value, nodes)
             if hint is None and value is not None and self.refusal.shared:
-                hint = _unshared(value)
-        nodes += [*_alone_before(self.anchor), *_views_before(self.partial.nodes.values())]
+                hint = sharing_hint(value)
+        nodes += [*alone_before(self.anchor), *views_before(self.partial.nodes.values())]
         origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
         return Missed(
             self.rule.name,
@@ -271,7 +270,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
     """Whether ``anchor`` tells of a rule that is withheld right behind it."""
-    behind = (withheld[node] for node in _after(anchor) if node in withheld)
+    behind = (withheld[node] for node in readers_after(anchor) if node in withheld)
     return any(anchor.op_type in rule.anchors for rule in behind)
 
 
@@ -321,32 +320,12 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
-    for root, between in reversed(_after(anchor).items()):  # the farthest sees most
+    for root, between in reversed(readers_after(anchor).items()):  # the farthest sees most
         found = Nearest(cx).match(pattern, root)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:
             yield _Place(rule, pattern, anchor, Partial(found[1], (), found[0]), refusal, between)
             return
-
-
-def _after(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
-    """What reads ``anchor``, directly or through the nodes between, near ones first."""
-    found: dict[ir.Node, tuple[ir.Node, ...]] = {}
-    reached: dict[ir.Node, tuple[ir.Node, ...]] = {anchor: ()}
-    for _ in range(_FAR):
-        reached = {
-            user: (*between, node)
-            for node, between in reached.items()
-            for output in node.outputs
-            for user in _users(output)
-        }
-        found |= {node: between for node, between in reached.items() if node not in found}
-    return found
-
-
-def _users(value: ir.Value) -> list[ir.Node]:
-    users = [user for user in ir.readers(value) if user.graph is value.graph]
-    return users if len(users) <= _FAR else []
 
 
 def _refused(
@@ -365,19 +344,6 @@ def _refused(
     return result if isinstance(result, Refusal) else None
 
 
-def _called(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
-    """The value of this name at or before ``nodes``."""
-    pending, seen = list(nodes), dict.fromkeys(nodes)
-    for _ in range(_FAR):
-        for value in (value for node in pending for value in (*node.inputs, *node.outputs)):
-            if value is not None and value.name == name:
-                return value
-        before = [value.producer() for node in pending for value in node.inputs if value is not None]
-        pending = [node for node in dict.fromkeys(before) if node is not None and node not in seen]
-        seen |= dict.fromkeys(pending)
-    return None
-
-
 def describe(value: ir.Value, cx: Context) -> str:
     """Type, shape and source of ``value``: ``float[B, 1, 1, T], an input``."""
     dtype, shape, producer = cx.dtype(value), cx.shape(value), value.producer()
@@ -389,44 +355,3 @@ def describe(value: ir.Value, cx: Context) -> str:
     else:
         source = "an input" if producer is None else f"made by {told(producer)}"
     return f"{kind}{dims}, {source}"
-
-
-def _alone_before(anchor: ir.Node) -> list[ir.Node]:
-    """Nodes that ``anchor`` reads, near ones, and that nothing else does."""
-    found, near = [], [anchor]
-    for _ in range(_FAR):
-        near = [
-            producer
-            for node in near
-            for value in node.inputs
-            if value is not None
-            and ir.only_reader(value) is node
-            and (producer := value.producer()) is not None
-        ]
-        found += near
-    return found
-
-
-def _views_before(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """The views that ``nodes`` read, and that nothing else does."""
-    found, pending = [], list(nodes)
-    while pending:
-        node = pending.pop()
-        for value in node.inputs:
-            producer = None if value is None else value.producer()
-            if value is None or producer is None or ir.only_reader(value) is not node:
-                continue
-            if producer.domain == "" and producer.op_type in facts.VIEW:
-                found.append(producer)
-                pending.append(producer)
-    return found
-
-
-def _unshared(value: ir.Value) -> str | None:
-    """What may help where a value stands in the way because others read it."""
-    if value.is_graph_output():
-        return f"the graph returns {value.name!r}: return it no more"
-    readers = list(dict.fromkeys(ir.readers(value)))
-    if len(readers) > 1:
-        return f"it is read by {', '.join(map(told, readers[:4]))}: let only one of them read it"
-    return None

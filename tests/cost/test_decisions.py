@@ -16,27 +16,18 @@ from graphopt.context import Options
 from graphopt.cost import Costs, Decision, shipped
 from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import UNASKED, choices
-from tests.support import ops, parse, run_pipeline
+from tests.support import ATTENTION_STEPS, ops, parse, run_pipeline
 
-ATTENTION = """g (float[1,{length},32] q, float[1,{length},32] k, float[1,{length},32] v) => (float[1,{length},32] y)
-    <int64[4] heads = {{0, 0, 4, 8}}, int64[3] rows = {{0, 0, 32}}, float scale = {{0.35}}> {{
-    a = Reshape(q, heads)
-    b = Transpose <perm = [0, 2, 1, 3]>(a)
-    c = Reshape(k, heads)
-    d = Transpose <perm = [0, 2, 3, 1]>(c)
-    e = Reshape(v, heads)
-    f = Transpose <perm = [0, 2, 1, 3]>(e)
-    s = MatMul(b, d)
-    t = Mul(s, scale)
-    p = Softmax <axis = -1>(t)
-    w = MatMul(p, f)
-    j = Transpose <perm = [0, 2, 1, 3]>(w)
-    y = Reshape(j, rows)
-}}"""
+ATTENTION = (
+    """g (float[1, LENGTH, 32] q, float[1, LENGTH, 32] k, float[1, LENGTH, 32] v) => (float[1, LENGTH, 32] y)
+    <int64[4] heads = {0, 0, 4, 8}, int64[3] rows = {0, 0, 32}, float scale = {0.35}> {"""
+    + ATTENTION_STEPS
+    + "}"
+)
 
 
 def attention(length: int | str, opset: int = 17) -> ir.Model:
-    return parse(ATTENTION.format(length=length), opset=opset)
+    return parse(ATTENTION.replace("LENGTH", str(length)), opset=opset)
 
 
 def slow(costs: Costs, *names: str) -> Costs:

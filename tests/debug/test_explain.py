@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import api, config, ir
 from graphopt.errors import UsageError
-from tests.support import parse
+from tests.support import ATTENTION_STEPS, parse
 
 ATTENTION = """
 <ir_version: 8, opset_import: ["" : 18]>
@@ -344,21 +344,12 @@ def test_bodies_are_looked_into() -> None:
 
 
 def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
-    text = """g (float[FIRST, seq, 32] q, float[SECOND, seq, 32] k, float[SECOND, seq, 32] v) => (float[b, seq, 32] y)
-        <int64[4] heads = {0, 0, 4, 8}, int64[3] rows = {0, 0, 32}, float scale = {0.35}> {
-        a = Reshape(q, heads)
-        b = Transpose <perm = [0, 2, 1, 3]>(a)
-        c = Reshape(k, heads)
-        d = Transpose <perm = [0, 2, 3, 1]>(c)
-        e = Reshape(v, heads)
-        f = Transpose <perm = [0, 2, 1, 3]>(e)
-        s = MatMul(b, d)
-        t = Mul(s, scale)
-        p = Softmax <axis = -1>(t)
-        w = MatMul(p, f)
-        j = Transpose <perm = [0, 2, 1, 3]>(w)
-        y = Reshape(j, rows)
-    }"""
+    text = (
+        """g (float[FIRST, seq, 32] q, float[SECOND, seq, 32] k, float[SECOND, seq, 32] v) => (float[b, seq, 32] y)
+        <int64[4] heads = {0, 0, 4, 8}, int64[3] rows = {0, 0, 32}, float scale = {0.35}> {"""
+        + ATTENTION_STEPS
+        + "}"
+    )
     model = parse(text.replace("FIRST", "batch").replace("SECOND", "batch"), opset=23)
     (missed,) = api.explain(model, ["attention"], portable=True).missed
     assert missed.reason == "there may be nothing to attend to: batch and seq may be 0"

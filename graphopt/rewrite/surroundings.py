@@ -1,0 +1,86 @@
+"""What stands around a node of a pattern, a few nodes far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphopt import ir
+from graphopt.ops import facts
+from graphopt.rewrite.nearest import told
+
+#: How many nodes far.
+_FAR = 4
+
+
+def readers_after(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
+    """What reads ``anchor``, directly or through the nodes between, near ones first."""
+    found: dict[ir.Node, tuple[ir.Node, ...]] = {}
+    reached: dict[ir.Node, tuple[ir.Node, ...]] = {anchor: ()}
+    for _ in range(_FAR):
+        reached = {
+            user: (*between, node)
+            for node, between in reached.items()
+            for output in node.outputs
+            for user in _users(output)
+        }
+        found |= {node: between for node, between in reached.items() if node not in found}
+    return found
+
+
+def _users(value: ir.Value) -> list[ir.Node]:
+    users = [user for user in ir.readers(value) if user.graph is value.graph]
+    return users if len(users) <= _FAR else []
+
+
+def called(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
+    """The value of this name at or before ``nodes``."""
+    pending, seen = list(nodes), dict.fromkeys(nodes)
+    for _ in range(_FAR):
+        for value in (value for node in pending for value in (*node.inputs, *node.outputs)):
+            if value is not None and value.name == name:
+                return value
+        before = [value.producer() for node in pending for value in node.inputs if value is not None]
+        pending = [node for node in dict.fromkeys(before) if node is not None and node not in seen]
+        seen |= dict.fromkeys(pending)
+    return None
+
+
+def alone_before(anchor: ir.Node) -> list[ir.Node]:
+    """Nodes that ``anchor`` reads, near ones, and that nothing else does."""
+    found, near = [], [anchor]
+    for _ in range(_FAR):
+        near = [
+            producer
+            for node in near
+            for value in node.inputs
+            if value is not None
+            and ir.only_reader(value) is node
+            and (producer := value.producer()) is not None
+        ]
+        found += near
+    return found
+
+
+def views_before(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """The views that ``nodes`` read, and that nothing else does."""
+    found, pending = [], list(nodes)
+    while pending:
+        node = pending.pop()
+        for value in node.inputs:
+            producer = None if value is None else value.producer()
+            if value is None or producer is None or ir.only_reader(value) is not node:
+                continue
+            if producer.domain == "" and producer.op_type in facts.VIEW:
+                found.append(producer)
+                pending.append(producer)
+    return found
+
+
+def sharing_hint(value: ir.Value) -> str | None:
+    """What may help where a value stands in the way because others read it."""
+    if value.is_graph_output():
+        return f"the graph returns {value.name!r}: return it no more"
+    readers = list(dict.fromkeys(ir.readers(value)))
+    if len(readers) > 1:
+        return f"it is read by {', '.join(map(told, readers[:4]))}: let only one of them read it"
+    return None
