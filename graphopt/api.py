@@ -13,35 +13,42 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
+from graphopt.assembly import (
+    PathLike,
+    choose_device,
+    loaded,
+    meant_device,
+    oracle_for,
+    produce,
+    saver_for,
+    tuner_for,
+    working_copy,
+)
 from graphopt.context import Options
 from graphopt.driver import Job, context_for, copy, is_heavy, make_options, make_pipeline
-from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
+from graphopt.errors import UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
-from graphopt.instrument.summary import external_bytes
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare, vouch, within
 
 if TYPE_CHECKING:
-    from graphopt.debug.culprit import Culprit
     from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.once import Trial
-    from graphopt.runtime.oracle.oracle import Oracle
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
-    from graphopt.tune.tuned import Tune, Tuner
+    from graphopt.tune.tuned import Tune
 
 __all__ = [
     "Report",
@@ -59,8 +66,6 @@ __all__ = [
     "try_out",
     "verify",
 ]
-
-PathLike = str | os.PathLike[str]
 
 
 class Result(NamedTuple):
@@ -229,7 +234,7 @@ def optimize(
         device=device,
     )
     begin = time.perf_counter()
-    candidate, original, size = _take(model)
+    candidate, original, size = working_copy(model)
     load_seconds = time.perf_counter() - begin
     scopes = _scopes(candidate, tuple(strict_fusion), request.passes)
     request = request.on(candidate)
@@ -241,7 +246,7 @@ def optimize(
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
             heavy = is_heavy(candidate, settings.memory_limit)
-            oracle, remark = _oracle(original, inputs, settings, device, heavy)
+            oracle, remark = oracle_for(original, inputs, settings, device, heavy)
             stack.enter_context(oracle)
         job = Job(
             passes,
@@ -257,16 +262,16 @@ def optimize(
         )
         found = None
         if save_repro is not None:
-            found = _saver(Path(save_repro), original, job, inputs, settings, device, command)
+            found = saver_for(Path(save_repro), original, job, inputs, settings, device, command)
         if tune is None:
-            candidate, report = _produce(job, candidate, original, found, repairs=not strict)
+            candidate, report = produce(job, candidate, original, found, repairs=not strict)
         else:
             pristine = candidate
-            tuner = _tuner(tune, inputs, device, settings)
+            tuner = tuner_for(tune, inputs, device, settings)
             candidate, report = tuner.run(
                 pristine,
                 job,
-                lambda job: _produce(job, copy(pristine), original, found, repairs=not strict),
+                lambda job: produce(job, copy(pristine), original, found, repairs=not strict),
             )
     if size is not None:
         report.file_bytes = (size, None)
@@ -275,43 +280,6 @@ def optimize(
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
     return Result(candidate, report)
-
-
-def _produce(
-    job: Job,
-    candidate: ir.Model,
-    original: ir.Model | PathLike,
-    found: Callable[[Culprit, int], None] | None,
-    *,
-    repairs: bool,
-) -> tuple[ir.Model, Report]:
-    """``candidate`` optimized in place, or a copy of ``original`` without rewrites that do harm."""
-    begin = time.perf_counter()
-    try:
-        return candidate, job.run(candidate)
-    except (VerificationFailed, PassFailed) as failure:
-        misuse = ir.find_misuse(_loaded(original)) if isinstance(failure, PassFailed) else None
-        if misuse is not None:  # a pass can't make sense of what is no model
-            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
-        narrowing = job.verify_each or job.validate_each or job.stop_after is not None
-        if not repairs or narrowing or isinstance(failure, NotFused):
-            raise
-        from graphopt.debug.repair import repair
-
-        candidate, report = repair(job, _loaded(original), failure, found=found)
-        report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
-        return candidate, report
-
-
-def _tuner(
-    tune: Tune, inputs: InputOptions | None, device: str | Device | None, settings: config.Settings
-) -> Tuner:
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.store import Store
-    from graphopt.tune.tuned import Tuner
-
-    chosen, _ = choose_device(device, settings)
-    return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
 
 
 def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
@@ -362,20 +330,11 @@ def explain(
         dims=dims,
         dim_ranges=dim_ranges,
         target_opset=target_opset,
-        device=_meant(device, settings),
+        device=meant_device(device, settings),
     )
-    candidate, _, _ = _take(model)
+    candidate, _, _ = working_copy(model)
     request = request.on(candidate)
     return explain_fusions(candidate, request.options, patterns, node=node, before=request.passes.steps)
-
-
-def _meant(device: str | Device | None, settings: config.Settings) -> Device:
-    """The device that is named, whether it is there or not, or else what there is."""
-    from graphopt.runtime.devices import Device, parse_device
-
-    if isinstance(device, Device):
-        return device
-    return parse_device(device or settings.device) or choose_device(None, settings)[0]
 
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
@@ -428,13 +387,13 @@ def verify(
 
     settings = _settings(allow_fallback=allow_fallback)
     if dims or dim_ranges:
-        original, candidate = (copy(_loaded(model)) for model in (original, candidate))
+        original, candidate = (copy(loaded(model)) for model in (original, candidate))
         inputs = within(inputs, vouch(original, dims, dim_ranges), settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
-    heavy = is_heavy(_loaded(original), settings.memory_limit)
-    oracle, _ = _oracle(original, inputs, settings, device, heavy)
+    heavy = is_heavy(loaded(original), settings.memory_limit)
+    oracle, _ = oracle_for(original, inputs, settings, device, heavy)
     with oracle:
-        return oracle.verify(_loaded(candidate), numerics=numerics, signature=signature, bits=bits)
+        return oracle.verify(loaded(candidate), numerics=numerics, signature=signature, bits=bits)
 
 
 def run(
@@ -467,9 +426,9 @@ def run(
     from graphopt.runtime.session_choice import recommended
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
-    loaded = _loaded(model)
-    choice = recommended(loaded, chosen) if session_options else None
-    return run_once(loaded, feeds, device=chosen, optimizations=optimizations, choice=choice)
+    found = loaded(model)
+    choice = recommended(found, chosen) if session_options else None
+    return run_once(found, feeds, device=chosen, optimizations=optimizations, choice=choice)
 
 
 def try_out(
@@ -498,92 +457,11 @@ def try_out(
 
     chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
     given = inputs or InputOptions(seed=config.current().seed)
-    loaded = _loaded(model)
-    choice = recommended(loaded, chosen) if session_options else None
-    return once.try_out(loaded, given, device=chosen, optimizations=optimizations, choice=choice)
-
-
-def _take(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
-    """What is to be changed, what it is compared with, and the bytes of its files if it comes from some."""
-    if isinstance(model, ir.Model):
-        return copy(model), model, None
-    loaded = load(model)
-    size = os.stat(model).st_size + sum(external_bytes(loaded).values())
-    # onnxruntime reads the original's file itself, unless it could not
-    readable = Path(model).suffix == ".onnx" and not config.current().allow_external
-    return (loaded, model, size) if readable else (copy(loaded), loaded, size)
-
-
-def _saver(
-    folder: Path,
-    original: ir.Model | PathLike,
-    job: Job,
-    inputs: InputOptions | None,
-    settings: config.Settings,
-    device: str | Device | None,
-    command: Sequence[str],
-) -> Callable[[Culprit, int], None]:
-    """What writes a reproducer of each culprit."""
-    from graphopt.debug.attempt import Attempt
-    from graphopt.debug.checks import CheckOptions
-    from graphopt.debug.repair import save_found
-    from graphopt.runtime.inputs.feeds import InputOptions
-
-    attempt = Attempt(_loaded(original), job.pipeline, job.options)
-    chosen, _ = choose_device(device, settings)
-    options = inputs or InputOptions(seed=settings.seed)
-    check = CheckOptions(
-        numerics=job.options.numerics, inputs=options, device=chosen, memory=settings.memory_limit
-    )
-    return save_found(folder, attempt, check, command)
-
-
-def _oracle(
-    original: ir.Model | PathLike,
-    inputs: InputOptions | None,
-    settings: config.Settings,
-    device: str | Device | None,
-    isolate: bool,
-) -> tuple[Oracle, str | None]:
-    """The judge of what becomes of ``original``, and a remark about the device."""
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.oracle import Oracle
-
-    chosen, remark = choose_device(device, settings)
-    options = inputs or InputOptions(seed=settings.seed)
-    oracle = Oracle(
-        original,
-        options=options,
-        device=chosen,
-        seconds=settings.verify_seconds,
-        isolate=isolate,
-        memory=settings.memory_limit,
-        allow_external=settings.allow_external,
-    )
-    return oracle, remark
-
-
-def choose_device(
-    device: str | Device | None = None, settings: config.Settings | None = None
-) -> tuple[Device, str | None]:
-    """The device to run on, and a remark if it is not what was hoped for.
-
-    Raises:
-        UsageError: ``device`` names none.
-        RuntimeFailure: it can't be used, and running on the CPU instead is not allowed.
-    """
-    from graphopt.runtime.devices import Device, choose
-
-    if isinstance(device, Device):
-        return device, None
-    settings = settings or config.current()
-    return choose(device or settings.device, allow_fallback=settings.allow_fallback)
+    found = loaded(model)
+    choice = recommended(found, chosen) if session_options else None
+    return once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)
 
 
 def _settings(**given: Any) -> config.Settings:
     """The current settings with the arguments that were given."""
     return replace(config.current(), **{key: value for key, value in given.items() if value is not None})
-
-
-def _loaded(model: ir.Model | PathLike) -> ir.Model:
-    return model if isinstance(model, ir.Model) else load(model)

@@ -38,6 +38,7 @@ FLOORS = [
     "request",
     "debug",
     "tune",
+    "assembly",
     "api",
     "cli",
 ]

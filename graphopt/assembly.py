@@ -1,0 +1,157 @@
+"""What the Python interface puts together: models, the device, what judges, tunes and reproduces."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt import config, ir
+from graphopt.driver import Job, copy
+from graphopt.errors import InvalidModel, NotFused, PassFailed, VerificationFailed
+from graphopt.instrument.report import Report
+from graphopt.instrument.summary import external_bytes
+
+if TYPE_CHECKING:
+    from graphopt.debug.culprit import Culprit
+    from graphopt.runtime.devices import Device
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.tune.tuned import Tune, Tuner
+
+PathLike = str | os.PathLike[str]
+
+
+def choose_device(
+    device: str | Device | None = None, settings: config.Settings | None = None
+) -> tuple[Device, str | None]:
+    """The device to run on, and a remark if it is not what was hoped for.
+
+    Raises:
+        UsageError: ``device`` names none.
+        RuntimeFailure: it can't be used, and running on the CPU instead is not allowed.
+    """
+    from graphopt.runtime.devices import Device, choose
+
+    if isinstance(device, Device):
+        return device, None
+    settings = settings or config.current()
+    return choose(device or settings.device, allow_fallback=settings.allow_fallback)
+
+
+def meant_device(device: str | Device | None, settings: config.Settings) -> Device:
+    """The device that is named, whether it is there or not, or else what there is."""
+    from graphopt.runtime.devices import Device, parse_device
+
+    if isinstance(device, Device):
+        return device
+    return parse_device(device or settings.device) or choose_device(None, settings)[0]
+
+
+def loaded(model: ir.Model | PathLike) -> ir.Model:
+    """``model`` itself, or the one of this path."""
+    return (
+        model
+        if isinstance(model, ir.Model)
+        else ir.load(model, allow_external=config.current().allow_external)
+    )
+
+
+def working_copy(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
+    """What is to be changed, what it is compared with, and the bytes of its files if it comes from some."""
+    if isinstance(model, ir.Model):
+        return copy(model), model, None
+    found = loaded(model)
+    size = os.stat(model).st_size + sum(external_bytes(found).values())
+    # onnxruntime reads the original's file itself, unless it could not
+    readable = Path(model).suffix == ".onnx" and not config.current().allow_external
+    return (found, model, size) if readable else (copy(found), found, size)
+
+
+def oracle_for(
+    original: ir.Model | PathLike,
+    inputs: InputOptions | None,
+    settings: config.Settings,
+    device: str | Device | None,
+    isolate: bool,
+) -> tuple[Oracle, str | None]:
+    """The judge of what becomes of ``original``, and a remark about the device."""
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.oracle import Oracle
+
+    chosen, remark = choose_device(device, settings)
+    options = inputs or InputOptions(seed=settings.seed)
+    oracle = Oracle(
+        original,
+        options=options,
+        device=chosen,
+        seconds=settings.verify_seconds,
+        isolate=isolate,
+        memory=settings.memory_limit,
+        allow_external=settings.allow_external,
+    )
+    return oracle, remark
+
+
+def tuner_for(
+    tune: Tune, inputs: InputOptions | None, device: str | Device | None, settings: config.Settings
+) -> Tuner:
+    """What tunes on ``device``."""
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.store import Store
+    from graphopt.tune.tuned import Tuner
+
+    chosen, _ = choose_device(device, settings)
+    return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
+
+
+def saver_for(
+    folder: Path,
+    original: ir.Model | PathLike,
+    job: Job,
+    inputs: InputOptions | None,
+    settings: config.Settings,
+    device: str | Device | None,
+    command: Sequence[str],
+) -> Callable[[Culprit, int], None]:
+    """What writes a reproducer of each culprit."""
+    from graphopt.debug.attempt import Attempt
+    from graphopt.debug.checks import CheckOptions
+    from graphopt.debug.repair import save_found
+    from graphopt.runtime.inputs.feeds import InputOptions
+
+    attempt = Attempt(loaded(original), job.pipeline, job.options)
+    chosen, _ = choose_device(device, settings)
+    options = inputs or InputOptions(seed=settings.seed)
+    check = CheckOptions(
+        numerics=job.options.numerics, inputs=options, device=chosen, memory=settings.memory_limit
+    )
+    return save_found(folder, attempt, check, command)
+
+
+def produce(
+    job: Job,
+    candidate: ir.Model,
+    original: ir.Model | PathLike,
+    found: Callable[[Culprit, int], None] | None,
+    *,
+    repairs: bool,
+) -> tuple[ir.Model, Report]:
+    """``candidate`` optimized in place, or a copy of ``original`` without rewrites that do harm."""
+    begin = time.perf_counter()
+    try:
+        return candidate, job.run(candidate)
+    except (VerificationFailed, PassFailed) as failure:
+        misuse = ir.find_misuse(loaded(original)) if isinstance(failure, PassFailed) else None
+        if misuse is not None:  # a pass can't make sense of what is no model
+            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
+        narrowing = job.verify_each or job.validate_each or job.stop_after is not None
+        if not repairs or narrowing or isinstance(failure, NotFused):
+            raise
+        from graphopt.debug.repair import repair
+
+        candidate, report = repair(job, loaded(original), failure, found=found)
+        report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
+        return candidate, report
