@@ -69,8 +69,6 @@ PLANNED: dict[str, str] = {
     "inline-autodiff-subgraphs": "put the nodes of differentiated groups back where they are fewer than 2",
     "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
     "remove-profile-nodes": "remove what notes the types of values in profiled runs",
-    "remove-type-specializations": "forget the types that were seen wherever no guard sees to them",
-    "specialize-types": "give values the types that were seen, and remove what noted them",
 }
 
 #: Package of the passes that are part of graphopt.

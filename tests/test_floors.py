@@ -26,6 +26,7 @@ FLOORS = [
     "ops",
     "runtime",
     "cost",
+    "profile",
     "context",
     "gates",
     "analysis",
@@ -39,6 +40,7 @@ FLOORS = [
     "debug",
     "tune",
     "assembly",
+    "specialize",
     "api",
     "cli",
 ]

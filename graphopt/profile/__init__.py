@@ -1,0 +1,22 @@
+"""What was seen of a model's values in runs, what to assume because of it, and the guards that check that.
+
+Nothing here runs a model or changes one: :mod:`graphopt.specialize` does.
+"""
+
+from graphopt.profile.guards import Guard
+from graphopt.profile.profile import Pattern, Profile
+from graphopt.profile.seen import Seen, merged
+from graphopt.profile.strategy import Behaviour, FusionStrategy
+from graphopt.profile.variants import Variant, variants_of
+
+__all__ = [
+    "Behaviour",
+    "FusionStrategy",
+    "Guard",
+    "Pattern",
+    "Profile",
+    "Seen",
+    "Variant",
+    "merged",
+    "variants_of",
+]

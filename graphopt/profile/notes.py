@@ -1,0 +1,33 @@
+"""Notes on values of what was seen of them in profiled runs; saving strips them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from graphopt import ir
+from graphopt.ops import autodiff
+from graphopt.profile.seen import Seen
+
+#: What runs have shown of a value, as :meth:`Seen.to_dict` tells it.
+_SEEN = f"{autodiff.PROFILE}seen"
+
+
+def note(model: ir.Model, values: Mapping[str, Seen]) -> None:
+    """Note on the values of ``model`` that bear these names what was seen of them."""
+    for graph in ir.graphs_of(model):
+        for value in ir.values_of(graph):
+            seen = values.get(value.name or "")
+            if seen is not None:
+                value.metadata_props[_SEEN] = json.dumps(seen.to_dict())
+
+
+def noted(value: ir.Value) -> Seen | None:
+    """What was seen of ``value``; ``None`` if nothing is noted."""
+    text = value.metadata_props.get(_SEEN)
+    return None if text is None else Seen.from_dict(json.loads(text))
+
+
+def is_note(key: str) -> bool:
+    """Whether the metadata entry ``key`` is a note of this kind."""
+    return key == _SEEN

@@ -1,0 +1,111 @@
+"""What was seen of one value, in a run or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphopt.errors import InvalidModel
+
+#: A size, or the symbol of a dim that varied: equal symbols were of equal size in every run.
+Dim = int | str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of one value, or what is assumed of it.
+
+    Attributes:
+        type: as onnxruntime writes it, such as ``tensor(float)``.
+        shape: sizes, and symbols where they varied; ``None`` if the rank varied, or it is no tensor.
+        ints: the contents, flat, of a small tensor of integers or booleans that were the same in every run.
+        always: whether it was there in every run.
+    """
+
+    type: str
+    shape: tuple[Dim, ...] | None = None
+    ints: tuple[int, ...] | None = None
+    always: bool = True
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes are known."""
+        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
+        ints = "" if self.ints is None else f" = {', '.join(map(str, self.ints))}"
+        return f"{self.type}{shape}{ints}" + ("" if self.always else ", or absent")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; what says nothing is left out."""
+        found: dict[str, Any] = {"type": self.type}
+        if self.shape is not None:
+            found["shape"] = list(self.shape)
+        if self.ints is not None:
+            found["ints"] = list(self.ints)
+        if not self.always:
+            found["always"] = False
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Seen:
+        """Read what :meth:`to_dict` made.
+
+        Raises:
+            InvalidModel: it is something else.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+            raise InvalidModel("what was seen of a value has no type")
+        shape, ints, always = data.get("shape"), data.get("ints"), data.get("always", True)
+        if shape is not None and not (isinstance(shape, list) and all(map(_is_dim, shape))):
+            raise InvalidModel(f"{shape!r} is no shape")
+        if ints is not None and not (isinstance(ints, list) and all(type(item) is int for item in ints)):
+            raise InvalidModel(f"{ints!r} are no integers")
+        if type(always) is not bool:
+            raise InvalidModel(f"{always!r} is neither true nor false")
+        return cls(
+            data["type"],
+            None if shape is None else tuple(shape),
+            None if ints is None else tuple(ints),
+            always,
+        )
+
+
+def _is_dim(dim: Any) -> bool:
+    return (type(dim) is int and dim >= 0) or (isinstance(dim, str) and dim != "")
+
+
+def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen]:
+    """What both runs, or sets of runs, have in common, value by value.
+
+    Dims that differ become symbols, and those that were equal to each other on both sides share one.
+    The seed's ``ProfilingRecord::mergeSymbolicShapes`` does the same.
+    """
+    symbols: dict[tuple[Dim, Dim], str] = {}
+
+    def both(a: Dim, b: Dim) -> Dim:
+        if isinstance(a, int) and a == b:
+            return a
+        return symbols.setdefault((a, b), f"d{len(symbols)}")
+
+    found: dict[str, Seen] = {}
+    for name in dict.fromkeys([*one, *other]):
+        a, b = one.get(name), other.get(name)
+        if a is None or b is None:
+            alone = a or b
+            assert alone is not None
+            shape = None if alone.shape is None else tuple(both(dim, dim) for dim in alone.shape)
+            found[name] = replace(alone, shape=shape, always=False)
+            continue
+        shape = None
+        if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
+            shape = tuple(both(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+        found[name] = Seen(
+            a.type if a.type == b.type else "",
+            shape,
+            a.ints if a.ints == b.ints and a.shape == b.shape else None,
+            a.always and b.always,
+        )
+    return found
