@@ -38,7 +38,8 @@ def _is_idle(node: ir.Node, gone: dict[ir.Node, None], kept: set[ir.Value]) -> b
 
 def _is_joined(m: Match) -> bool:
     """Whether the result is only read to be made rows again, which cancels what made heads of it."""
-    reader = ir.only_reader(m.root.outputs[0])
-    if reader is None or reader.op_type != "Transpose" or m.root.outputs[0].is_graph_output():
+    result = m.root.outputs[0]
+    reader = ir.only_reader(result)
+    if reader is None or reader.op_type != "Transpose" or reader.domain or result.is_graph_output():
         return False
     return forms.perm_of(m, reader) == (0, 2, 1, 3)

@@ -6,7 +6,7 @@ helpers read either form and write the one that the model's opset has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,14 @@ REDUCTIONS = (
 def operand(node: ir.Node, index: int) -> ir.Value | None:
     """Input ``index``; ``None`` where it is missing."""
     return node.inputs[index] if index < len(node.inputs) else None
+
+
+def producer_of(value: ir.Value | None, *op_types: str, domains: Container[str] = ("",)) -> ir.Node | None:
+    """The node that makes ``value``, if it is one of ``op_types`` (any if none are named) of ``domains``."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain not in domains or node.overload:
+        return None
+    return node if not op_types or node.op_type in op_types else None
 
 
 def unavailable(m: Match, op_type: str, x: ir.Value) -> Refusal | None:

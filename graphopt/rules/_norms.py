@@ -78,7 +78,8 @@ def is_spatial(m: Match, x: ir.Value, first: int) -> bool:
         return False
     for node in ir.readers(m.root.outputs[0]):
         factors = [value for value in node.inputs if value is not None and value is not m.root.outputs[0]]
-        scale = m.shape(factors[0]) if node.op_type == "Mul" and len(factors) == 1 else None
+        scales = node.op_type == "Mul" and not node.domain and len(factors) == 1
+        scale = m.shape(factors[0]) if scales else None
         if scale and shape[-1] != 1 and m.cx.facts.dim_equal(scale[-1], shape[-1]):
             return False
     return True

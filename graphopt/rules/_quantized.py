@@ -90,7 +90,8 @@ def completes_unit(m: Match, value: ir.Value) -> bool:
     for user in ir.readers(value):
         others = [other for other in user.inputs if other is not None and other is not value]
         if all(dequantized(m, other) is not None for other in others) and (
-            user.op_type == "MatMul" or any(_is_quantized(output) for output in user.outputs)
+            (user.op_type == "MatMul" and not user.domain)
+            or any(_is_quantized(output) for output in user.outputs)
         ):
             return True
     return False
@@ -98,7 +99,7 @@ def completes_unit(m: Match, value: ir.Value) -> bool:
 
 def _is_quantized(value: ir.Value) -> bool:
     readers = list(ir.readers(value))
-    if len(readers) == 1 and readers[0].op_type in ("Relu", "Clip"):
+    if len(readers) == 1 and readers[0].op_type in ("Relu", "Clip") and not readers[0].domain:
         readers = list(ir.readers(readers[0].outputs[0]))
     return any(is_quantizer(user, "QuantizeLinear") for user in readers)
 

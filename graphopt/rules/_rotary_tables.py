@@ -53,17 +53,21 @@ def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
         index = m.constant(node.inputs[1])
         last = source is not None and forms.axis_of(m, node, source) == source - 1
         return last and index is not None and index.ndim == 1 and _is_doubled(index, pairs=pairs)
-    if node.op_type != "Reshape" or not pairs or node.inputs[0] is None:
+    return pairs and node.op_type == "Reshape" and _joins_pairs(m, node)
+
+
+def _joins_pairs(m: Match, view: ir.Node) -> bool:
+    """Whether the Reshape ``view`` puts pairs of equal numbers, each on an axis of its own, in rows."""
+    before, after = (None if x is None else m.shape(x) for x in (view.inputs[0], view.outputs[0]))
+    if not before or not after or before[-1] != 2 or not isinstance(after[-1], int) or after[-1] % 2:
         return False
-    before, after = m.shape(node.inputs[0]), m.shape(node.outputs[0])
-    inner = node.inputs[0].producer()
-    if before is None or after is None or inner is None or len(before) < 2 or before[-1] != 2:
-        return False
-    joined = isinstance(before[-2], int) and after[-1] == 2 * before[-2]
-    if inner.op_type == "Concat":
-        return joined and len(inner.inputs) == 2 and inner.inputs[0] is inner.inputs[1]
-    single = None if inner.inputs[0] is None else m.shape(inner.inputs[0])
-    return joined and inner.op_type == "Expand" and single is not None and single[-1] == 1
+    joined = forms.producer_of(view.inputs[0], "Concat")
+    if joined is not None:
+        last = forms.axis_of(m, joined, len(before)) == len(before) - 1
+        return last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
+    repeated = forms.producer_of(view.inputs[0], "Expand")
+    single = None if repeated is None or repeated.inputs[0] is None else m.shape(repeated.inputs[0])
+    return bool(single and single[-1] == 1)
 
 
 def _kept(m: Match, node: ir.Node) -> ir.Value | None:
@@ -89,12 +93,8 @@ def _kept(m: Match, node: ir.Node) -> ir.Value | None:
     if node.op_type == "Gather":
         return source if forms.axis_of(m, node, len(before)) != len(before) - 1 else None
     if node.op_type == "Slice":
-        axes = forms.ints_of(m, node, 3, "axes", None)
-        return (
-            source
-            if axes is not None and all(axis % len(before) != len(before) - 1 for axis in axes)
-            else None
-        )
+        ranges = forms.slice_ranges(m, node)
+        return source if ranges is not None and all(one.axis != len(before) - 1 for one in ranges) else None
     return None
 
 
@@ -104,47 +104,63 @@ def tables_of(
     tables: tuple[ir.Value, ir.Value],
     *,
     doubled: str | None,
-    axes: tuple[int, ...] | None,
+    positions: int | None,
 ) -> list[ir.Value]:
-    """Cosines and sines, each once: [rows, half], or with no axes but those of batches, positions and angles.
+    """Cosines and sines, each once: [rows, half], or [batches, positions, half].
 
     Args:
-        tables: both of one shape.
+        tables: both of one shape, [batches, …, half or all], of four axes at most, that for heads of size 1.
         doubled: how numbers come twice: ``halves``, ``pairs``, or ``None`` if each comes once.
-        axes: of size 1, to be left out; ``None`` if all but the last are to be rows.
+        positions: their axis, 1 or 2, counted as in four; ``None`` if all but the last are to be rows.
     """
     shape = m.shape(tables[0])
     assert shape is not None and isinstance(shape[-1], int)
     half = shape[-1] // (2 if doubled else 1)
-
-    def formed(value: ir.Value, rank: int) -> ir.Value:
-        if axes is None:
-            return forms.reshape(op, m, value, [-1, half])
-        # angles have no axis of heads yet
-        return forms.squeeze(op, m, value, axes) if rank == len(shape) else value
-
-    known = [_angles(m, table) if doubled == "halves" else None for table in tables]
-    if known[0] is not None and known[1] is not None and known[0][1] is known[1][1]:
-        angles = known[0][1]
-        rank = m.rank(angles)
-        if axes is None or rank == 3:
-            found = formed(angles, 3)
-            return [op.node(one[0], [found]) for one in known if one is not None]
+    full = (1,) * (4 - len(shape)) + shape
+    angles = _shared_angles(m, tables) if doubled == "halves" else None
+    if angles is not None:
+        functions, found = angles
+        if positions is None:
+            found = forms.reshape(op, m, found, [-1, half])
+        if positions is None or forms.same_shape(m, m.shape(found), (full[0], full[positions], half)):
+            return [op.node(function, [found]) for function in functions]
     last = len(shape) - 1
     taken = forms.Range(last, 0, half) if doubled == "halves" else forms.Range(last, 0, forms.INT64_MAX, 2)
     parts = [table if doubled is None else forms.slice_(op, m, table, [taken]) for table in tables]
-    return [formed(part, len(shape)) for part in parts if part is not None]
+    return [
+        forms.reshape(op, m, part, [-1, half])
+        if positions is None
+        else _without(op, m, part, len(shape), 3 - positions)
+        for part in parts
+        if part is not None
+    ]
+
+
+def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
+    """``table`` with three axes: those of four, of which the first may be missing, but for ``axis``."""
+    missing = 4 - rank
+    if axis < missing:
+        return forms.unsqueeze(op, m, table, range(missing - 1))
+    whole = forms.squeeze(op, m, table, [axis - missing])
+    return forms.unsqueeze(op, m, whole, range(missing))
+
+
+def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
+    """(Cos and Sin, angles) if the tables are views of those of the same angles, written twice in a row."""
+    known = [_angles(m, table) for table in tables]
+    found = [one for one in known if one is not None]
+    if len(found) != len(known) or found[0][1] is not found[1][1]:
+        return None
+    return [function for function, _ in found], found[0][1]
 
 
 def _angles(m: Match, value: ir.Value) -> tuple[str, ir.Value] | None:
     """(Cos or Sin, angles) if ``value`` is a view of that of angles, written twice in a row."""
-    node = value.producer()
-    while node is not None and node.op_type == "Unsqueeze" and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    if node is None or node.domain or node.op_type not in ("Cos", "Sin") or node.inputs[0] is None:
-        return None
-    twice = node.inputs[0].producer()
-    if twice is None or twice.domain or not _doubles(m, twice, pairs=False) or twice.op_type != "Concat":
+    while (view := forms.producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
+        value = view.inputs[0]
+    function = forms.producer_of(value, "Cos", "Sin")
+    twice = None if function is None else forms.producer_of(function.inputs[0], "Concat")
+    if function is None or twice is None or not _doubles(m, twice, pairs=False):
         return None
     assert twice.inputs[0] is not None
-    return node.op_type, twice.inputs[0]
+    return function.op_type, twice.inputs[0]

@@ -13,6 +13,7 @@ from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import keeps_shape
+from graphopt.rules._forms import producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -83,8 +84,8 @@ def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
 
     Those of a softmax along that very axis do not: they are its largest by far, or about as close as before.
     """
-    node = x.producer()
-    if node is not None and node.op_type == "Softmax" and m.attribute(node, "axis") == axis:
+    softmax, node = producer_of(x, "Softmax"), x.producer()
+    if softmax is not None and m.attribute(softmax, "axis") == axis:
         return False
     while node is not None and node.domain == "" and node.op_type in facts.VIEW:
         source = node.inputs[0]

@@ -85,20 +85,13 @@ def bias_into_attention(
 
 def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
     """(x, bias) if ``value`` is x plus a bias of ``width``, which nothing else reads."""
-    node = value.producer()
-    if (
-        node is None
-        or node.op_type != "Add"
-        or node.domain
-        or node.graph is not m.graph
-        or not m.only_use(value)
-    ):
+    node = forms.producer_of(value, "Add")
+    if node is None or node.graph is not m.graph or not m.only_use(value):
         return None
     for x, bias in (node.inputs, node.inputs[::-1]):
         if x is None or bias is None or m.shape(bias) != (width,):
             continue
-        product = x.producer()
-        if product is not None and product.op_type == "MatMul":
+        if forms.producer_of(x, "MatMul") is not None:
             return None  # onnxruntime adds it to the product, which costs nothing
         if forms.same_shape(m, m.shape(x), m.shape(value)):
             return x, bias

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules._constants import affordable, exact, factor_of, keeps_shape, rounded
-from graphopt.rules._forms import operand
+from graphopt.rules._forms import operand, producer_of
 from graphopt.rules._linear import by_channel, folded_name, with_affine
 
 #: Types that runtimes compute Gemm in.
@@ -44,8 +44,7 @@ def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Va
 
 
 def _is_dequantized(value: ir.Value) -> bool:
-    producer = value.producer()
-    return producer is not None and producer.op_type == "DequantizeLinear"
+    return producer_of(value, "DequantizeLinear", domains=("", ir.MICROSOFT)) is not None
 
 
 @rule(

@@ -46,8 +46,8 @@ def matmul_integer_to_float(
         return m.no("the kernel takes int8 only times int8", b)
     if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
         return m.no("it is not a product with a matrix, or its rank is unknown", b)
-    source = a.producer()
-    scale = source.outputs[1] if source is not None and source.op_type == "DynamicQuantizeLinear" else None
+    source = forms.producer_of(a, "DynamicQuantizeLinear")
+    scale = None if source is None else source.outputs[1]
     swapped = t is scale if scale is not None else not forms.has_one_element(m, s)
     first, second = (t, s) if swapped else (s, t)
     if scale is not None and first is not scale:

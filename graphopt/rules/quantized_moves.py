@@ -163,10 +163,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
     else:
         fits = dtype in (*BYTES, *WORDS)
-        source = x.producer()
-        joins_views = (
-            move.op_type in facts.RESHAPES and source is not None and source.op_type in facts.RESHAPES
-        )
+        joins_views = move.op_type in facts.RESHAPES and forms.producer_of(x, *facts.RESHAPES) is not None
         if move.op_type != "Slice" and not joins_views:
             return m.no("nothing is gained by it, or more elements may be taken than there are", x)
         if quantized.stays_paired(m, x):

@@ -164,12 +164,9 @@ def _viewed(m: Match, value: ir.Value) -> ir.Value:
 
 
 def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:
-    node = value.producer()
     shape = m.shape(value)
-    return (
-        node is not None
-        and node.op_type == "Transpose"
-        and (shape is None or not all(dims.known_nonzero(dim) for dim in shape))
+    return forms.producer_of(value, "Transpose") is not None and (
+        shape is None or not all(dims.known_nonzero(dim) for dim in shape)
     )
 
 

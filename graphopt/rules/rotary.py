@@ -180,8 +180,7 @@ def _embedded(
     if (domain := _domain(m, whole, c, full, shape)) is None or isinstance(domain, Refusal):
         return domain or m.no("the target has no kernel for it", whole.source)
     shared, standard = full[0] == 1, domain == ""
-    left_out = tuple(place for place in (3 - axis,) if len(told) == 4)
-    tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, axes=left_out if standard else None)
+    tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, positions=axis if standard else None)
     data, heads = _data(op, m, whole, shape, axis)
     attributes = {"interleaved": 1} if pairs else {}
     if standard:

@@ -9,6 +9,9 @@ A case is a text file::
     # dialect: torchscript           (whose spelling it is: a cell of the table in docs/fusions.md)
     # near-miss: torchscript         (the same, with one condition broken; => unchanged)
     # pattern: attention, causal     (the row of that table; by default the rule's)
+    # refused: it is no product      (a near miss: part of what the rule answers there)
+    # unmatched                      (a near miss: the rule's pattern is not even there)
+    # precise                        (without --fast-math, with which rules are run otherwise)
     # portable                       (only operators of the ONNX standard may be written)
     # device: cuda                   (what the result is for; it is judged on the CPU all the same)
     # random                         (results differ from run to run: they are not compared)
@@ -77,6 +80,9 @@ class Case:
     bindings: tuple[dict[str, int], ...]
     portable: bool = False
     device: Device = CPU
+    numerics: Numerics = Numerics.APPROXIMATES
+    refused: tuple[str, ...] = ()
+    unmatched: bool = False
 
 
 # Reading -------------------------------------------------------------------------------------
@@ -99,7 +105,12 @@ def is_near_miss(path: Path) -> bool:
 
 def is_random(path: Path) -> bool:
     """Whether the case says that its results differ from run to run."""
-    return re.search(r"^# random$", path.read_text(), re.M) is not None
+    return _says(path.read_text(), "random")
+
+
+def _says(text: str, word: str) -> bool:
+    """Whether a line of the header is this word."""
+    return re.search(rf"^# {word}$", text, re.M) is not None
 
 
 def read_case(path: Path) -> Case:
@@ -135,8 +146,11 @@ def read_case(path: Path) -> Case:
         expected,
         feeds,
         tuple(bindings),
-        portable=re.search(r"^# portable$", text, re.M) is not None,
+        portable=_says(text, "portable"),
         device=Device("cuda") if told.get("device") == "cuda" else CPU,
+        numerics=Numerics.REASSOCIATES if _says(text, "precise") else Numerics.APPROXIMATES,
+        refused=tuple(value for key, value in notes if key == "refused"),
+        unmatched=_says(text, "unmatched"),
     )
 
 
@@ -164,12 +178,17 @@ _PASSES = (Peephole(), FuseBuiltin(), Decompose(tuple(DECOMPOSITIONS)), LowerSeq
 
 
 def apply_rule(
-    proto: onnx.ModelProto, rule: str, *, portable: bool = False, device: Device = CPU
+    proto: onnx.ModelProto,
+    rule: str,
+    *,
+    portable: bool = False,
+    device: Device = CPU,
+    numerics: Numerics = Numerics.APPROXIMATES,
 ) -> tuple[onnx.ModelProto, int, list[str]]:
     """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
     options = Options(
-        numerics=Numerics.APPROXIMATES,
+        numerics=numerics,
         only=frozenset({rule}),
         portable=portable,
         device=device,

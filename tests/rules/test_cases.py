@@ -21,12 +21,17 @@ def test_case(path: Path, child: Child) -> None:
     assert all((told == "near-miss") == (case.after is None) for told in header)
     assert case.rule in rules, f"no rule is called {case.rule}"
     after, rewrites, refusals = harness.apply_rule(
-        case.before, case.rule, portable=case.portable, device=case.device
+        case.before, case.rule, portable=case.portable, device=case.device, numerics=case.numerics
     )
     why = "\n".join(refusals)
     expected = case.before if case.after is None else case.after
     assert harness.canonical(after) == harness.canonical(expected), f"got:\n{harness.show(after)}\n{why}"
     assert (rewrites == 0) == (case.after is None), f"{rewrites} rewrites"
+    if case.after is None:
+        assert bool(case.refused) != case.unmatched, "say '# refused: WHY', or '# unmatched': " + why
+        assert not (case.unmatched and refusals), why
+        missing = [reason for reason in case.refused if not any(reason in told for told in refusals)]
+        assert not missing, f"{missing} is not among the refusals:\n{why}"
     if harness.is_defined(after):
         onnx.checker.check_model(after, full_check=False)
     if rewrites:
