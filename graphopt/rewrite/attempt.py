@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from graphopt import ir
 from graphopt.analysis.node_facts import UnknownAttribute
+from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
@@ -27,4 +30,13 @@ def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> O
         return match.no(str(error))
     except UnknownAttribute as error:
         return match.no(f"attribute {error} is a parameter of the function")
+    return outcome if isinstance(outcome, Refusal) else _whole(match, outcome)
+
+
+def _whole(match: Match, outcome: ir.Value | tuple[ir.Value | None, ...]) -> Outcome:
+    """``outcome``, unless it leaves an output of the root without a value that something reads."""
+    values = outcome if isinstance(outcome, tuple) else (outcome,)
+    for output, value in zip_longest(match.root.outputs, values):
+        if value is None and ir.is_read(output):
+            return match.no("another output of it is read", output)
     return outcome

@@ -25,8 +25,8 @@ class Rule:
         name: unique; what dumps, ``--skip`` and bisect call it.
         patterns: any of them may match; the root is the last node of the pattern.
         replace: ``replace(op, m, **variables)`` returns the value that stands for the root's
-            output (a tuple of values, or ``None`` for an output that nobody reads, when it has
-            several), or ``m.no(reason)``.
+            output, or a tuple of values, or ``m.no(reason)``. The place stays as it is where something
+            reads an output for which there is no value, or ``None``.
         numerics: what the rewrite does to the numbers.
         exclusive: refuse where somebody else reads a value inside the pattern.
         family: the module it stands in.

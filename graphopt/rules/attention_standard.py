@@ -45,8 +45,8 @@ def attention_of_shared_keys(
         return m.no("keys and values are not repeated for several heads", k)
     if not m.cx.facts.dim_equal(keys.shape[1], values.shape[1]):
         return m.no("keys and values are repeated for other heads", k)
-    if any(value is not None for value in more[1:]) or any(map(ir.is_read, m.root.outputs[1:])):
-        return m.no("it takes a past, or gives more than the result", k)
+    if any(value is not None for value in more[1:]):
+        return m.no("it takes a past", k)
     inputs = [q, keys.as_split(op, m), values.as_split(op, m), *more[:1]]
     return op.node("Attention", inputs, _attributes(m), outputs=1)
 
@@ -67,8 +67,8 @@ def attention_of_rows(
     for heads in found:
         if not heads.has_rows or not all(isinstance(heads.shape[axis], int) for axis in (1, 3)):
             return m.no("queries, keys or values are not split off rows of all heads", heads.as_given)
-    if any(value is not None for value in more[1:]) or any(map(ir.is_read, m.root.outputs[1:])):
-        return m.no("it takes a past, or gives more than the result", k)
+    if any(value is not None for value in more[1:]):
+        return m.no("it takes a past", k)
     rows = [heads.as_rows(op, m) for heads in found]
     attributes = _attributes(m, q_num_heads=found[0].shape[1], kv_num_heads=found[1].shape[1])
     result = op.node("Attention", [*rows, *more[:1]], attributes)
@@ -95,8 +95,8 @@ def past_into_attention(
     more: tuple[ir.Value | None, ...],
 ) -> Outcome:
     """Keys and values of the past, put in front of the new ones, are inputs of Attention."""
-    if any(value is not None for value in more[1:]) or any(map(ir.is_read, m.root.outputs[1:])):
-        return m.no("it takes a past already, or gives more than the result", k)
+    if any(value is not None for value in more[1:]):
+        return m.no("it takes a past already", k)
     if m.attribute(m.root, "is_causal"):
         return m.no("it hides keys counted from the first, which the past would move", k)
     for node in (m.node("keys"), m.node("values")):

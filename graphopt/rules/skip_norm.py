@@ -145,8 +145,9 @@ def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome
 
 
 def _normalizes(m: Match, node: ir.Node, value: ir.Value) -> bool:
-    known = node.domain == "" and node.op_type in norms.OPERATORS
-    return known and node.inputs[0] is value and node.graph is m.graph
+    """Whether ``node`` is a normalization of ``value`` that gives nothing else."""
+    known = node.domain == "" and node.op_type in norms.OPERATORS and node.inputs[0] is value
+    return known and node.graph is m.graph and not any(map(ir.is_read, node.outputs[1:]))
 
 
 def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:

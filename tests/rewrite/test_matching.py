@@ -249,3 +249,20 @@ def test_what_was_refused_for_a_second_reader_is_tried_again_once_that_is_gone()
     model = parse("g (float[N] x) => (float[N] y, float[N] z) { a = Abs(x) y = Abs(a) z = Sin(a) }")
     assert apply_rules([double_abs, leave], model, context_for(model)) == 2
     assert sorted(ops(model)) == ["Abs", "Cos"]
+
+
+def test_a_place_stays_where_something_reads_an_output_without_a_value() -> None:
+    @rule(lambda op, x, s: op.LayerNormalization(x, s), numerics=Exact)
+    def first_alone(op: Any, m: Any, x: Any, s: Any) -> Any:
+        """Give the first output alone."""
+        return op.Mul(x, s)
+
+    text = "g (float[2,4] x, float[4] s) => (float[2,4] y{more}) {{ y, m = LayerNormalization(x, s) }}"
+    read = parse(text.format(more=", float[2,1] m"), opset=18)
+    watch = Watch()
+    assert apply_rules([first_alone], read, context_for(read, observers=[watch])) == 0
+    assert [(refusal.reason, refusal.value) for refusal in watch.refusals] == [
+        ("another output of it is read", "m")
+    ]
+    unread = parse(text.format(more=""), opset=18)
+    assert apply_rules([first_alone], unread, context_for(unread)) == 1
