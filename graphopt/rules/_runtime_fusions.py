@@ -8,6 +8,7 @@ from __future__ import annotations
 from graphopt import ir
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
+SKIP_NORM = "onnxruntime would fuse an Add with the normalization behind it, which may be slower"
 GELU = "onnxruntime fuses it with the GELU before it"
 ATTENTION = "it is part of attention, which onnxruntime looks for in this form"
 MASK = "onnxruntime looks for this form of an attention mask"
@@ -27,6 +28,13 @@ def is_scaled_norm(value: ir.Value) -> bool:
     """Whether ``value`` is a normalization times a scale, which a bias may follow."""
     node = _maker(value, "Mul")
     return node is not None and any(x is not None and is_normalized(x) for x in node.inputs)
+
+
+def is_before_norm(value: ir.Value) -> bool:
+    """Whether a LayerNormalization takes ``value``, as an operator or spelt out."""
+    found = [node for node in ir.readers(value) if node.domain == "" and node.inputs[0] is value]
+    kinds = {node.op_type for node in found}
+    return "LayerNormalization" in kinds or {"ReduceMean", "Sub"} <= kinds
 
 
 def is_gelu_factor(value: ir.Value) -> bool:

@@ -99,7 +99,11 @@ def drop_equal_operands(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(lambda op, x, y: op.Sum(x, y), numerics=Exact)
 def sum_to_add(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """A Sum of two is an Add, which other rules and the runtime's fusions know."""
-    return op.Add(x, y) if m.version >= 8 else m.no("operators broadcast differently at this opset")
+    if m.version < 8:
+        return m.no("operators broadcast differently at this opset")
+    if fusions.is_before_norm(m.root.outputs[0]):
+        return m.no(fusions.SKIP_NORM)
+    return op.Add(x, y)
 
 
 # Signs ---------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def _epsilon(m: Match, node: ir.Node, default: float) -> float | None:
 
 
 @rule(
-    lambda op, x, y, p: op.one_of(*norms.OPERATORS)(op.Add(x, y, tag="sum"), p.rest()),
+    lambda op, x, y, p: op.one_of(*norms.OPERATORS)(op.one_of("Add", "Sum")(x, y, tag="sum"), p.rest()),
     numerics=Reassociates,
     exclusive=True,
     fuses=True,
