@@ -1,0 +1,1 @@
+"""Specialized variants of a model, behind guards, with the general model as the way out."""

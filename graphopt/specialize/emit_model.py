@@ -1,0 +1,187 @@
+"""One portable model: ``If(guard) { specialized } else { general }``, for any onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import UnsupportedModel
+from graphopt.profile import Guard
+from graphopt.specialize.guard_nodes import GuardNodes
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A model that is right where its guard holds.
+
+    Attributes:
+        name: what its nodes and values are called after.
+        guard: what it assumes.
+        model: called like the original, though its inputs may declare less.
+        pins: inputs that are declared to be of the sizes that the guard checks, by a Reshape: in a branch
+            onnxruntime believes nothing else.
+    """
+
+    name: str
+    guard: Guard
+    model: ir.Model
+    pins: frozenset[str] = frozenset()
+
+
+def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
+    """A model that takes the first of ``branches`` whose guard holds, and else is ``general``.
+
+    It is called like ``general``. Weights belong to the branches, which share tensors: with external data
+    each is written once.
+
+    Raises:
+        UnsupportedModel: see :func:`obstacle`.
+    """
+    reason = obstacle(general, branches)
+    if reason is not None:
+        raise UnsupportedModel(
+            f"the variants can't go into one model: {reason}", hint="--emit bundle can hold them"
+        )
+    model = _skeleton(general)
+    edit = ir.Editor(model)
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    guards = GuardNodes(edit, model.graph, inputs)
+    guards.prepare([branch.guard for branch in branches])
+    place = model.graph
+    for branch in branches:
+        condition = guards.condition(branch.guard, place)
+        if condition is None:
+            raise UnsupportedModel(f"the guard of {branch.name} always holds")
+        then = _body(edit, branch.model, inputs, suffix=f"_{branch.name.replace('-', '_')}")
+        if branch is branches[-1]:
+            other = _body(edit, general, inputs, suffix="")
+        else:
+            other = ir.Graph([], [], nodes=[], name=f"not_{branch.name}")
+        node = edit.make_node(
+            "If",
+            [condition],
+            {"then_branch": then, "else_branch": other},
+            outputs=len(model.graph.outputs),
+            name=f"guarded_{branch.name}",
+        )
+        edit.append(place, node)
+        _return(edit, model.graph, place, node)
+        _pin(edit, then, branch, inputs)
+        _import(model, branch.model)
+        place = other
+    ir.sort_model(model)
+    return model
+
+
+def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
+    """Why the models can't become one; ``None`` if they can."""
+    if general.ir_version < 4:
+        return f"IR version {general.ir_version} has no weights in branches"
+    version = general.opset_imports.get("", general.opset_imports.get("ai.onnx", 1))
+    if version < 11:
+        return f"opset {version} has no If on what the guards need"
+    for value in general.graph.outputs:
+        if not isinstance(value.type, ir.TensorType) and version < 16:
+            return f"before opset 16, output {value.name!r}, which is no tensor, can't come from an If"
+    for branch in branches:
+        if branch.model.functions.keys() - general.functions.keys():
+            return f"{branch.name} has functions of its own"
+        if branch.guard.absent:
+            return (
+                f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which a model can't see"
+            )
+    return None
+
+
+def _skeleton(general: ir.Model) -> ir.Model:
+    """A model called like ``general`` that computes nothing yet."""
+    graph = general.graph
+    inputs = [_declared(value) for value in graph.inputs]
+    outputs = [_declared(value) for value in graph.outputs]
+    overridable = [value for value in inputs if value.const_value is not None]
+    bare = ir.Graph(
+        inputs,
+        outputs,
+        nodes=[],
+        initializers=overridable,
+        doc_string=graph.doc_string,
+        opset_imports=dict(general.opset_imports),
+        name=graph.name,
+        metadata_props=dict(graph.metadata_props),
+    )
+    bare.meta.update(graph.meta)
+    return ir.model_of(bare, general)
+
+
+def _declared(value: ir.Value) -> ir.Value:
+    """A value of the same name and declarations that nothing makes."""
+    copy = ir.Value(
+        name=value.name,
+        type=value.type,
+        shape=None if value.shape is None else value.shape.copy(),
+        doc_string=value.doc_string,
+        const_value=value.const_value if value.is_graph_input() else None,
+        metadata_props=dict(value.metadata_props),
+    )
+    copy.meta.update(value.meta)
+    return copy
+
+
+def _body(edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], *, suffix: str) -> ir.Graph:
+    """``model`` as a body that reads the inputs of the whole."""
+    copier = ir.Copier(
+        {value: inputs[value.name or ""] for value in model.graph.inputs},
+        value_name=lambda name: edit.fresh_name(f"{name}{suffix}"),
+        node_name=lambda name: edit.fresh_node_name(f"{name}{suffix}"),
+    )
+    body = copier.body(model.graph)
+    outputs: list[ir.Value] = []
+    for value in body.outputs:
+        if value.producer() is None or value in outputs or value.graph is not body:
+            identity = edit.make_node("Identity", [value], name=f"{value.name}_returned")
+            identity.outputs[0].type = value.type
+            edit.append(body, identity)
+            value = identity.outputs[0]
+        value.shape = None  # branches may differ in it, and onnxruntime knows better
+        outputs.append(value)
+    edit.set_outputs(body, outputs)
+    return body
+
+
+def _pin(edit: ir.Editor, body: ir.Graph, branch: Branch, inputs: dict[str, ir.Value]) -> None:
+    """Let ``body`` read inputs of sizes that onnxruntime knows."""
+    own = dict.fromkeys(body.all_nodes())
+    first = next(iter(body), None)
+    for name, value in inputs.items():
+        seen = branch.guard.inputs.get(name)
+        if name not in branch.pins or seen is None or seen.shape is None or first is None:
+            continue
+        users = [(node, index) for node, index in value.uses() if node in own]
+        if not users:
+            continue
+        dims = np.array([dim if isinstance(dim, int) else 0 for dim in seen.shape], np.int64)
+        shape = edit.constant(body, dims, f"{name}_sizes")
+        pin = edit.make_node("Reshape", [value, shape], name=f"{name}_pinned")
+        edit.insert_before(first, [pin])
+        for node, index in users:
+            edit.set_input(node, index, pin.outputs[0])
+
+
+def _import(model: ir.Model, other: ir.Model) -> None:
+    """Import what ``other`` imports too."""
+    for domain, version in other.opset_imports.items():
+        model.opset_imports.setdefault(domain, version)
+
+
+def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node) -> None:
+    """Let ``graph`` return what ``node`` computes; the ``whole`` does so under its own names."""
+    for index, (output, declared) in enumerate(zip(node.outputs, list(whole.outputs), strict=True)):
+        output.type = declared.type
+        if graph is whole:
+            edit.take_over(output, declared)
+            edit.set_output(graph, index, output)
+    if graph is not whole:
+        edit.set_outputs(graph, node.outputs)
