@@ -219,6 +219,23 @@ def pipelines_page() -> str:
         "which repeats its passes until a round changes nothing. The name of a pipeline stands for its",
         "passes. Steps that are named but not built yet are skipped, and the report says so.",
         "",
+        "`pre-passes` and `post-passes` are where `--pre-pass` and `--post-pass` go: without gradients the",
+        "first see what was noted in profiled runs, and the others the types that were made of it. Pipelines",
+        "without such places run them first and last.",
+        "",
+        "The lower-case pipelines are the sequences of PyTorch's JIT executor, a name for each branch:",
+        "`-noopt` where optimizing is switched off, `-gradients` where gradients are wanted, `-builtin` for",
+        "the fused operators of the runtime. There, the other fuser is told to be strict: it fuses nothing",
+        "whose types are unknown. The rules of `fuse-builtin` never do, so there is no option for it.",
+        "`plan-general` is for an executor that may specialize no more; the others run `plan-profiled` a few",
+        "times, and then a copy of that as `plan-optimized` makes it.",
+        "",
+        "There, guards are put around groups while those are fused, because that runtime can leave a run in",
+        "the middle. onnxruntime can't: what `specialize-types` assumes is checked of the inputs before the",
+        "run, by an If around the specialized model and the general one, or by who runs it. So `profiling`",
+        "has no step for guards. `insert-guards` puts them behind inner values, of which nothing is known",
+        "before the run; see [guards](architecture.md#guards).",
+        "",
     ]
     known = registry()
     for name, text in PIPELINES.items():

@@ -17,7 +17,7 @@ from graphopt import ir
 from graphopt.budget import Budget
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
-from graphopt.ops import facts
+from graphopt.ops import facts, guards
 from graphopt.runtime.devices import CPU, Device
 
 if TYPE_CHECKING:
@@ -224,6 +224,10 @@ class Context:
     def is_deterministic(self, node: ir.Node) -> bool:
         """Whether ``node`` is known to give the same outputs for the same inputs."""
         return facts.is_deterministic(node, self.model.functions)
+
+    def has_to_run(self, node: ir.Node) -> bool:
+        """Whether ``node`` stays though nothing reads it: guards are there to be checked."""
+        return guards.has_guards(node, self.model.functions)
 
     def get(self, analysis: type[Any], graph: ir.Graph) -> Any:
         """The result of ``analysis`` for ``graph``, computed again only after an edit."""

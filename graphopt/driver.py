@@ -248,12 +248,14 @@ def make_pipeline(
 ) -> Pipeline:
     """A pipeline from its name or text, or from passes, with further passes at both ends.
 
+    Where it has places for them (``pre-passes``, ``post-passes``), they go there instead.
+
     Raises:
         UsageError: a pass is unknown, or the text is malformed.
     """
     middle = Pipeline.parse(pipeline, registry()).steps if isinstance(pipeline, str) else tuple(pipeline)
     first, last = ([step for item in items for step in _steps(item)] for items in (pre_passes, post_passes))
-    return Pipeline((*first, *middle, *last))
+    return Pipeline(middle).filled(first, last)
 
 
 def _steps(item: str | Pass) -> Sequence[Step]:

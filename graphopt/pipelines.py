@@ -27,18 +27,34 @@ PIPELINES = {
         "constant-pooling,unroll-loops,remove-sequence-mutation,peephole,"
         "constant-propagation,cse,check-aliasing"
     ),
-    "no-grad": "lower-sequences,specialize-types,batch-mm,fuse-groups,remove-type-specializations",
-    "no-grad-builtin": "lower-sequences,batch-mm,fuse-builtin,remove-type-specializations",
+    "no-grad": (
+        "pre-passes,lower-sequences,specialize-types,batch-mm,fuse-groups,"
+        "post-passes,remove-type-specializations"
+    ),
+    "no-grad-builtin": (
+        "pre-passes,lower-sequences,batch-mm,fuse-builtin,post-passes,remove-type-specializations"
+    ),
     "profiling-insensitive": (
         "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
         "decompose,constant-propagation,dce,cse,constant-pooling,peephole,dce,lower-sequences,check-aliasing"
     ),
+    "profiling-insensitive-noopt": (
+        "clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce"
+    ),
     "profiling": "pre-autodiff,no-grad,dce",
+    "profiling-builtin": "pre-autodiff,no-grad-builtin,dce",
     "profiling-gradients": (
         "pre-autodiff,create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,"
         "lower-fallbacks,remove-profile-nodes,dce"
     ),
+    "profiling-noopt": "noopt",
+    "forward": "remove-type-specializations,remove-profile-nodes,update-requires-grad,lower-fallbacks",
     "final": "add-if-then-else",
+    "plan-general": "profiling-insensitive",
+    "plan-profiled": "profiling-insensitive,instrument,profile-autograd-zero",
+    "plan-optimized": "drop-counters,profiling,lower-fallbacks,final,check-strict-fusion",
+    "plan-optimized-builtin": "drop-counters,profiling-builtin,lower-fallbacks,final,check-strict-fusion",
+    "plan-optimized-gradients": "drop-counters,profiling-gradients,lower-fallbacks,final,check-strict-fusion",
     "O0": "",
     "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
     "O2": _CLEAN.format(peephole="peephole"),
@@ -52,9 +68,18 @@ SUMMARIES = {
     "no-grad": "where no gradients are wanted: groups of nodes are fused by the types that were seen",
     "no-grad-builtin": "the same with the fused operators of the runtime instead of groups",
     "profiling-insensitive": "optimize without facts from profiled runs",
+    "profiling-insensitive-noopt": "the same where optimizing is switched off: only clean",
     "profiling": "optimize with facts from profiled runs, where no gradients are wanted",
+    "profiling-builtin": "the same with the fused operators of the runtime instead of groups",
     "profiling-gradients": "optimize with facts from profiled runs, where gradients are wanted",
+    "profiling-noopt": "the same where optimizing is switched off",
+    "forward": "what differentiate makes of the forward of each group, which is compiled by itself",
     "final": "what comes last, when nothing looks for Ifs any more",
+    "plan-general": "what an executor runs that may specialize no more",
+    "plan-profiled": "what an executor runs to see types and contents",
+    "plan-optimized": "what an executor makes of a copy of plan-profiled after enough runs",
+    "plan-optimized-builtin": "the same with the fused operators of the runtime instead of groups",
+    "plan-optimized-gradients": "the same where gradients are wanted",
     "O0": "load and save",
     "O1": "clean the graph with rewrites that keep every bit",
     "O2": "clean the graph; sums may be evaluated in another order (the default)",
@@ -65,10 +90,13 @@ SUMMARIES = {
 PLANNED: dict[str, str] = {
     "create-autodiff-subgraphs": "put neighbouring nodes with derivatives into groups of at least 2",
     "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
+    "drop-counters": "remove what counts profiled runs",
     "fuse-groups": "put neighbouring nodes with types that were seen into groups of at least 2",
     "inline-autodiff-subgraphs": "put the nodes of differentiated groups back where they are fewer than 2",
+    "instrument": "put what records types and contents behind values",
     "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
-    "remove-profile-nodes": "remove what notes the types of values in profiled runs",
+    "profile-autograd-zero": "record which gradients are zero, before other values are recorded",
+    "update-requires-grad": "note that no gradient is wanted inside the forward of a group",
 }
 
 #: Package of the passes that are part of graphopt.

@@ -80,11 +80,11 @@ def prepare(
     Raises:
         UsageError: a pass, rule or option is unknown, or they contradict each other.
     """
-    if target_opset is not None:
-        pre_passes = (_conversion(target_opset, settings), *pre_passes)
-    if strip_docs:
-        post_passes = (*post_passes, "strip-docs")
     passes = make_pipeline(settings.pipeline if pipeline is None else pipeline, pre_passes, post_passes)
+    if target_opset is not None:  # before all else, whatever place the pipeline has for further passes
+        passes = Pipeline((*make_pipeline(_conversion(target_opset, settings)).steps, *passes.steps))
+    if strip_docs:
+        passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
     options = make_options(settings, only, share_buffers, _target_device(device, settings, passes))
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
 

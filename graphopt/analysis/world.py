@@ -15,6 +15,7 @@ from graphopt.analysis.dims import (
     lone_atom,
     replace_atoms,
     symbol,
+    symbols,
     within,
 )
 from graphopt.analysis.facts import Fact
@@ -49,6 +50,8 @@ class World:
         self.calls_left = _CALL_BUDGET
         self._names: dict[str, Dim] = {}
         self._born = 0
+        self._guarded: dict[str, SymDim] = {}
+        self._guarded_names: set[str] = set()
         self._scopes: ir.Scopes | None = None
         self._calls: dict[ir.Graph, tuple[ir.Function, list[ir.Node]]] | None = None
         self._learned: dict[Atom, Dim] = {}
@@ -77,6 +80,14 @@ class World:
             if f"{hint}?{self._born}" not in self._names:
                 return fresh_symbol(hint, self._born, lo, hi)
 
+    def guarded(self, name: str) -> SymDim:
+        """The size that guards call ``name``: a symbol of its own, whatever the model calls its dims."""
+        dim = self._guarded.get(name)
+        if dim is None:
+            dim = self._guarded[name] = self.fresh(name)
+            self._guarded_names.update(symbols(dim))
+        return dim
+
     @property
     def born(self) -> int:
         """The number of the newest fresh symbol."""
@@ -85,7 +96,13 @@ class World:
     # equalities that hold in every run which completes
 
     def equate(self, vague: Dim, dim: Dim) -> None:
-        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on."""
+        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on.
+
+        Nothing is learned of sizes that guards name: they are the same wherever a guard names them, and
+        what is found at one place may hold only in runs that get there.
+        """
+        if self._guarded and not self._guarded_names.isdisjoint(symbols(vague)):
+            return
         atom, dim = lone_atom(vague), self.resolved(dim)
         if atom is not None and not within(atom, dim):
             self._learned[atom] = dim

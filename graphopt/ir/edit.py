@@ -135,6 +135,22 @@ class Editor:
         graph.insert_after(place, nodes)
         self._changed("move")
 
+    def interpose(self, value: onnx_ir.Value, node: onnx_ir.Node) -> None:
+        """Put ``node``, which reads ``value``, right behind it; all that read ``value`` now read its output.
+
+        Graphs go on returning ``value`` itself. Listeners are not told that one is the other: what is
+        known of the output need not be so of ``value``.
+        """
+        producer, graph = value.producer(), value.graph
+        if producer is not None:
+            _graph_of(producer).insert_after(producer, [node])
+        else:
+            assert graph is not None, f"value {value.name!r} stands in no graph"
+            graph.insert_before(graph[0], [node])
+        self._adopt([node])
+        replace_uses(value, node.outputs[0], {node})
+        self._changed("insert")
+
     def _adopt(self, nodes: Iterable[onnx_ir.Node]) -> None:
         for node in nodes:
             self.tally[node.domain, node.op_type] += 1

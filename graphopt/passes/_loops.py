@@ -195,7 +195,7 @@ def _made_inside(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.V
 def _remove_unread(body: ir.Graph, cx: Context) -> None:
     """Remove the nodes of ``body`` that nothing reads, bottom up."""
     for node in list(reversed(body)):
-        if not any(map(ir.is_read, node.outputs)):
+        if not any(map(ir.is_read, node.outputs)) and not cx.has_to_run(node):
             cx.edit.remove_whole(node)
 
 

@@ -17,7 +17,7 @@ class DeadCodeElimination(Pass):
 
     Inputs and overridable initializers are part of the interface and stay. A node stays as long
     as one of its outputs is read; trailing outputs that nothing reads are left in place, since
-    which of them exist can decide what the operator computes.
+    which of them exist can decide what the operator computes. Guards stay in any case.
     """
 
     name: ClassVar[str] = "dce"
@@ -44,7 +44,7 @@ class DeadCodeElimination(Pass):
         # Readers come after producers, so one backward walk finds whole dead trees; the readers
         # inside a dead node's bodies are detached first, since they would keep outer values alive.
         for node in list(reversed(graph)):
-            if any(map(ir.is_read, node.outputs)):
+            if any(map(ir.is_read, node.outputs)) or cx.has_to_run(node):
                 continue
             action = cx.permit(self.name, node)
             if action is None:

@@ -3,7 +3,8 @@
 ``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names joined by commas,
 options in braces joined by commas, and ``fixpoint(...)``, which repeats its passes until none
 changes anything. The name of a pipeline stands for its passes, and ``package.module:Class`` for a
-pass of somebody else's. ``str()`` prints text that parses back to an equal pipeline, but calls those
+pass of somebody else's. ``pre-passes`` and ``post-passes`` are where passes of the caller's go.
+``str()`` prints text that parses back to an equal pipeline, but calls those
 by their names; :func:`spelt` does not.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -56,7 +57,21 @@ class Planned:
         return self.name
 
 
-Step = Pass | Fixpoint | Planned
+#: What the places for passes of the caller's are called, and what fills them.
+SLOTS = {"pre-passes": "passes of --pre-pass", "post-passes": "passes of --post-pass"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for passes of the caller's; nothing, unless :meth:`Pipeline.filled` put them there."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Step = Pass | Fixpoint | Planned | Slot
 
 
 @dataclass
@@ -141,13 +156,15 @@ class Pipeline:
 
     def passes(self) -> Iterator[Pass]:
         """Every pass, those inside ``fixpoint`` once."""
-        pending: list[Step] = list(reversed(self.steps))
-        while pending:
-            step = pending.pop()
-            if isinstance(step, Fixpoint):
-                pending.extend(reversed(step.steps))
-            elif isinstance(step, Pass):
-                yield step
+        return (step for step in _all_steps(self.steps) if isinstance(step, Pass))
+
+    def filled(self, before: Sequence[Step], after: Sequence[Step]) -> Pipeline:
+        """The same with further steps in their places; at its ends, if it has no places for them."""
+        given = {"pre-passes": before, "post-passes": after}
+        slots = [step.name for step in _all_steps(self.steps) if isinstance(step, Slot)]
+        first = () if "pre-passes" in slots else before
+        last = () if "post-passes" in slots else after
+        return Pipeline((*first, *_filled(self.steps, given), *last))
 
     def eager(self) -> Pipeline:
         """The same with all that passes can do, whether it is expected to pay or not."""
@@ -158,6 +175,27 @@ class Pipeline:
         run = _Run(model, cx, instruments, History(str(self)))
         run.steps(self.steps)
         return run.history
+
+
+def _all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """All of ``steps``, with those inside ``fixpoint``, once, in its place."""
+    pending = list(reversed(steps))
+    while pending:
+        step = pending.pop()
+        if isinstance(step, Fixpoint):
+            pending.extend(reversed(step.steps))
+        else:
+            yield step
+
+
+def _filled(steps: Iterable[Step], given: Mapping[str, Sequence[Step]]) -> Iterator[Step]:
+    for step in steps:
+        if isinstance(step, Slot):
+            yield from given[step.name]
+        elif isinstance(step, Fixpoint):
+            yield replace(step, steps=tuple(_filled(step.steps, given)))
+        else:
+            yield step
 
 
 def _eager(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -188,6 +226,8 @@ class _Run:
                     self.history.planned.append(step.name)
             elif isinstance(step, Fixpoint):
                 self._repeat(step)
+            elif isinstance(step, Slot):
+                continue
             elif step.name in self._cx.options.skip:
                 if step.name not in self.history.skipped:
                     self.history.skipped.append(step.name)
@@ -270,6 +310,8 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
     for item in items:
         if item.name == "fixpoint":
             yield Fixpoint(tuple(_steps(item.children, registry, inside)))
+        elif item.name in SLOTS:
+            yield Slot(item.name)
         elif item.name in registry.passes:
             yield registry.make(item.name, item.options)
         elif item.name in registry.pipelines:

@@ -35,7 +35,7 @@ class TrimLoops(Pass):
 
     def _trim(self, form: LoopForm, cx: Context) -> None:
         fixed = [k for k in range(form.carried) if _is_fixed(form, k)]
-        needed = _needed(form, fixed)
+        needed = _needed(form, fixed, cx)
         carried = [k for k in range(form.carried) if k not in fixed and form.formals[k] in needed]
         rows = [k for k, output in enumerate(form.gathered) if ir.is_read(output)]
         scanned = [k for k, value in enumerate(form.scanned) if value in needed]
@@ -71,12 +71,13 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
     return value is not None
 
 
-def _needed(form: LoopForm, fixed: list[int]) -> dict[ir.Value, None]:
-    """The values of the body that its condition, and the outputs of the node that are read, depend on."""
+def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:
+    """The values of the body that its condition, its guards, and the outputs that are read depend on."""
     results = enumerate(form.results)
     ends = [form.ends[k] for k, output in results if k not in fixed and ir.is_read(output)]
     rows = [row for row, output in zip(form.rows, form.gathered, strict=True) if ir.is_read(output)]
     pending = [*form.body.outputs[: form.head // 2], *ends, *rows]
+    pending += [value for node in form.body if cx.has_to_run(node) for value in ir.reads(node)]
     # a carried value whose result is read is carried, whether or not an iteration reads it
     needed: dict[ir.Value, None] = {
         form.formals[k]: None for k, output in enumerate(form.results) if ir.is_read(output)

@@ -1,12 +1,14 @@
-"""Notes on values of what was seen of them in profiled runs; saving strips them."""
+"""What was seen of values: noted on them, which saving strips, or asserted by guards."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from graphopt import ir
-from graphopt.ops import autodiff
+from graphopt.errors import InvalidModel
+from graphopt.ops import autodiff, guards
 from graphopt.profile.seen import Seen
 
 #: What runs have shown of a value, as :meth:`Seen.to_dict` tells it.
@@ -31,3 +33,19 @@ def noted(value: ir.Value) -> Seen | None:
 def is_note(key: str) -> bool:
     """Whether the metadata entry ``key`` is a note of this kind."""
     return key == _SEEN
+
+
+def asserted(node: ir.Node) -> Seen | None:
+    """What the guard ``node`` asserts of what it reads; ``None`` if it does not say so."""
+    attribute = node.attributes.get(guards.SEEN)
+    if attribute is None or attribute.is_ref() or attribute.type is not ir.AttributeType.STRING:
+        return None
+    try:
+        return Seen.from_dict(json.loads(attribute.as_string()))
+    except (ValueError, InvalidModel):
+        return None
+
+
+def assertion(seen: Seen) -> dict[str, str]:
+    """The attributes of a guard that asserts ``seen``; it always has something to look at."""
+    return {guards.SEEN: json.dumps(replace(seen, always=True).to_dict())}

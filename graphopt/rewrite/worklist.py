@@ -159,7 +159,7 @@ class _Run:
         pending, removed = list(nodes), []
         while pending:
             node = pending.pop()
-            if node.graph is None or any(map(ir.is_read, node.outputs)):
+            if node.graph is None or any(map(ir.is_read, node.outputs)) or self._cx.has_to_run(node):
                 continue
             producers = [value.producer() for value in node.inputs if value is not None]
             self._cx.edit.remove_whole(node)

@@ -17,6 +17,7 @@ from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
 if TYPE_CHECKING:
+    from graphopt import ir
     from graphopt.api import Report
     from graphopt.runtime.inputs.bindings import Shape
     from graphopt.tune.tuned import Tune
@@ -213,6 +214,7 @@ def _optimize(
         advance(None, "loading")
         check_told(source, target)
         model, report = api.optimize(source, instruments=[*watchers, Progress(advance)], **arguments)
+        _check_guards(model, report)
         advance(None, "writing")
         before_save = time.perf_counter()
         if not target.parent.exists():
@@ -229,6 +231,18 @@ def _optimize(
     report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
     report.other_form = ir.form_of(source) is not ir.form_of(target)
     return report
+
+
+def _check_guards(model: ir.Model, report: Report) -> None:
+    """No runtime knows guards; where there are some that the original did not have, nothing is written."""
+    from graphopt.ops.guards import DOMAIN, GUARD, guards_of
+
+    count = len(guards_of(model))
+    if count > report.original.ops.get(f"{DOMAIN}::{GUARD}", 0):
+        raise UsageError(
+            f"the optimized model has {counted(count, 'guard')} left, and no runtime knows them",
+            hint="graphopt dump --pass-by-pass shows such models; leave out insert-guards to write one",
+        )
 
 
 def _optimize_all(

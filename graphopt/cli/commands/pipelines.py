@@ -51,7 +51,7 @@ def _list(run: Run) -> None:
 
 
 def _show(run: Run, text: str) -> None:
-    from graphopt.passes.pipeline import Fixpoint, Pipeline, Planned, Step
+    from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Planned, Slot, Step
     from graphopt.pipelines import SUMMARIES, registry
 
     known = registry()
@@ -67,6 +67,8 @@ def _show(run: Run, text: str) -> None:
         if isinstance(step, Fixpoint):
             table.add(f"{indent}fixpoint", f"until nothing changes, at most {step.rounds} times:")
             pending += [(depth + 1, inner) for inner in reversed(step.steps)]
+        elif isinstance(step, Slot):
+            table.add(f"{indent}{step.name}", SLOTS[step.name])
         elif isinstance(step, Planned):
             table.add(f"{indent}{step.name}", f"{known.planned.get(step.name, '')} (not built yet: skipped)")
         else:

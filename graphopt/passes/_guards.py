@@ -1,0 +1,76 @@
+"""What is known of values, beside what is asserted of them: is it so, can't it be, or does nobody know?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis.dims import bounds
+from graphopt.context import Context
+from graphopt.profile import Seen
+from graphopt.runtime.signature import text_of_type
+
+
+def conflict(seen: Seen, value: ir.Value, cx: Context) -> str | None:
+    """Why ``seen`` can't be so of ``value``; ``None`` if it may be."""
+    type_, shape, contents = cx.facts.type(value), cx.shape(value), _contents(value, cx)
+    if type_ is not None and seen.type and text_of_type(type_) != seen.type:
+        return f"its type is {text_of_type(type_)}, not {seen.type}"
+    if shape is not None and seen.shape is not None:
+        if len(shape) != len(seen.shape):
+            return f"its rank is {len(shape)}, not {len(seen.shape)}"
+        for axis, (known, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+            if isinstance(dim, int) and not _may_be(known, dim):
+                return f"its dim {axis} is {known}, not {dim}"
+    if contents is not None and seen.ints is not None and not _all_may_be(contents, seen.ints):
+        return f"it holds {', '.join(map(str, contents))}, not {', '.join(map(str, seen.ints))}"
+    return None
+
+
+def is_implied(seen: Seen, value: ir.Value, cx: Context, given: ir.Value | None = None) -> bool:
+    """Whether ``seen`` is known to be so of ``value``.
+
+    Args:
+        given: what a guard that asserts ``seen`` of ``value`` gives: its dims tell what symbols stand for.
+    """
+    type_, shape = cx.facts.type(value), cx.shape(value)
+    if seen.type and (type_ is None or text_of_type(type_) != seen.type):
+        return False
+    if seen.ints is not None and _contents(value, cx) != seen.ints:
+        return False
+    if seen.shape is None:
+        return True
+    if shape is None or len(shape) != len(seen.shape):
+        return False
+    meant = None if given is None else cx.shape(given)
+    for axis, (known, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+        if isinstance(dim, int):
+            if known != dim:
+                return False
+        elif dim not in ir.ANONYMOUS_DIMS and (
+            # a number is none that guards share: it tells nothing of what others see
+            isinstance(known, int) or meant is None or not cx.facts.dim_equal(known, meant[axis])
+        ):
+            return False
+    return True
+
+
+def _may_be(known: object, size: int) -> bool:
+    least, most = bounds(known)  # type: ignore[arg-type]
+    return least <= size <= most
+
+
+def _all_may_be(known: tuple[object, ...], seen: tuple[int, ...]) -> bool:
+    return len(known) == len(seen) and all(map(_may_be, known, seen))
+
+
+def _contents(value: ir.Value, cx: Context) -> tuple[object, ...] | None:
+    """The elements of a small integer tensor, perhaps symbolic; of a constant one whatever its rank."""
+    tensor = ir.constant_of(value)
+    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.size > _MOST:
+        return cx.known_ints(value)
+    return tuple(np.ravel(tensor.numpy()).tolist())
+
+
+#: Elements of which contents are noted, and more.
+_MOST = 1024

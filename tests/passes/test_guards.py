@@ -1,0 +1,402 @@
+"""insert-guards, eliminate-guards and remove-profile-nodes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.context import Observer, Refusal
+from graphopt.ops import guards
+from graphopt.profile import Seen
+from graphopt.profile.notes import asserted, is_note, note
+from tests.support import agree, ops, parse, run_pipeline
+
+TWO = """g (float[N,M] x, float[K,M] y) => (float[A,B] out, float[A,B] a) {
+    a = Add(x, y)
+    s = Shape(a)
+    z = Neg(a)
+    out = Reshape(z, s)
+}"""
+
+
+class _Heard(Observer):
+    """What passes refused and said."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+        self.remarks: list[str] = []
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
+
+    def said(self, owner: str, message: Any) -> None:
+        self.remarks.append(message())
+
+
+def _float(*dims: int | str) -> Seen:
+    return Seen("tensor(float)", dims)
+
+
+def _ints(*ints: int, shape: tuple[int, ...]) -> Seen:
+    return Seen("tensor(int64)", shape, ints)
+
+
+def _guarded(text: str, pipeline: str = "insert-guards", /, **seen: Seen) -> ir.Model:
+    model = parse(text)
+    note(model, seen)
+    run_pipeline(model, pipeline)
+    ir.verify(model)
+    return model
+
+
+def _said(text: str, **seen: Seen) -> _Heard:
+    model, heard = parse(text), _Heard()
+    note(model, seen)
+    run_pipeline(model, "insert-guards", observers=(heard,))
+    return heard
+
+
+def _assertions(model: ir.Model) -> dict[str, str]:
+    found = {}
+    for node in guards.guards_of(model):
+        value = node.inputs[0]
+        assert value is not None and value.name is not None
+        found[value.name] = str(asserted(node))
+    return found
+
+
+def _value(model: ir.Model, name: str) -> ir.Value:
+    [value] = [v for graph in ir.graphs_of(model) for v in ir.values_of(graph) if v.name == name]
+    return value
+
+
+def _is_noted(model: ir.Model) -> bool:
+    values = [value for graph in ir.graphs_of(model) for value in ir.values_of(graph)]
+    return any(is_note(key) for value in values for key in value.metadata_props)
+
+
+def test_readers_read_the_guard_and_outputs_stay() -> None:
+    model = _guarded(TWO, x=_float("s0", 4), a=_float("s0", 4))
+    assert _assertions(model) == {"x": "tensor(float)[s0, 4]", "a": "tensor(float)[s0, 4]"}
+    a = model.graph.outputs[1]
+    assert [value.name for value in model.graph.outputs] == ["out", "a"]
+    assert a.producer() is not None and ops(model)[1] == "Add"
+    assert [reader.op_type for reader in ir.readers(a)] == ["Guard"]
+    assert model.graph.opset_imports["graphopt.profile"] == 1
+    assert not _is_noted(model)
+    before = ir.fingerprint(model, names=True)
+    run_pipeline(model, "insert-guards")
+    assert ir.fingerprint(model, names=True) == before
+
+
+def test_what_is_seen_alike_is_alike_behind_guards() -> None:
+    model = _guarded(TWO, x=_float("s0", 4), y=_float("s0", 4))
+    cx = context_for(model)
+    x, y, a = (_value(model, name) for name in ("x", "y", "a"))
+    assert not cx.facts.shape_equal(x, y)
+    assert all(cx.facts.shape_equal(_behind(value), a) for value in (x, y))
+    run_pipeline(model, "O2")
+    assert ops(model) == ["Guard", "Guard", "Add", "Neg"]
+
+
+def test_a_symbol_is_none_of_the_dims_of_the_model() -> None:
+    text = "g (float[s0] x, float[N] y, float[M] z) => (float[K] out) { a = Add(x, y) out = Add(a, z) }"
+    model = _guarded(text, y=_float("s0"), z=_float("s0"))
+    assert _assertions(model) == {"y": "tensor(float)[s0_1]", "z": "tensor(float)[s0_1]"}
+    # however it is spelt
+    other = parse(
+        f"""g (float[s0] x, float[N] y, float[N] z) => (float[K] out) {{
+            g = graphopt.profile.Guard <seen = {json.dumps(json.dumps(_float("s0").to_dict()))}> (y)
+            a = Add(x, g)
+            out = Add(a, z)
+        }}""",
+        domains=', "graphopt.profile" : 1',
+    )
+    cx = context_for(other)
+    assert not cx.facts.shape_equal(_value(other, "x"), _value(other, "g"))
+    note(other, {"x": _float("s0"), "z": _float("s0")})
+    run_pipeline(other, "insert-guards")
+    assert {str(seen) for seen in _assertions(other).values()} == {
+        "tensor(float)[s0]",
+        "tensor(float)[s0_1]",
+    }
+
+
+def test_symbols_that_tell_nothing() -> None:
+    text = "g (float[N,M] x, float[N,4] y) => (float[N,M] out) { a = Relu(x) b = Relu(y) out = Add(a, b) }"
+    # a dim that no other is like, and one that is known to be the same everywhere
+    heard = _said(text, x=_float("s0", "s1"), y=_float("s0", 4), a=_float("?", "?"))
+    assert heard.remarks == [
+        f"{name}: no guard, since it is known to be as it was seen" for name in ("x", "y", "a")
+    ]
+    assert _assertions(_guarded(text, x=_float("s0", 4), y=_float("s0", 4))) == {"x": "tensor(float)[?, 4]"}
+    # one that is known to be a number somewhere is that number everywhere
+    assert _assertions(_guarded(text, x=_float("s0", "s1"), y=_float("s0", "s1"))) == {
+        "x": "tensor(float)[?, 4]"
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (_float(3, 5), "its dim 1 is 4, not 5"),
+        (_float(3, 4, 1), "its rank is 2, not 3"),
+        (Seen("tensor(double)", (3, 4)), "its type is tensor(float), not tensor(double)"),
+    ],
+)
+def test_what_can_not_be_is_refused(seen: Seen, reason: str) -> None:
+    text = "g (float[N,4] x, float[3,4] y) => (float[3,4] out) { a = Add(x, y) out = Relu(a) }"
+    [refusal] = _said(text, x=seen).refusals
+    assert (refusal.rule, refusal.node, refusal.reason, refusal.value) == ("insert-guards", "x", reason, "x")
+    model = _guarded(text, x=seen)
+    assert ops(model) == ["Add", "Relu"] and not _is_noted(model)
+
+
+def test_contents_and_symbols_that_can_not_be() -> None:
+    text = """g (float[2,3] x, float[N,M] y) => (int64[K] out, float[2,3] z) <int64[2] two = {2, 3}> {
+        s = Shape(x) c = Cast <to = 7> (two) out = Add(s, c) r = Relu(x) z = Add(r, y) }"""
+    reasons = [
+        refusal.reason
+        for refusal in _said(text, s=_ints(2, 4, shape=(2,)), two=_ints(1, 1, shape=(2,))).refusals
+    ]
+    assert reasons == ["it holds 2, 3, not 1, 1", "it holds 2, 3, not 2, 4"]
+    # equal dims of which two are known, and different
+    heard = _said(text, x=_float("d", "d"))
+    assert [refusal.reason for refusal in heard.refusals] == ["its dim 1 is 3, not 2"]
+
+
+def test_shapes_fold_and_ifs_with_them() -> None:
+    text = """g (float[N,M] x) => (float[N,M] y) <int64 axis = {1}, int64 four = {4}> {
+        s = Shape(x)
+        size = Gather(s, axis)
+        small = Equal(size, four)
+        y = If (small) <
+            then_branch = a () => (float[N,M] p) { p = Neg(x) },
+            else_branch = b () => (float[N,M] q) { q = Exp(x) }
+        >
+    }"""
+    assert ops(_guarded(text, "insert-guards,O2", x=_float("s0", 4))) == ["Guard", "Neg"]
+    assert ops(_guarded(text, "insert-guards,O2", x=_float("s0", 5))) == ["Guard", "Exp"]
+    assert "If" in ops(_guarded(text, "insert-guards,O2", x=_float(4, "s0")))
+
+
+def test_contents_are_read_as_a_constant_and_still_checked() -> None:
+    text = """g (float[N,M] x, int64[2] to, bool c) => (float[A,B] y) {
+        r = Reshape(x, to)
+        y = If (c) <
+            then_branch = a () => (float[A,B] p) { p = Neg(r) },
+            else_branch = b () => (float[A,B] q) { q = Exp(r) }
+        >
+    }"""
+    seen = {"to": _ints(2, 6, shape=(2,)), "c": Seen("tensor(bool)", (), (1,))}
+    model = _guarded(text, "insert-guards,O3", **seen)
+    assert ops(model) == ["Guard", "Guard", "Reshape", "Neg"]
+    assert context_for(model).static_shape(model.graph.outputs[0]) == (2, 6)
+
+
+def test_in_bodies() -> None:
+    text = """g (float[N,4] x, int64 n, bool c) => (float[N,4] y, float[N,4] z) {
+        y = Loop (n, , x) <body = b (int64 i, bool k, float[A,B] v) => (bool k2, float[A,B] w, float[A,B] row) {
+            k2 = Identity(k)
+            u = Unique <axis = 0> (v)
+            s = Shape(u)
+            e = Relu(u)
+            w = Reshape(e, s)
+            row = Neg(w)
+        }>
+        z = If (c) <
+            then_branch = t () => (float[N,4] p) { q = Relu(x) m = Exp(q) p = Neg(m) },
+            else_branch = f () => (float[N,4] o) { o = Identity(x) }
+        >
+    }""".replace("y = Loop", "y, rows = Loop")
+    model = _guarded(text, u=_float(7, 4), q=_float(7, "s0"), v=_float("s1", 4))
+    assert _assertions(model) == {"u": "tensor(float)[7, 4]", "q": "tensor(float)[7, 4]"}
+    [loop, branch] = model.graph
+    assert [node.op_type for node in loop.attributes["body"].as_graph()][1:3] == ["Unique", "Guard"]
+    assert [node.op_type for node in branch.attributes["then_branch"].as_graph()] == [
+        "Relu", "Guard", "Exp", "Neg",
+    ]  # fmt: skip
+    run_pipeline(model, "O2")
+    [body] = [node.attributes["body"].as_graph() for node in model.graph if node.op_type == "Loop"]
+    assert "Shape" not in [node.op_type for node in body] and len(_assertions(model)) == 2
+
+
+def test_in_functions() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    g (float[N] x, float[N] z) => (float[N] y) { a = own.F(x) b = own.F(z) y = Add(a, b) }
+    <domain: "own", opset_import: ["" : 17]>
+    F (p) => (r) { n = NonZero(p) s = Shape(n) m = ConstantOfShape(s) r = Add(p, m) }"""
+    model = _guarded(text, p=_float(4), n=Seen("tensor(int64)", (1, 2)))
+    [function] = model.functions.values()
+    assert [node.op_type for node in function][:3] == ["Guard", "NonZero", "Guard"]
+    assert function.opset_imports["graphopt.profile"] == 1
+    run_pipeline(model, "constant-propagation,dce")
+    assert "Shape" not in [node.op_type for node in function]
+    assert len(_assertions(model)) == 2
+
+
+def test_guards_outlive_their_readers() -> None:
+    """What relies on a guard need not read it: a call, a loop and an If stay for what they hold."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    g (float[N] x, int64 n, bool c) => (int64[1] y, float[N] z) {
+        a = own.F(x)
+        b = Loop (n, , x) <body = h (int64 i, bool k, float[B] v) => (bool k2, float[B] w) {
+            k2 = Identity(k) e = Exp(v) w = Neg(e)
+        }>
+        d = If (c) <
+            then_branch = t () => (float[N] p) { q = Relu(x) p = Neg(q) },
+            else_branch = f () => (float[N] o) { o = Identity(x) }
+        >
+        y = Shape(b)
+        z = Identity(x)
+    }
+    <domain: "own", opset_import: ["" : 17]>
+    F (p) => (r) { m = Abs(p) r = Add(p, m) }"""
+    dead = _guarded(text, "dce")
+    assert ops(dead) == ["Loop", "Shape", "Identity"]
+    model = _guarded(text, "insert-guards,dce,O2", e=_float(4), q=_float(4), m=_float(4))
+    assert set(_assertions(model)) == {"e", "q", "m"}
+    assert {"F", "Loop", "If"} <= set(ops(model))
+
+
+def test_a_loop_keeps_what_its_guards_read() -> None:
+    text = """g (float[4] x, float[N] x2, int64 n) => (float[4] y) {
+        y, unread = Loop (n, , x, x2) <
+            body = h (int64 i, bool k, float[4] v, float[B] v2) => (bool k2, float[4] w, float[B] w2) {
+                k2 = Identity(k) w = Neg(v) e = Exp(v2) f = Relu(e) w2 = Neg(f)
+        }>
+    }"""
+    assert "Exp" not in _body_ops(_guarded(text, "trim-loops,dce"))
+    assert "Exp" in _body_ops(_guarded(text, "insert-guards,trim-loops,dce", e=_float(9)))
+
+
+def _body_ops(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph[0].attributes["body"].as_graph()]
+
+
+def test_what_nobody_reads_gets_no_guard() -> None:
+    text = "g (float[N] x, float[N] unused) => (float[N] y) { y = Relu(x) }"
+    heard = _said(text, unused=_float(4), y=_float(4))
+    assert heard.remarks == [f"{name}: no guard, since nothing reads it" for name in ("unused", "y")]
+
+
+def test_several_outputs_and_inputs_keep_their_order() -> None:
+    text = """g (float[N,6] x, float[N,6] y) => (float[N,6] z) {
+        a, b = Split <axis = 0> (x)
+        c = Concat <axis = 0> (a, b)
+        z = Add(c, y)
+    }"""
+    seen = {name: _float(2, 6) for name in "xyab"}
+    model = _guarded(text.replace("Split <axis = 0>", "Split <axis = 0>"), **seen)
+    assert list(_assertions(model)) == ["x", "y", "a", "b"]
+
+
+def test_guards_that_follow_from_others_go() -> None:
+    seen = {"x": _float("s0", 4), "y": _float("s0", 4), "a": _float("s0", 4), "z": _float("s0", 4)}
+    model = _guarded(TWO, "insert-guards,eliminate-guards", **seen)
+    assert list(_assertions(model)) == ["x", "y"]
+    assert [value.name for value in model.graph.outputs] == ["out", "a"]
+    # near misses: of another symbol, another size, and a result of unknown size
+    text = "g (float[N] x, float[M] y) => (float[K] o) { a = Add(x, y) n = Compress(a, c) o = Relu(n) }"
+    text = text.replace("float[M] y", "float[M] y, bool[L] c")
+    model = _guarded(
+        text, "insert-guards,eliminate-guards",
+        x=_float("s0"), y=_float("s1"), a=_float("s0"), c=Seen("tensor(bool)", ("s1",)), n=_float(3),
+    )  # fmt: skip
+    assert list(_assertions(model)) == ["x", "y", "c", "a", "n"]
+
+
+def test_two_guards_of_one_value() -> None:
+    def one(name: str, seen: Seen) -> str:
+        return f"{name} = graphopt.profile.Guard <seen = {json.dumps(json.dumps(seen.to_dict()))}> (x)"
+
+    text = f"""g (float[N,M] x) => (float[N,M] o) {{
+        {one("a", _float("?", 4))} {one("b", _float("?", 4))} {one("c", _float(3, "?"))} {one("d", _float(3, 4))}
+        e = Add(a, b) f = Add(c, d) o = Add(e, f) }}"""
+    model = parse(text, domains=', "graphopt.profile" : 1')
+    run_pipeline(model, "eliminate-guards")
+    assert ops(model) == ["Guard", "Guard", "Add", "Add", "Add"]
+    first, second, *_ = model.graph
+    assert second.inputs[0] is first.outputs[0]
+    assert {id(value) for value in model.graph[3].inputs} == {id(second.outputs[0])}
+
+
+def test_a_number_that_others_are_to_see_stays_asserted() -> None:
+    def one(name: str, of: str) -> str:
+        seen = json.dumps(json.dumps(_float("s0").to_dict()))
+        return f"{name} = graphopt.profile.Guard <seen = {seen}> ({of})"
+
+    text = f"g (float[8] x, float[N] y) => (float[8] o) {{ {one('a', 'x')} {one('b', 'y')} o = Add(a, b) }}"
+    model = parse(text, domains=', "graphopt.profile" : 1')
+    run_pipeline(model, "eliminate-guards")
+    assert ops(model) == ["Guard", "Guard", "Add"]
+
+
+def test_general_again() -> None:
+    seen = {"x": _float("s0", 4), "y": _float("s0", 4), "a": _float("s0", 4)}
+    model = _guarded(TWO, "insert-guards", **seen)
+    note(model, {"z": _float("s0", 4)})
+    _, cx = run_pipeline(model, "remove-profile-nodes")
+    assert not _assertions(model) and not _is_noted(model)
+    assert cx.facts.rank(_value(model, "z")) == 2
+    assert not cx.facts.shape_equal(_value(model, "x"), _value(model, "y"))
+    run_pipeline(model, "dce")
+    assert ir.fingerprint(model) == ir.fingerprint(parse(TWO))
+    assert agree(parse(TWO), model)
+
+
+def test_an_output_that_a_guard_gives() -> None:
+    seen = json.dumps(json.dumps(_float("s0", 4).to_dict()))
+    text = (
+        f"g (float[N,M] x) => (float[N,4] y) {{ a = Relu(x) y = graphopt.profile.Guard <seen = {seen}> (a) }}"
+    )
+    model = parse(text, domains=', "graphopt.profile" : 1')
+    run_pipeline(model, "remove-profile-nodes")
+    assert ops(model) == ["Relu", "Identity"] and model.graph.outputs[0].name == "y"
+
+
+def test_what_a_guard_does_not_say_is_not_known() -> None:
+    for broken in ('"{"', '"{}"', "3"):
+        text = f"g (float[N] x) => (float[N] y) {{ y = graphopt.profile.Guard <seen = {broken}> (x) }}"
+        model = parse(text, domains=', "graphopt.profile" : 1')
+        run_pipeline(model, "eliminate-guards,O2")
+        assert ops(model) == ["Guard"]
+        cx = context_for(model)
+        assert cx.facts.shape_equal(model.graph.inputs[0], model.graph.outputs[0])
+
+
+def test_each_guard_can_be_refused() -> None:
+    model = parse(TWO)
+    note(model, {"x": _float(3, 4), "y": _float(3, 4)})
+    run_pipeline(model, "insert-guards", gate=lambda action: action.node == "x_guard")
+    assert list(_assertions(model)) == ["x"]
+
+
+def _behind(value: ir.Value) -> ir.Value:
+    [node] = ir.readers(value)
+    return node.outputs[0]
+
+
+@pytest.mark.parametrize("size", [4, 7, 1])
+def test_what_relies_on_guards_is_right_where_they_hold(size: int) -> None:
+    text = """g (float[N,M] x, float[K,L] y) => (float[A,B] out, int64[1] n) <float[1] w = {3.0}, int64 axis = {0}> {
+        a = Add(x, y)
+        s = Shape(x)
+        e = Expand(w, s)
+        b = Mul(a, e)
+        d = Reshape(b, s)
+        m = NonZero(d)
+        t = Transpose(m)
+        p = Shape(t)
+        n = Gather<axis = 0>(p, k)
+        out = Relu(d)
+    }""".replace("int64 axis = {0}", "int64[1] k = {1}")
+    seen = {name: _float("s0", size) for name in ("x", "y", "a", "b", "d")}
+    model = _guarded(text, "insert-guards,eliminate-guards,O3", **seen)
+    assert list(_assertions(model)) == ["x", "y"] and "Reshape" not in ops(model)
+    run_pipeline(model, "remove-profile-nodes")
+    assert agree(parse(text), model, sizes=(size,))
