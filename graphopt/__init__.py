@@ -4,7 +4,7 @@
 >>> model, report = graphopt.optimize(graphopt.load("model.onnx"))   # doctest: +SKIP
 >>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
 
-``graphopt.load``, ``save``, ``optimize``, ``verify`` and ``run`` are those of
+``graphopt.load``, ``save``, ``optimize``, ``verify``, ``run`` and ``record_profile`` are those of
 :mod:`graphopt.api`. They, and the modules, such as ``graphopt.config``, are imported when they
 are first used, so that the command line starts quickly.
 """
@@ -15,10 +15,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.api import load, optimize, run, save, verify
+    from graphopt.api import load, optimize, record_profile, run, save, verify
     from graphopt.tune.tuned import Tune
 
-__all__ = ["Tune", "load", "optimize", "run", "save", "verify"]
+__all__ = ["Tune", "load", "optimize", "record_profile", "run", "save", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Python interface: load, optimize, verify, run, save.
+"""The Python interface: load, optimize, verify, run, record_profile, save.
 
 >>> import graphopt
 >>> model, report = graphopt.optimize(graphopt.load("model.onnx"))   # doctest: +SKIP
@@ -42,6 +42,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare, vouch, within
 
 if TYPE_CHECKING:
+    from graphopt.profile import Profile
     from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
@@ -61,6 +62,7 @@ __all__ = [
     "make_options",
     "make_pipeline",
     "optimize",
+    "record_profile",
     "run",
     "save",
     "try_out",
@@ -460,6 +462,43 @@ def try_out(
     found = loaded(model)
     choice = recommended(found, chosen) if session_options else None
     return once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)
+
+
+def record_profile(
+    model: ir.Model | PathLike,
+    runs: Iterable[Mapping[str, Any] | InputOptions],
+    *,
+    requires_grad: Iterable[str] = (),
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+) -> Profile:
+    """Run a model, and tell what was seen of its inputs, and of inner values whose shapes depend on data.
+
+    >>> batches = [{"ids": np.zeros((1, n), np.int64)} for n in (128, 64)]   # doctest: +SKIP
+    >>> record_profile("model.onnx", batches).values["ids"].shape            # doctest: +SKIP
+    (1, 'd0')
+
+    Args:
+        model: a model, or the path of one.
+        runs: what to feed in each run: arrays by name, as for :func:`run`, or what is given of inputs that
+            are made up else, whose contents are not recorded.
+        requires_grad: inputs for which a gradient is wanted.
+        device, allow_fallback: as for :func:`run`.
+
+    Raises:
+        UsageError: what is fed does not fit the model, or ``requires_grad`` names no input.
+        RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
+    """
+    from graphopt.specialize.record import Recorder
+
+    chosen, _ = choose_device(device, _settings(allow_fallback=allow_fallback))
+    with Recorder(loaded(model), device=chosen, requires_grad=requires_grad) as recorder:
+        for given in runs:
+            if isinstance(given, Mapping):
+                recorder.run(given)
+            else:
+                recorder.make_up(given)
+        return recorder.profile
 
 
 def _settings(**given: Any) -> config.Settings:

@@ -41,7 +41,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_package_exports_what_users_need(small: Path) -> None:
-    assert graphopt.__all__ == ["Tune", "load", "optimize", "run", "save", "verify"]
+    assert graphopt.__all__ == ["Tune", "load", "optimize", "record_profile", "run", "save", "verify"]
     assert graphopt.optimize is api.optimize and "verify" in dir(graphopt)
     with pytest.raises(AttributeError, match="no attribute 'optimise'"):
         graphopt.optimise  # type: ignore[attr-defined] # noqa: B018

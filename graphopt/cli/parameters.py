@@ -41,6 +41,10 @@ class ReadsFolder(_Named):
     """A folder that is read."""
 
 
+class ReadsData(_Named):
+    """A file, or a folder of files, that is read and is no model."""
+
+
 class Writes(_Named):
     """A file or folder that is written.
 
@@ -120,6 +124,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 
 reads_model = ReadsModel(path_type=Path)
 reads_folder = ReadsFolder(path_type=Path)
+reads_data = ReadsData(path_type=Path)
 writes = Writes(path_type=Path)
 writes_model = Writes(path_type=Path, in_place=True)
 

@@ -13,7 +13,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.outputs import make_folder
-from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
+from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
 from graphopt.debug.commands import keep_files
 from graphopt.errors import GraphoptError, UsageError
@@ -103,6 +103,9 @@ class Recording:
                 return self._keep_model(Path(value))
             case ReadsFolder():
                 return self._keep_folder(Path(value))
+            case ReadsData():
+                keep = self._keep_folder if Path(value).is_dir() else self._keep_file
+                return keep(Path(value))
             case ReadsArrays():
                 name, colon, file = str(value).rpartition(":")
                 return f"{name}{colon}{self._keep_file(Path(file))}"

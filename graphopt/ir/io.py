@@ -189,9 +189,9 @@ def save(
         if external_data and form is FileForm.ONNX:
             return _save_with_data(model, path, form, threshold)
         if form is FileForm.ONNX:
-            _write(path, _in_pieces(model))
+            write_file(path, _in_pieces(model))
         else:
-            _write(path, [_converted(onnx.ModelProto.FromString(to_bytes(model)), form, threshold)])
+            write_file(path, [_converted(onnx.ModelProto.FromString(to_bytes(model)), form, threshold)])
         return [path]
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
@@ -312,7 +312,8 @@ def _temporary(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write(path: Path, data: Iterable[bytes | memoryview]) -> None:
+def write_file(path: Path, data: Iterable[bytes | memoryview]) -> None:
+    """Write ``data`` beside ``path`` and rename it, so that nobody sees half a file; raises OSError."""
     if path.exists() and not path.is_file():  # /dev/stdout is not to be replaced by a file
         with open(path, "wb") as file:
             file.writelines(data)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
+from graphopt.ir.json.layout import render
 from graphopt.profile.seen import Seen, merged
 
 #: Of the file.
@@ -117,13 +119,13 @@ class Profile:
         )
 
     def write(self, path: Path) -> None:
-        """Write it to a file.
+        """Write it to a file, which is whole at any time.
 
         Raises:
             UsageError: that is not possible.
         """
         try:
-            path.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            ir.write_file(path, [render(self.to_dict()).encode()])
         except OSError as error:
             raise UsageError(f"can't write {path}: {error.strerror or error}") from error
 
@@ -145,6 +147,15 @@ class Profile:
             return cls.from_dict(data)
         except InvalidModel as error:
             raise InvalidModel(f"{path}: {error.message}", hint=error.hint) from error
+
+    @classmethod
+    def is_at(cls, path: Path) -> bool:
+        """Whether the file is a profile, by how it begins."""
+        try:
+            with open(path, "rb") as file:
+                return b'"graphopt_profile"' in file.read(100)
+        except OSError:
+            return False
 
     @classmethod
     def merge_all(cls, profiles: Iterable[Profile]) -> Profile:

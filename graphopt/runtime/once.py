@@ -44,9 +44,9 @@ def run_once(
         RuntimeFailure: onnxruntime can't load or run the model.
     """
     signature = Signature.of(model)
-    _check_feeds(feeds, signature)
-    with _runs(model, device, choice) as runs:
-        return _named(signature, runs.run(optimizations, feeds))
+    check_feeds(feeds, signature)
+    with runner(model, device, choice) as runs:
+        return named(signature, runs.run(optimizations, feeds))
 
 
 def try_out(
@@ -66,36 +66,44 @@ def try_out(
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
-    signature, maker = Signature.of(model), Inputs(model, inputs)
+    maker = Inputs(model, inputs)
+    with runner(model, device, choice) as runs:
+        return try_with(runs, maker, optimizations=optimizations, typical=typical)
+
+
+def try_with(
+    runs: Runner, maker: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
+) -> Trial:
+    """The same on what is there already: a session, and what makes inputs for the model."""
     trial: Trial | None = None
-    with _runs(model, device, choice) as runs:
 
-        def attempt(feeds: Feeds) -> str | None:
-            nonlocal trial
-            start = time.perf_counter()
-            try:
-                outputs = runs.run(optimizations, feeds)
-            except RuntimeFailure as failure:
-                return str(failure)
-            trial = Trial(feeds, _named(signature, outputs), time.perf_counter() - start)
-            return None
+    def attempt(feeds: Feeds) -> str | None:
+        nonlocal trial
+        start = time.perf_counter()
+        try:
+            outputs = runs.run(optimizations, feeds)
+        except RuntimeFailure as failure:
+            return str(failure)
+        trial = Trial(feeds, named(maker.signature, outputs), time.perf_counter() - start)
+        return None
 
-        if isinstance(runs, Runs):
-            runs.session(optimizations)  # a model that does not load is told by its own error
-        found = find_legal(maker, attempt, wanted=1, typical=typical)
+    if isinstance(runs, Runs):
+        runs.session(optimizations)  # a model that does not load is told by its own error
+    found = find_legal(maker, attempt, wanted=1, typical=typical)
     if trial is None:
+        given = maker.options.given
         raise RuntimeFailure(
-            f"the model does not run on {'the' if inputs.given else 'made-up'} inputs"
-            f"{' given' if inputs.given else ''}: {found.refusal}",
+            f"the model does not run on {'the' if given else 'made-up'} inputs"
+            f"{' given' if given else ''}: {found.refusal}",
             hint="change what --input-shape and --input say"
-            if inputs.given
+            if given
             else "give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
         )
     return trial
 
 
 @contextlib.contextmanager
-def _runs(model: ir.Model, device: Device, choice: SessionChoice | None) -> Iterator[Runner]:
+def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None = None) -> Iterator[Runner]:
     """What runs ``model``: a child, where it may kill the process."""
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
@@ -107,11 +115,13 @@ def _runs(model: ir.Model, device: Device, choice: SessionChoice | None) -> Iter
         yield RemoteRuns(RemoteHost(lambda: child, {"model": artifact.source}, device), "model")
 
 
-def _named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
+def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
+    """``outputs`` by name."""
     return dict(zip((port.name for port in signature.outputs), outputs, strict=True))
 
 
-def _check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
+def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
+    """Raise UsageError if ``feeds`` lack an input, or have another."""
     names = [port.name for port in signature.inputs if port.role != "constant"]
     for name in feeds:
         if name not in names:

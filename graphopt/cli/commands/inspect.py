@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.context import Options
     from graphopt.instrument.summary import Interface, Summary
+    from graphopt.profile import Profile
     from graphopt.runtime.signature import Dims, Port
 
 EXAMPLE = """
 graphopt inspect model.onnx
 graphopt inspect model.onnx --json | jq .ops
 graphopt inspect model.onnx -v --dim batch=4
+graphopt inspect profile.json
 """
 
 #: Without -v, only so many operators, functions and weights are listed.
@@ -38,10 +40,15 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
 
     That is: inputs, outputs, versions, operators, weights, functions.
     With -v, everything is listed, the largest weights and the estimated FLOPs too.
+    Of a profile, as graphopt profile writes it, show what was seen.
     """
     from graphopt import api
     from graphopt.instrument.summary import Interface, Summary, external_bytes
+    from graphopt.profile import Profile
 
+    if Profile.is_at(model):
+        _show_profile(run, Profile.read(model))
+        return
     loaded = api.load(model)
     choices = api.vouch(loaded, dims, dim_ranges)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
@@ -64,6 +71,16 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
         if flops is not None:
             but = f" (without {counted(unknown, 'node')} of unknown shape)" if unknown else ""
             run.console.print(f"\n  estimated FLOPs{but}: {flops}")
+
+
+def _show_profile(run: Run, profile: Profile) -> None:
+    from graphopt.cli.profiles import print_profile
+
+    options.check_idle(["Inputs"], "says nothing of a profile", "leave it out")
+    run.console.json(profile.to_dict())
+    if not run.console.as_json:
+        inputs = dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs)
+        print_profile(run.console, profile, [*inputs], verbose=bool(run.verbose))
 
 
 def _print(

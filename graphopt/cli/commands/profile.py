@@ -1,0 +1,186 @@
+"""graphopt profile: run a model, and keep what was seen of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import Count, reads_data, reads_model, writes
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.tables import counted, shortened
+
+if TYPE_CHECKING:
+    from graphopt.profile import Profile
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.specialize.record import Recorder
+
+EXAMPLE = """
+graphopt profile model.onnx --inputs requests/ -o profile.json
+graphopt profile model.onnx --input-shape ids:1x128,1x64,8x32 -o profile.json
+graphopt profile model.onnx --inputs monday.npz --inputs tuesday.npz --requires-grad x
+graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.json
+"""
+
+
+@command_line.command("profile", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the profile there."),
+    click.option(
+        "--merge",
+        "others",
+        type=reads_data,
+        multiple=True,
+        metavar="FILE.json",
+        help="Add the runs of this profile of the same model; without inputs, make no run.",
+    ),
+)
+@options.model_options
+@options.group(
+    "Inputs",
+    click.option(
+        "--inputs",
+        "recorded",
+        type=reads_data,
+        multiple=True,
+        metavar="FILE.npz|FOLDER",
+        help="Make a run of each .npz file, whose arrays are named like the inputs.",
+    ),
+    click.option(
+        "--runs",
+        type=Count(1),
+        metavar="N",
+        help="Make so many runs of each shape, with other numbers.  [default: 1]",
+    ),
+    click.option(
+        "--requires-grad",
+        multiple=True,
+        metavar="NAME",
+        help="Note that a gradient is wanted for this input.",
+    ),
+)
+@options.input_options
+@options.device_options
+def command(
+    run: Run,
+    model: Path,
+    output: Path | None,
+    others: tuple[Path, ...],
+    recorded: tuple[Path, ...],
+    runs: int | None,
+    requires_grad: tuple[str, ...],
+    **values: Any,
+) -> None:
+    """Run a model, and keep what was seen of its values.
+
+    A profile tells which types and shapes inputs had, and how often; the sizes that never varied, and
+    those that were always equal; the contents of small integer inputs in files that never varied; and
+    the shapes of inner values that depend on data. --input-shape x:1x8,4x8 makes a run of each shape, on
+    numbers that are made up; inputs that a file lacks are made up, too.
+    """
+    from graphopt import api
+    from graphopt.cli.outputs import check_file
+    from graphopt.cli.profiles import print_profile
+    from graphopt.profile import Profile
+    from graphopt.runtime.signature import Signature
+    from graphopt.specialize.record import Recorder
+
+    check_file(output, [".json"])
+    shapes, files = values["input_shapes"], values["input_files"]
+    wanted = list(_wanted(run, recorded, shapes, files, runs, merges=bool(others)))
+    loaded = api.load(model)
+    with Recorder(loaded, device=options.chosen_device(run), requires_grad=requires_grad) as recorder:
+        earlier = [_earlier(path, recorder.profile) for path in others]
+        before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they do not go together
+        _record(run, recorder, wanted)
+        profile = before.merge(recorder.profile)
+    if recorder.left_out:
+        run.console.note(f"  {counted(recorder.left_out, 'inner value')} more are not recorded")
+    if output is not None:
+        profile.write(output)
+    run.console.json({**profile.to_dict(), "inner_left_out": recorder.left_out})
+    inputs = [port.name for port in Signature.of(loaded).inputs if port.role != "constant"]
+    if not run.console.as_json:
+        print_profile(run.console, profile, inputs, verbose=bool(run.verbose))
+    if output is not None:
+        run.console.note(f"  wrote {output}")
+
+
+def _wanted(
+    run: Run,
+    recorded: Sequence[Path],
+    shapes: Sequence[str],
+    files: Sequence[str],
+    runs: int | None,
+    *,
+    merges: bool,
+) -> Iterator[tuple[str, InputOptions]]:
+    """The runs to make, each with words for it."""
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.inputs.shape_grids import parse_grid
+
+    common = InputOptions.parse((), files, run.settings.seed)
+    for path in recorded:
+        for file in _arrays(run, path):
+            yield str(file), replace(common, files=(*common.files, (None, file)))
+    if not shapes and (recorded or (merges and not files and runs is None)):
+        if runs is not None:
+            raise UsageError(
+                "--runs is of inputs that are made up", hint="say which: --input-shape NAME:1x128,1x64"
+            )
+        return
+    for sizes in parse_grid(shapes):
+        words = ", ".join(f"{name} {list(shape)}" for name, shape in sizes.items())
+        for number in range(runs or 1):
+            yield words, replace(common, shapes=sizes, seed=common.seed + number)
+
+
+def _arrays(run: Run, path: Path) -> list[Path]:
+    """``path``, or the files of arrays in it."""
+    hint = "numpy.savez(FILE.npz, **inputs) keeps the inputs of a run"
+    if not path.exists():
+        raise UsageError(f"no such file or folder: {path}")
+    if not path.is_dir():
+        if path.suffix != ".npz":
+            raise UsageError(f"--inputs {path} is no .npz file", hint=hint)
+        return [path]
+    inside = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+    found = [file for file in inside if file.suffix == ".npz" and file.is_file()]
+    others = [file.name for file in inside if file not in found]
+    if not found:
+        raise UsageError(f"there is no .npz file in {path}", hint=hint)
+    if others:
+        run.console.note(f"  left out of {path}, because it is no .npz file: {shortened(others, 3)}")
+    return found
+
+
+def _earlier(path: Path, current: Profile) -> Profile:
+    """The profile in ``path``, which is of the same model as ``current``."""
+    from graphopt.profile import Profile
+
+    found = Profile.read(path)
+    if found.model != current.model:
+        raise UsageError(
+            f"{path} is a profile of another model",
+            hint="profiles merge if graph, weights and the names of inputs and outputs are the same",
+        )
+    return found
+
+
+def _record(run: Run, recorder: Recorder, wanted: Sequence[tuple[str, InputOptions]]) -> None:
+    with run.console.progress("profiling") as advance:
+        for number, (words, inputs) in enumerate(wanted):
+            advance(number / len(wanted), words)
+            try:
+                recorder.make_up(inputs)
+            except (UsageError, RuntimeFailure, ResourceLimit) as error:
+                if not words or words in error.message:
+                    raise
+                raise type(error)(f"{words}: {error.message}", hint=error.hint) from error

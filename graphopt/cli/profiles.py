@@ -1,0 +1,80 @@
+"""Profiles as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt.cli.console import Console
+from graphopt.profile import Profile, Seen
+from graphopt.tables import Table, counted, shortened
+
+#: Without -v, only so many patterns, and inner values, are listed.
+_LISTED = 10
+#: And so many numbers of one tensor.
+_NUMBERS = 6
+
+
+def print_profile(console: Console, profile: Profile, inputs: Sequence[str], *, verbose: bool) -> None:
+    """The patterns, the most frequent first, and what all runs had in common.
+
+    Args:
+        inputs: the names of all inputs of the model; other values are inner ones.
+    """
+    limit = None if verbose else _LISTED
+    patterns = sorted(profile.patterns, key=lambda pattern: -pattern.count)
+    console.print(f"  {counted(profile.runs, 'run')}, {counted(len(patterns), 'pattern')}")
+    table = Table(["pattern", "runs", "input", "type", "shape", "contents"], "<><<<<")
+    for number, pattern in enumerate(patterns[:limit], 1):
+        first: tuple[object, object] = number, f"{pattern.count:,}"
+        for name, seen in pattern.inputs.items():
+            table.add(*first, name, seen.type, _shape(seen), _numbers(seen))
+            first = "", ""
+        if not pattern.inputs:
+            table.add(*first, "no inputs")
+    console.table(table)
+    _tell_more(console, len(patterns), limit, "pattern")
+    console.print()
+    table = Table(["input", "type", "shape", "in all runs"], "<<<<")
+    for name in inputs:
+        found = profile.values.get(name)
+        said = _said(found, profile.requires_grad.get(name))
+        table.add(name, found.type if found else "", _shape(found) if found else "", said)
+    console.table(table)
+    inner = [(name, seen) for name, seen in profile.values.items() if name not in inputs]
+    if not inner:
+        return
+    console.print()
+    table = Table(["inner value", "type", "shape", "in all runs"], "<<<<")
+    for name, seen in inner[:limit]:
+        table.add(name, seen.type, _shape(seen), _said(seen, None))
+    console.table(table)
+    _tell_more(console, len(inner), limit, "inner value")
+
+
+def _tell_more(console: Console, count: int, limit: int | None, what: str) -> None:
+    if limit is not None and count > limit:
+        console.print(f"  and {counted(count - limit, what)} more (-v lists all)")
+
+
+def _said(seen: Seen | None, gradient: bool | None) -> str:
+    """What else is known of a value."""
+    words = []
+    if seen is None:
+        words.append("not fed")
+    elif not seen.always:
+        words.append("absent in some")
+    if seen is not None and seen.ints is not None:
+        words.append(f"always {_numbers(seen)}")
+    if gradient is not None:
+        words.append("requires a gradient" if gradient else "requires no gradient")
+    return ", ".join(words)
+
+
+def _shape(seen: Seen) -> str:
+    if seen.shape is None:
+        return "any rank" if seen.type.startswith("tensor") else ""
+    return f"[{', '.join(map(str, seen.shape))}]"
+
+
+def _numbers(seen: Seen) -> str:
+    return "" if seen.ints is None else shortened(map(str, seen.ints), _NUMBERS)

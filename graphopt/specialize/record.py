@@ -1,0 +1,144 @@
+"""Record a profile: run a model, and keep of its values what specializing it can rest on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.driver import context_for, copy
+from graphopt.errors import unknown
+from graphopt.profile import Profile, Seen
+from graphopt.runtime import once
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.inputs.feeds import InputOptions, Inputs
+from graphopt.runtime.signature import Signature, text_of_type
+from graphopt.specialize.inner import unforeseen
+
+if TYPE_CHECKING:
+    from graphopt.runtime.trial import Runner
+
+#: Contents are kept of tensors with no more elements than this.
+_MOST_INTS = 16
+
+
+class Recorder:
+    """Runs a model, and tells what was seen of its inputs and inner values.
+
+    onnxruntime's optimizations are off, so that inner values are there; a model that may kill the process
+    runs in a child. Of inner values only those are recorded whose shapes nothing else tells
+    (:func:`graphopt.specialize.inner.unforeseen`).
+
+    >>> with Recorder(model) as recorder:                                 # doctest: +SKIP
+    ...     recorder.run({"ids": np.zeros((1, 128), np.int64)})
+    ...     recorder.profile.values["ids"].shape
+    (1, 128)
+
+    Args:
+        model: it is not changed.
+        device: where it runs.
+        requires_grad: inputs for which a gradient is wanted.
+        most: inner values that are recorded; the first ones, if there are more.
+
+    Attributes:
+        profile: what was seen so far.
+        left_out: how many inner values are too many to be recorded.
+
+    Raises:
+        UsageError: ``requires_grad`` names no input.
+    """
+
+    def __init__(
+        self, model: ir.Model, *, device: Device = CPU, requires_grad: Iterable[str] = (), most: int = 256
+    ) -> None:
+        inputs = Signature.of(model).inputs
+        self._types = {port.name: port.type for port in inputs if port.role != "constant"}
+        wanted = dict.fromkeys(requires_grad, True)
+        for name in wanted:
+            if name not in self._types:
+                raise unknown("input", name, self._types, f"inputs: {', '.join(self._types) or 'none'}")
+        self.profile = Profile(ir.fingerprint(model, names=True), requires_grad=wanted)
+        inner = {value.name or "": type_ for value, type_ in unforeseen(model, context_for(model).facts)}
+        self.left_out = max(0, len(inner) - most)
+        self._inner = dict(list(inner.items())[:most])
+        self._model = _watched(model, self._inner)
+        self._device = device
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def run(self, feeds: Mapping[str, Any]) -> None:
+        """Run the model on ``feeds``, as for :func:`graphopt.run`.
+
+        Raises:
+            UsageError: an input is missing, or there is none of that name.
+            RuntimeFailure: the model does not run on them.
+        """
+        signature = Signature.of(self._model)
+        once.check_feeds(feeds, signature)
+        self._saw(feeds, once.named(signature, self._runner.run("off", feeds)), feeds)
+
+    def make_up(self, inputs: InputOptions) -> None:
+        """Run the model on inputs that are made up as far as ``inputs`` does not give them.
+
+        Contents of inputs that are made up are not recorded.
+
+        Raises:
+            UsageError: ``inputs`` does not fit the model.
+            RuntimeFailure: the model runs on none that were tried.
+        """
+        maker = Inputs(self._model, inputs)
+        trial = once.try_with(self._runner, maker, optimizations="off", typical=True)
+        self._saw(trial.feeds, trial.outputs, maker.given)
+
+    @cached_property
+    def _runner(self) -> Runner:
+        """Starts when there is something to run."""
+        return self._stack.enter_context(once.runner(self._model, self._device))
+
+    def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
+        inputs = {
+            name: Seen(type_, _shape(feeds[name]), _ints(feeds[name]) if name in given else None)
+            for name, type_ in self._types.items()
+            if feeds.get(name) is not None
+        }
+        inner = {
+            name: Seen(text_of_type(type_), _shape(outputs[name])) for name, type_ in self._inner.items()
+        }
+        self.profile = self.profile.seen(inputs, inner)
+
+
+def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
+    """A copy of ``model`` that also returns the values of these names and types."""
+    watched = copy(model)
+    edit, given = ir.Editor(watched), set(watched.graph.outputs)
+    for node in watched.graph:
+        for value in node.outputs:
+            type_ = inner.get(value.name or "")
+            if type_ is not None and value not in given:
+                value.type, value.shape = type_, None  # declared ones may be wrong
+                edit.add_output(watched.graph, value)
+    return watched
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor; ``None`` for a sequence or a map."""
+    return tuple(map(int, value.shape)) if isinstance(value, np.ndarray | np.generic) else None
+
+
+def _ints(value: Any) -> tuple[int, ...] | None:
+    """The contents of a small tensor of integers or booleans."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
+        return None
+    return tuple(map(int, np.ravel(value))) if 0 < value.size <= _MOST_INTS else None
