@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,19 +119,19 @@ class Profile:
             grads,
         )
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, which is whole at any time.
 
         Raises:
             UsageError: that is not possible.
         """
         try:
-            ir.write_file(path, [render(self.to_dict()).encode()])
+            ir.write_file(Path(path), [render(self.to_dict()).encode()])
         except OSError as error:
             raise UsageError(f"can't write {path}: {error.strerror or error}") from error
 
     @classmethod
-    def read(cls, path: Path) -> Profile:
+    def read(cls, path: str | os.PathLike[str]) -> Profile:
         """Read a file.
 
         Raises:
@@ -138,7 +139,7 @@ class Profile:
             InvalidModel: it is no profile.
         """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"can't read {path}: {error.strerror or error}") from error
         except ValueError as error:
@@ -149,7 +150,7 @@ class Profile:
             raise InvalidModel(f"{path}: {error.message}", hint=error.hint) from error
 
     @classmethod
-    def is_at(cls, path: Path) -> bool:
+    def is_at(cls, path: str | os.PathLike[str]) -> bool:
         """Whether the file is a profile, by how it begins."""
         try:
             with open(path, "rb") as file:

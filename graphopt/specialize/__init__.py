@@ -1,1 +1,1 @@
-"""Profiles of runs, and specialized variants of a model, behind guards, with the general model as the way out."""
+"""Profiles of runs; specialized variants of a model, behind guards, with the general model as the way out."""
