@@ -62,7 +62,6 @@ __all__ = [
     "make_options",
     "make_pipeline",
     "optimize",
-    "record_profile",
     "run",
     "save",
     "try_out",
