@@ -20,7 +20,7 @@ class Workload:
         keys: how many.
         dtype: of queries, keys and values.
         masked: something is added to the scores, or hides some.
-        causal: that hides the keys behind each query.
+        causal: the keys behind each query are hidden, by what the operators know without a mask.
         shared: several heads share keys and values.
     """
 
@@ -35,7 +35,7 @@ class Workload:
         """The case of the table that comes nearest."""
         if self.shared:
             return "grouped"
-        return "causal" if self.causal else "mask" if self.masked else ""
+        return "mask" if self.masked else "causal" if self.causal else ""
 
 
 def choose(cx: Context, possible: Sequence[str], work: Workload) -> Decision:

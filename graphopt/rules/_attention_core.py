@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.analysis.polynomial import Extremum
@@ -17,14 +19,19 @@ from graphopt.context import Dim, Refusal
 from graphopt.numerics import Numerics
 from graphopt.rewrite import Match
 from graphopt.rules import _forms as forms
+from graphopt.rules._attention_bounds import largest
 from graphopt.rules._attention_causal import step_of
 from graphopt.rules._attention_heads import Heads, heads_of
 from graphopt.rules._attention_merged import parted, parted_keys, same
 
-#: What is below this takes every weight, whatever is added to it.
+#: What is below this takes every weight from what scores there are.
 MINUS_INFINITY = -1e30
 #: What is below this takes every weight that a trained network is known to give.
 _FAR_BELOW = -9e3
+#: How large numbers are that what hides keys hides them from, beside what they are hidden by.
+_BESIDE = 1e-3
+#: The lowest number of kernels that hide keys by themselves, which is a finite one.
+_LOWEST = float(np.finfo(np.float32).min)
 #: Operators that are looked through for the product of queries and keys.
 _FAR = 8
 
@@ -36,7 +43,7 @@ class Mask:
     Attributes:
         condition: of a Where that broadcasts to [B, N, S, T].
         kept: the scores.
-        low: the number, which stays the same whatever score is added to it.
+        low: the number, which stays the same whatever score is added to it, but not whatever mask.
         keeps: what ``condition`` is where scores are kept.
     """
 
@@ -46,6 +53,10 @@ class Mask:
     keeps: bool
 
 
+#: What is done to scores: a number for each is added, or some are masked.
+Term = ir.Value | Mask
+
+
 @dataclass(frozen=True)
 class Scores:
     """What a softmax is taken of: ``q @ k.T * scale``, and more.
@@ -53,16 +64,14 @@ class Scores:
     Attributes:
         q, k: [B, N, S, D] and [B, N, D, T]; or, of heads that are batches, without N.
         k_turned: ``k`` is [B, N, D, T], not [B, N, T, D].
-        biases: what is added, each broadcasts to [B, N, S, T].
-        masks: what chooses between the sum and a low number.
+        terms: what is done to them, last first.
     """
 
     q: ir.Value
     k: ir.Value
     k_turned: bool = True
     scale: float = 1.0
-    biases: tuple[ir.Value, ...] = ()
-    masks: tuple[Mask, ...] = ()
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class Attention:
         q, k, v: by heads.
         merged: heads are batches: what is given has no axis for them.
         causal: there are as many keys as queries, and each query sees those up to its own.
-        biases, masks: what else hides keys, or adds to the scores.
+        terms: what else hides keys, or adds to the scores, last first.
         guarded: where no key is attended to, the result is 0 and not NaN.
         upcast: the softmax is computed in float32, whatever the type.
     """
@@ -83,11 +92,20 @@ class Attention:
     v: Heads
     scale: float
     causal: bool = False
-    biases: tuple[ir.Value, ...] = ()
-    masks: tuple[Mask, ...] = ()
+    terms: tuple[Term, ...] = ()
     guarded: bool = False
     upcast: bool = False
     merged: bool = False
+
+    @property
+    def biases(self) -> tuple[ir.Value, ...]:
+        """What is added to the scores."""
+        return tuple(term for term in self.terms if not isinstance(term, Mask))
+
+    @property
+    def masks(self) -> tuple[Mask, ...]:
+        """What chooses between scores and a low number."""
+        return tuple(term for term in self.terms if isinstance(term, Mask))
 
     @property
     def score_shape(self) -> tuple[Dim, ...]:
@@ -135,9 +153,8 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     found = Attention(
         q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
     )
-    told = (*scores.biases, *(mask.condition for mask in scores.masks))
-    for mask in told:
-        if (refusal := _unfit(m, mask, without_heads(found, found.score_shape))) is not None:
+    for term in scores.terms:
+        if (refusal := _unfit(m, told_of(term), without_heads(found, found.score_shape))) is not None:
             return refusal
     given, wanted = m.shape(m.root.outputs[0]), without_heads(found, found.shape)
     if (
@@ -152,6 +169,11 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
 def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """``shape`` as it is given, where heads are batches."""
     return (shape[0], *shape[2:]) if found.merged else shape
+
+
+def told_of(term: Term) -> ir.Value:
+    """The tensor that ``term`` is: its numbers, or truths."""
+    return term.condition if isinstance(term, Mask) else term
 
 
 def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
@@ -170,39 +192,33 @@ def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
 
 
 def _masked(m: Match, found: Attention, scores: Scores) -> Attention:
-    """``found`` with what is added to its scores, of which one may be a causal mask."""
-    causal = False
-    biases, masks = [], []
-    for bias in scores.biases:
-        step = step_of(m, bias)
-        shape = m.shape(bias) or ()
-        if step is not None and _is_causal(
-            m, found, shape, step.offset, step.near == 0, step.far <= MINUS_INFINITY
-        ):
-            causal = True
-        else:
-            biases.append(bias)
-    for mask in scores.masks:
-        step = step_of(m, mask.condition)
-        shape = m.shape(mask.condition) or ()
-        if step is not None and _is_causal(
-            m, found, shape, step.offset, bool(step.near) == mask.keeps, bool(step.far) != mask.keeps
-        ):
-            causal = True
-        else:
-            masks.append(mask)
-    return replace(found, causal=causal, biases=tuple(biases), masks=tuple(masks))
+    """``found`` with what is done to its scores, of which one term may be a causal mask.
+
+    Where another term may hide keys, too, a causal mask stays a term: of a query from which all are hidden,
+    the lower number decides what is left, and kernels that are told of causality have one of their own.
+    """
+    lows = [_causal_low(m, found, term) for term in scores.terms]
+    causal = [low for low in lows if low is not None]
+    others = tuple(term for term, low in zip(scores.terms, lows, strict=True) if low is None)
+    sizes = [abs(term.low) if isinstance(term, Mask) else largest(m, term) for term in others]
+    if not causal or not sum(sizes) <= _BESIDE * -max(*causal, _LOWEST):
+        return replace(found, terms=scores.terms)
+    return replace(found, causal=True, terms=others)
 
 
-def _is_causal(
-    m: Match, found: Attention, shape: tuple[Dim, ...], offset: Dim | None, keeps_near: bool, hides_far: bool
-) -> bool:
-    """Whether what is a step hides the keys after each query's own, of which there are as many as queries."""
-    queries, keys = found.score_shape[2:]
+def _causal_low(m: Match, found: Attention, term: Term) -> float | None:
+    """The number by which ``term`` hides the keys after each query's own, if that is all that it does."""
+    told = told_of(term)
+    step, shape, (queries, keys) = step_of(m, told), m.shape(told) or (), found.score_shape[2:]
+    if step is None or step.offset is None or not m.cx.facts.dim_equal(step.offset, 0):
+        return None
     if not m.cx.facts.dim_equal(queries, keys) or len(shape) < 2:
-        return False
-    whole = is_along(m, shape[-2], queries) and is_along(m, shape[-1], keys)
-    return offset is not None and keeps_near and hides_far and whole and m.cx.facts.dim_equal(offset, 0)
+        return None
+    if not is_along(m, shape[-2], queries) or not is_along(m, shape[-1], keys):
+        return None
+    if isinstance(term, Mask):
+        return term.low if bool(step.near) == term.keeps != bool(step.far) else None
+    return float(step.far) if step.near == 0 and step.far <= MINUS_INFINITY else None
 
 
 def is_along(m: Match, dim: Dim, size: Dim) -> bool:
@@ -225,8 +241,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
     Args:
         parts: batches and heads are merged in the products, and perhaps not elsewhere.
     """
-    biases: list[ir.Value] = []
-    masks: list[Mask] = []
+    terms: list[Term] = []
     scale = 1.0
     while True:
         node = value.producer()
@@ -253,7 +268,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
                 if queries is None or keys is None:
                     return m.no("queries or keys are not batches and heads that were merged", q)
                 q, (k, turned) = queries, keys if turned else (keys[0], not keys[1])
-            return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(biases), tuple(masks))
+            return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(terms))
         if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif node.op_type in ("Add", "Where") and scale != 1.0:
@@ -263,13 +278,13 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
             inner = next((side for side in sides if _is_product(m, side)), None)
             if inner is None:
                 return m.no("no side of the sum is a product of queries and keys", value)
-            biases.append(sides[1] if inner is sides[0] else sides[0])
+            terms.append(sides[1] if inner is sides[0] else sides[0])
             value = inner
         elif node.op_type == "Where":
             mask = _mask_of(m, node)
             if mask is None:
                 return m.no("what is masked does not vanish", value, hint=_how_to_mask(m, node))
-            masks.append(mask)
+            terms.append(mask)
             value = mask.kept
         elif parts and (source := parted(m, value)) is not None:
             value = source

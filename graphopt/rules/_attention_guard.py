@@ -6,30 +6,15 @@ The models take the NaN out of the weights; of the fused operator only the resul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules._attention_bounds import largest
 from graphopt.rules._attention_core import Attention
-
-#: Nodes that are followed from a mask to the numbers that it is made of.
-_FAR = 12
-#: Operators whose results are among the elements of their first input.
-_PICKS = facts.VIEW | {"Expand", "Slice", "Gather", "GatherElements", "GatherND", "Transpose", "Trilu", "Neg"}
-_BOUNDED = frozenset({"Softmax", "Sigmoid", "Tanh"})
-_COMBINED: dict[str, Callable[[list[float]], float]] = {
-    "Where": max,
-    "Max": max,
-    "Min": max,
-    "Add": sum,
-    "Sub": sum,
-    "Mul": math.prod,
-}
 
 
 def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
@@ -65,28 +50,5 @@ def may_hide_all(m: Match, found: Attention) -> bool:
     """Whether no key may be left to some query, all its scores being minus infinity."""
     if any(math.isinf(mask.low) for mask in found.masks):
         return True
-    total = sum((_largest(m, bias, _FAR) for bias in found.biases), sum(-mask.low for mask in found.masks))
+    total = sum((largest(m, bias) for bias in found.biases), sum(-mask.low for mask in found.masks))
     return not total < float(np.finfo(np.float32).max) * (1 + 1e-6)
-
-
-def _largest(m: Match, value: ir.Value | None, far: int) -> float:
-    """What no element of ``value`` exceeds in size; infinity where nothing is known."""
-    array = m.constant(value)
-    if array is not None:
-        numbers = np.abs(array.astype(np.float64))
-        return float(np.max(np.nan_to_num(numbers, nan=math.inf, posinf=math.inf), initial=0.0))
-    node = None if value is None else value.producer()
-    if value is None or node is None or node.domain or far == 0:
-        return math.inf
-    before = [None if x is None else m.dtype(x) for x in node.inputs]
-    if node.op_type == "Cast" and before[0] == ir.DataType.BOOL:
-        return 1.0
-    if node.op_type in _PICKS or node.op_type == "Cast":
-        return _largest(m, node.inputs[0], far - 1)
-    if node.op_type in _BOUNDED:
-        return 1.0
-    if node.op_type not in _COMBINED:
-        return math.inf
-    operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
-    sizes = [_largest(m, x, far - 1) for x in operands]
-    return _COMBINED[node.op_type](sizes)

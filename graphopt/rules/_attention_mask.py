@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from graphopt import ir
@@ -9,23 +11,23 @@ from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
-from graphopt.rules._attention_core import Attention, Mask, is_along
+from graphopt.rules._attention_core import Attention, Mask, Term, is_along, told_of
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
-    """All that is added to the scores, as one [B or 1, N or 1, S, T]; ``None`` if nothing is."""
-    terms = [(bias, bias) for bias in found.biases]
-    terms += [(mask.condition, _numbers(op, m, mask)) for mask in found.masks]
-    if not terms:
+    """All that is done to the scores, as one [B or 1, N or 1, S, T] to add; ``None`` if nothing is."""
+    if not found.terms:
         return None
-    total, shape = terms[0][1], _full(m, found, terms[0][0])
-    for told, bias in terms[1:]:
-        total, shape = op.Add(total, bias), _joined(shape, _full(m, found, told))
-    told = terms[0][0]
+    total: ir.Value | None = None
+    shape: tuple[Dim, ...] = (1,) * 4
+    for term in reversed(found.terms):  # in turn: of what a mask hides nothing else counts
+        total, shape = _with(op, m, total, term), _joined(shape, _full(m, found, told_of(term)))
+    assert total is not None
+    told = told_of(found.terms[0])
     queries, keys = found.score_shape[2:]
     if not is_along(m, shape[3], keys):
         return m.no("the mask is the same for all keys", told, hint=f"expand its last axis to {keys}")
-    rank = max(m.rank(told) or 0 for told, _ in terms)
+    rank = max(m.rank(told_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = forms.unsqueeze(op, m, total, missing)
     return whole if is_along(m, shape[2], queries) else _for_each_query(op, m, whole, found)
@@ -45,14 +47,20 @@ def _joined(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
-def _numbers(op: Builder, m: Match, mask: Mask) -> ir.Value:
-    """0 where ``mask`` keeps the scores, and its low number elsewhere."""
-    dtype = m.dtype(mask.kept)
+def _with(op: Builder, m: Match, total: ir.Value | None, term: Term) -> ir.Value:
+    """``total``, what is added to the scores, and ``term`` after it."""
+    if not isinstance(term, Mask):
+        return term if total is None else _value(op.Add(total, term))
+    dtype = m.dtype(term.kept)
     assert dtype is not None
-    zero, low = np.array(0, dtype.numpy()), np.array(mask.low, dtype.numpy())
-    result = op.Where(mask.condition, *((zero, low) if mask.keeps else (low, zero)))
-    assert isinstance(result, ir.Value)
-    return result
+    low = np.array(term.low, dtype.numpy())
+    rest = np.array(0, dtype.numpy()) if total is None else total
+    return _value(op.Where(term.condition, *((rest, low) if term.keeps else (low, rest))))
+
+
+def _value(made: Any) -> ir.Value:
+    assert isinstance(made, ir.Value)
+    return made
 
 
 def _for_each_query(op: Builder, m: Match, bias: ir.Value, found: Attention) -> ir.Value:

@@ -73,7 +73,7 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     work = Workload(
         keys=found.score_shape[3],
         dtype=m.dtype(found.q.as_given),
-        masked=bool(found.biases or found.masks),
+        masked=bool(found.terms),
         causal=found.causal,
         shared=found.k.shared is not None,
     )
@@ -140,8 +140,7 @@ def _fits_grouped(m: Match, found: Attention) -> bool:
     k, v = found.k.shared or found.k, found.v.shared or found.v
     return (
         found.causal
-        and not found.biases
-        and not found.masks
+        and not found.terms
         and size == value_size
         and size % _GROUPED_SIZES == 0
         and dims.known_nonzero(found.q.shape[2])
