@@ -159,6 +159,17 @@ def test_files_of_a_folder_that_are_no_arrays_are_told(invoke: Invoke, model: Pa
     assert done.status == 2 and "--runs is of inputs that are made up" in done.err
 
 
+def test_a_run_that_fails_is_told_by_its_file(invoke: Invoke, tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] a, float[M] b) => (float[K] c) { c = Add(a, b) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "add.onnx")
+    file, target = tmp_path / "apart.npz", tmp_path / "p.json"
+    np.savez(file, a=np.zeros(2, np.float32), b=np.zeros(3, np.float32))
+    done = invoke("profile", tmp_path / "add.onnx", "--inputs", file, "-o", target)
+    assert done.status == 6 and not target.exists()
+    assert "apart.npz: the model does not run on the inputs given: onnxruntime failed" in done.err
+    assert "hint: leave it out, or run it alone: graphopt run MODEL --input" in done.err
+
+
 def test_nothing_is_written_over_the_model(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     assert invoke("convert", model, tmp_path / "m.json").status == 0
     before = (tmp_path / "m.json").read_bytes()

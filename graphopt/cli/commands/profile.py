@@ -181,6 +181,8 @@ def _record(run: Run, recorder: Recorder, wanted: Sequence[tuple[str, InputOptio
             try:
                 recorder.make_up(inputs)
             except (UsageError, RuntimeFailure, ResourceLimit) as error:
-                if not words or words in error.message:
-                    raise
-                raise type(error)(f"{words}: {error.message}", hint=error.hint) from error
+                hint, message = error.hint, error.message
+                if isinstance(error, RuntimeFailure) and words and not inputs.shapes:
+                    hint = f"leave it out, or run it alone: graphopt run MODEL --input {words}"
+                said = message if words in message else f"{words}: {message}"
+                raise type(error)(said, hint=hint) from error
