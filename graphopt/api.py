@@ -169,8 +169,8 @@ def optimize(
         memory_limit: bytes that folding may take, and what is risky to run when results are compared.
         skip: passes and rules that do not run.
         only: if given, the only rewrite rules that run.
-        pre_passes, post_passes: passes to run first and last: objects, names, or
-            ``package.module:Class``; passes of onnx-ir work too.
+        pre_passes, post_passes: passes to run first and last, or where the pipeline has places for them:
+            objects, names, or ``package.module:Class``; passes of onnx-ir work too.
         verify: compare the result with the original in onnxruntime.
         require_verified: fail where ``verify`` can compare nothing, because the original does not run.
         inputs: how to feed the models for that; made up by default.

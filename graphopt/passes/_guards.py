@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import bounds
+from graphopt.analysis.dims import Dim, bounds
+from graphopt.analysis.facts import CONTENTS_LIMIT, INTEGER_RANGES, Contents
 from graphopt.context import Context
 from graphopt.profile import Seen
 from graphopt.runtime.signature import text_of_type
@@ -55,22 +56,18 @@ def is_implied(seen: Seen, value: ir.Value, cx: Context, given: ir.Value | None 
     return True
 
 
-def _may_be(known: object, size: int) -> bool:
-    least, most = bounds(known)  # type: ignore[arg-type]
+def _may_be(known: Dim, size: int) -> bool:
+    least, most = bounds(known)
     return least <= size <= most
 
 
-def _all_may_be(known: tuple[object, ...], seen: tuple[int, ...]) -> bool:
+def _all_may_be(known: Contents, seen: tuple[int, ...]) -> bool:
     return len(known) == len(seen) and all(map(_may_be, known, seen))
 
 
-def _contents(value: ir.Value, cx: Context) -> tuple[object, ...] | None:
+def _contents(value: ir.Value, cx: Context) -> Contents | None:
     """The elements of a small integer tensor, perhaps symbolic; of a constant one whatever its rank."""
     tensor = ir.constant_of(value)
-    if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.size > _MOST:
+    if tensor is None or tensor.dtype not in INTEGER_RANGES or tensor.size > CONTENTS_LIMIT:
         return cx.known_ints(value)
     return tuple(np.ravel(tensor.numpy()).tolist())
-
-
-#: Elements of which contents are noted, and more.
-_MOST = 1024

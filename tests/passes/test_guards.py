@@ -400,3 +400,39 @@ def test_what_relies_on_guards_is_right_where_they_hold(size: int) -> None:
     assert list(_assertions(model)) == ["x", "y"] and "Reshape" not in ops(model)
     run_pipeline(model, "remove-profile-nodes")
     assert agree(parse(text), model, sizes=(size,))
+
+
+def test_what_holds_at_one_place_is_not_learned_of_a_symbol_of_guards() -> None:
+    model = _guarded(TWO, x=_float("s0", 4), y=_float("s0", 4))
+    facts = context_for(model).facts
+    x, y = (_value(model, name) for name in ("x", "y"))
+    assert facts.shape_equal(_behind(x), _behind(y))
+    facts.replaced(_behind(x), x)  # as a rewrite in a branch might find
+    assert not facts.shape_equal(_behind(y), x) and not facts.shape_equal(_behind(y), y)
+
+
+def test_a_guard_that_never_holds_stays() -> None:
+    seen = json.dumps(json.dumps(_float(5).to_dict()))
+    text = f"g (float[4] x) => (float[4] y) {{ a = graphopt.profile.Guard <seen = {seen}> (x) y = Relu(a) }}"
+    model = parse(text, domains=', "graphopt.profile" : 1')
+    run_pipeline(model, "eliminate-guards,O2")
+    assert ops(model) == ["Guard", "Relu"]
+    assert context_for(model).static_shape(model.graph.outputs[0]) == (4,)
+
+
+def test_guards_of_functions_and_branches_move_along() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    g (float[N] x, bool c) => (float[N] y) <bool yes = {1}> {
+        a = own.F(x)
+        y = If (yes) <
+            then_branch = t () => (float[N] p) { q = Abs(a) p = Neg(q) },
+            else_branch = f () => (float[N] o) { o = Identity(x) }
+        >
+    }
+    <domain: "own", opset_import: ["" : 17]>
+    F (v) => (r) { e = Exp(v) r = Neg(e) }"""
+    model = _guarded(text, "insert-guards,inline-functions,O2", e=_float(4), q=_float(4))
+    assert ops(model) == ["Exp", "Guard", "Abs", "Guard", "Neg"]
+    assert model.graph.opset_imports["graphopt.profile"] == 1
+    run_pipeline(model, "eliminate-guards")
+    assert ops(model) == ["Exp", "Guard", "Abs", "Neg"]
