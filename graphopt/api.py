@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.once import Trial
+    from graphopt.runtime.oracle.oracle import Oracle
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
+    from graphopt.specialize.build import Specialization, Specialized
     from graphopt.tune.tuned import Tune
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "optimize",
     "run",
     "save",
+    "specialize",
     "try_out",
     "verify",
 ]
@@ -281,6 +284,58 @@ def optimize(
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
     return Result(candidate, report)
+
+
+def specialize(
+    model: ir.Model | PathLike,
+    how: Specialization,
+    *,
+    bundle: bool = False,
+    pre_passes: Iterable[str | Pass] = (),
+    strict: bool = False,
+    inputs: InputOptions | None = None,
+    **arguments: Any,
+) -> Specialized:
+    """Optimize a model, and variants of it for what a profile saw of its inputs.
+
+    >>> found = specialize("model.onnx", Specialization(Profile.read("profile.json")))   # doctest: +SKIP
+    >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        how: the profile, and how many variants are made of it.
+        bundle: the result is to be a bundle, in which a guard costs next to nothing: hardly smaller variants
+            are kept, too.
+        pre_passes, strict, inputs: as for :func:`optimize`. Variants are verified with inputs made up.
+        arguments: of :func:`optimize`, for the general model and each variant.
+
+    Raises:
+        UsageError: the profile is of another model; or as for :func:`optimize`.
+        VerificationFailed: as for :func:`optimize`.
+    """
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.specialize import build
+    from graphopt.specialize.whole import joined
+
+    original = loaded(model)
+    chosen = {key: arguments.get(key) for key in ("exact", "fast_math", "verify", "allow_fallback")}
+    settings, device = _settings(**chosen), arguments.get("device")
+
+    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> tuple[ir.Model, Report]:
+        if candidate is original:
+            return optimize(model, pre_passes=pre_passes, strict=strict, inputs=inputs, **arguments)
+        return optimize(candidate, pre_passes=(*first, *pre_passes), strict=strict, **arguments)
+
+    def judge(given: InputOptions) -> Oracle:
+        return oracle_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
+
+    limits = None if bundle else build.MODEL_LIMITS
+    found = build.build(original, how, optimized, limits=limits, keep=bundle, strict=strict)
+    if bundle:
+        return found
+    given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics
+    whole = joined(found, how, judge if settings.verify else None, given, numerics, strict=strict)
+    return replace(found, model=whole)
 
 
 def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:

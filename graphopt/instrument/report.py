@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.context import Action
 from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
+from graphopt.instrument.variants import VariantReport, variant_lines
 from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
 
@@ -81,6 +82,8 @@ class Report:
         tuning: what was measured and decided, if it was tuned.
         costs: the table that decided about fused operators.
         decisions: what it decided, and how often it was asked.
+        variants: specializations that a profile called for.
+        profiled_runs: how many runs that profile is of.
     """
 
     pipeline: str
@@ -105,6 +108,8 @@ class Report:
     tuning: Tuning | None = None
     costs: Costs | None = None
     decisions: Counter[Decision] = field(default_factory=Counter)
+    variants: list[VariantReport] = field(default_factory=list)
+    profiled_runs: int = 0
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -121,6 +126,7 @@ class Report:
         yield from self._fused()
         yield from self._not_fused()
         yield from self._costs_lines(verbose)
+        yield from (f"  {line}" for line in variant_lines(self.variants, self.profiled_runs))
         if verbose:
             yield ""
             yield from self.passes_table().lines("  ")
@@ -240,6 +246,7 @@ class Report:
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,
             "costs": self._costs_dict(),
+            "variants": [told.to_dict() for told in self.variants],
             "tuning": None if self.tuning is None else self.tuning.to_dict(),
             "stopped_before": asdict(self.next_action) if self.next_action else None,
             "verification": None if self.verdict is None else verdict_dict(self.verdict),

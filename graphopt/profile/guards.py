@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import InvalidModel
-from graphopt.profile.seen import Seen
+from graphopt.profile.seen import Dim, Seen
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,27 @@ class Guard:
     @cached_property
     def _dtypes(self) -> dict[str, np.dtype[Any] | None]:
         return {name: numpy_type(seen.type) for name, seen in self.inputs.items()}
+
+    def admits(self, inputs: Mapping[str, Seen]) -> bool:
+        """Whether the guard holds in all runs that fed ``inputs``, as far as what was seen of them tells."""
+        if self.inputs.keys() != inputs.keys():
+            return False
+        sizes: dict[str, Dim] = {}
+        for name, wanted in self.inputs.items():
+            seen = inputs[name]
+            if wanted.ints is not None and wanted.ints != seen.ints:
+                return False
+            if wanted.shape is None or seen.shape is None:
+                if wanted.shape is not seen.shape:
+                    return False
+                continue
+            if len(wanted.shape) != len(seen.shape):
+                return False
+            for dim, size in zip(wanted.shape, seen.shape, strict=True):
+                known = dim if isinstance(dim, int) else sizes.setdefault(dim, size)
+                if known != size:
+                    return False
+        return True
 
     def __str__(self) -> str:
         words = [f"{name}: {seen}" for name, seen in self.inputs.items()]

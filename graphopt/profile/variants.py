@@ -65,11 +65,11 @@ def variants_of(
             inputs = _exact(first, profile)
         else:
             inputs = _general(first, waiting, profile)
-        served = [pattern for pattern in waiting if _admits(inputs, pattern)]
-        waiting = [pattern for pattern in waiting if not _admits(inputs, pattern)]
+        guard = Guard(inputs, tuple(name for name in optional if name not in inputs))
+        served = [pattern for pattern in waiting if guard.admits(pattern.inputs)]
+        waiting = [pattern for pattern in waiting if not guard.admits(pattern.inputs)]
         made[behaviour] = made.get(behaviour, 0) + 1
         name = f"{behaviour.value}-{made[behaviour]}"
-        guard = Guard(inputs, tuple(name for name in optional if name not in inputs))
         found.append(Variant(name, behaviour, guard, sum(pattern.count for pattern in served)))
     return found
 
@@ -130,25 +130,3 @@ def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
         (name, seen.type, None if seen.shape is None else len(seen.shape))
         for name, seen in sorted(pattern.inputs.items())
     )
-
-
-def _admits(inputs: Mapping[str, Seen], pattern: Pattern) -> bool:
-    """Whether the guard of ``inputs`` holds in all runs of ``pattern``, as far as they tell."""
-    if inputs.keys() != pattern.inputs.keys():
-        return False
-    sizes: dict[str, Dim] = {}
-    for name, wanted in inputs.items():
-        seen = pattern.inputs[name]
-        if wanted.ints is not None and wanted.ints != seen.ints:
-            return False
-        if wanted.shape is None or seen.shape is None:
-            if wanted.shape is not seen.shape:
-                return False
-            continue
-        if len(wanted.shape) != len(seen.shape):
-            return False
-        for dim, size in zip(wanted.shape, seen.shape, strict=True):
-            known = dim if isinstance(dim, int) else sizes.setdefault(dim, size)
-            if known != size:
-                return False
-    return True

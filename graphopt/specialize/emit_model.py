@@ -12,6 +12,9 @@ from graphopt.errors import UnsupportedModel
 from graphopt.profile import Guard
 from graphopt.specialize.guard_nodes import GuardNodes
 
+#: Smaller weights are not worth sharing between branches.
+_SHARED = 256
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -74,6 +77,28 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         place = other
     ir.sort_model(model)
     return model
+
+
+def lift_shared_weights(model: ir.Model) -> None:
+    """Let weights that several branches hold be weights of the whole, which the file then holds once.
+
+    onnxruntime packs those less well that a branch reads from outside.
+    """
+    edit = ir.Editor(model)
+    places: dict[tuple[object, ...], list[ir.Value]] = {}
+    for graph in ir.with_bodies(model.graph):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if graph is not model.graph and tensor is not None and tensor.nbytes >= _SHARED:
+                places.setdefault(ir.storage_of(tensor), []).append(value)
+    for values in places.values():
+        tensor = values[0].const_value
+        if len(values) < 2 or tensor is None:
+            continue
+        weight = edit.constant(model.graph, tensor, values[0].name or "weight")
+        for value in values:
+            edit.replace(value, weight)
+            edit.remove_initializer(value)
 
 
 def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, options, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
 from graphopt.cli.parameters import Count, Seconds, Writes, reads_model, writes
@@ -30,6 +30,8 @@ graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
 graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention/self/Softmax
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
+graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
+graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle
 """
 
 
@@ -91,6 +93,7 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
     ),
     click.option("--fresh", is_flag=True, help="Measure anew, though the store has it."),
 )
+@specializing.specialize_options
 @options.dim_options
 @options.input_options
 @options.device_options
@@ -110,6 +113,8 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     check_file(report_path, [".json"])
     check_folder(values["dump_dir"])
     arguments = _arguments(run, values)
+    if arguments["specialize"] is not None and len(sources) > 1:
+        raise UsageError("a profile is of one model, and several are given")
     if len(sources) == 1:
         report = _optimize(run, sources[0], targets[0], arguments)
         told = run.console.as_json or report_path is not None
@@ -151,6 +156,7 @@ def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
 def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
     tune = _tune(values)
+    specialize = specializing.requested(values, tuned=tune is not None)
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
@@ -162,6 +168,7 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
         "pipeline": pipeline,
         "weigh_each": weigh,
         "share_buffers": _shared_buffers(values["share_buffers"]),
+        "specialize": specialize,
         "command": command,
     }
 
@@ -213,13 +220,17 @@ def _optimize(
     with run.console.progress(source.name) as advance:
         advance(None, "loading")
         check_told(source, target)
-        model, report = api.optimize(source, instruments=[*watchers, Progress(advance)], **arguments)
-        _check_guards(model, report)
+        arguments["instruments"] = [*watchers, Progress(advance)]
+        asked: specializing.Request | None = arguments.pop("specialize")
+        made = api.optimize(source, **arguments) if asked is None else asked.run(source, arguments)
+        report = made.report
+        if made.model is not None:
+            _check_guards(made.model, report)
         advance(None, "writing")
         before_save = time.perf_counter()
         if not target.parent.exists():
             make_folder(target.parent)
-        written = api.save(model, target)
+        written = specializing.write(made, target, asked)
     run.invocation.written += written
     end = time.perf_counter()
     about = f"{source}: " if several else ""

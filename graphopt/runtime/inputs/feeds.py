@@ -35,6 +35,7 @@ class InputOptions:
         seed: of everything that is made up.
         ranges: first and last size of dynamic dims; others are not tried.
         vouched: the user also fixed dims of the model.
+        arrays: arrays to feed, by input name.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class InputOptions:
     seed: int = 0
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     vouched: bool = False
+    arrays: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
@@ -60,7 +62,7 @@ class InputOptions:
     @property
     def given(self) -> bool:
         """Whether the user said anything about shapes or arrays."""
-        return bool(self.shapes or self.files or self.ranges or self.vouched)
+        return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
 
 
 def parse_shape(text: str) -> tuple[str, Shape]:
@@ -215,6 +217,7 @@ class Inputs:
     # What the user gave -----------------------------------------------------------------------
 
     def _load(self) -> Iterator[tuple[str, Any]]:
+        yield from ((self._known_name(name), array) for name, array in self.options.arrays.items())
         for name, path in self.options.files:
             try:
                 content = np.load(path, allow_pickle=False)

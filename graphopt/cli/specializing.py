@@ -1,0 +1,125 @@
+"""What ``optimize --profile`` asks for: variants, in one model or in a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt import config
+from graphopt.cli.options import group
+from graphopt.cli.parameters import Count
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.api import Result
+    from graphopt.specialize.build import Specialization, Specialized
+
+specialize_options = group(
+    "Specializing",
+    click.option(
+        "--profile",
+        type=click.Path(path_type=Path),
+        metavar="FILE.json",
+        help="Make variants for the inputs that `graphopt profile` saw, behind guards (docs/specialize.md).",
+    ),
+    click.option(
+        "--fusion-strategy",
+        metavar="TEXT",
+        help="How many variants, and how closely they keep to what was seen.  [default: static:2,dynamic:10]",
+    ),
+    click.option("--variants", type=Count(1), metavar="N", help="Make no more variants than that."),
+    click.option(
+        "--emit",
+        type=click.Choice(["model", "bundle"]),
+        help="One model for any onnxruntime, or a folder that `graphopt run` and graphopt.load take."
+        "  [default: model]",
+    ),
+    click.option(
+        "--single-file",
+        is_flag=True,
+        help="Keep all weights in the model file, where variants may run slower than with a file beside it.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for.
+
+    Attributes:
+        how: the profile, and what to make of it.
+        bundle: write a folder; else a model.
+    """
+
+    how: Specialization
+    bundle: bool
+
+    def run(self, source: Path, arguments: dict[str, Any]) -> Specialized:
+        """Optimize the model in ``source`` and its variants."""
+        from graphopt import api
+
+        return api.specialize(source, self.how, bundle=self.bundle, **arguments)
+
+
+def write(made: Result | Specialized, target: Path, asked: Request | None) -> list[Path]:
+    """Write what was made to ``target``; returns the files."""
+    from graphopt import api
+    from graphopt.specialize.build import Specialized
+    from graphopt.specialize.bundle import save_bundle
+
+    if made.model is None:
+        assert isinstance(made, Specialized)
+        return save_bundle(made, target)
+    external = config.current().external_data
+    branches = made.branches if isinstance(made, Specialized) else []
+    if external is None and branches and not (asked is not None and asked.how.single_file):
+        external = True  # the branches share weights there
+    return api.save(made.model, target, external_data=external)
+
+
+def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
+    """What the options of :data:`specialize_options` ask for; takes them out of ``values``.
+
+    Raises:
+        UsageError: they contradict each other, or go with ``--profile``, which is not there.
+        InvalidModel: the profile is none.
+    """
+    profile, strategy, variants = (values.pop(key) for key in ("profile", "fusion_strategy", "variants"))
+    emit, single_file = values.pop("emit"), values.pop("single_file")
+    if profile is None:
+        given = {
+            "--fusion-strategy": strategy is not None,
+            "--variants": variants is not None,
+            "--emit": emit is not None,
+            "--single-file": single_file,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{option} goes with --profile", hint="graphopt profile makes one")
+        return None
+    clashes = {
+        "--tune": tuned,
+        "--dim": bool(values["dims"]),
+        "--dim-range": bool(values["dim_ranges"]),
+        "--stop-after": values["stop_after"] is not None,
+        "--share-buffers": bool(values["share_buffers"]),
+        "--target-opset": values["target_opset"] is not None,
+    }
+    for option, is_given in clashes.items():
+        if is_given:
+            raise UsageError(f"{option} and --profile exclude each other", hint="do one after the other")
+    if single_file and emit == "bundle":
+        raise UsageError("--single-file is about one model, and a bundle is a folder")
+    from graphopt.profile import FusionStrategy, Profile
+    from graphopt.specialize.build import Specialization
+
+    how = Specialization(
+        Profile.read(profile),
+        FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
+        variants,
+        single_file,
+    )
+    return Request(how, emit == "bundle")

@@ -1,0 +1,117 @@
+"""A general model and its specialized variants, each optimized by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from graphopt import ir
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.instrument.report import Report
+from graphopt.instrument.variants import VariantReport
+from graphopt.profile import Behaviour, FusionStrategy, Profile, variants_of
+from graphopt.runtime.signature import Signature
+from graphopt.specialize.emit_model import Branch
+from graphopt.specialize.narrow import narrowed
+from graphopt.specialize.plan import Planned
+from graphopt.specialize.sharing import share_weights
+from graphopt.specialize.worth import too_little
+
+#: Passes that a variant runs first: what is known of its inputs opens functions and loops.
+FIRST = ("inline-functions", "unroll-loops")
+#: How many variants one model holds: each has weights of its own in memory.
+MODEL_LIMITS: Mapping[Behaviour, int] = {Behaviour.STATIC: 2, Behaviour.DYNAMIC: 1}
+
+#: Optimizes a model, running the named passes before all others.
+Optimize = Callable[[ir.Model, tuple[str, ...]], tuple[ir.Model, Report]]
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """How to specialize a model.
+
+    Attributes:
+        profile: what was seen in runs of it.
+        strategy: how many variants are called for, and how closely each keeps to what was seen.
+        most: make no more than that.
+        single_file: of one model: all weights in the file itself, and read from outside of the branches.
+    """
+
+    profile: Profile
+    strategy: FusionStrategy = field(default_factory=FusionStrategy)
+    most: int | None = None
+    single_file: bool = False
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A model and its variants.
+
+    Attributes:
+        general: right for all inputs.
+        branches: right where their guards hold, in the order in which they are to be asked.
+        plan: what there is to tell of each branch.
+        report: about ``general``, and about all variants.
+        model: all in one; ``None`` if they are for a bundle.
+    """
+
+    general: ir.Model
+    branches: list[Branch]
+    plan: list[Planned]
+    report: Report
+    model: ir.Model | None = None
+
+
+def build(
+    original: ir.Model,
+    how: Specialization,
+    optimize: Optimize,
+    *,
+    limits: Mapping[Behaviour, int] | None = None,
+    keep: bool = False,
+    strict: bool = False,
+) -> Specialized:
+    """Optimize ``original`` as it is, and once for each variant that its profile calls for.
+
+    Args:
+        limits: of variants by behaviour.
+        keep: keep variants that are hardly smaller than the general model, too.
+        strict: a variant that fails is an error; by default it is left out.
+
+    Raises:
+        UsageError: the profile is of another model.
+    """
+    if how.profile.model != ir.fingerprint(original, names=True):
+        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    general, report = optimize(original, ())
+    optional = [port.name for port in Signature.of(original).inputs if port.role == "overridable"]
+    variants = variants_of(
+        how.profile, how.strategy, most=how.most, limits=limits, optional=optional if keep else ()
+    )
+    branches, plan = [], []
+    before = ir.count_nodes(general.graph)
+    for variant in variants:
+        try:
+            model, told = optimize(narrowed(original, variant.guard), FIRST)
+        except GraphoptError as failure:
+            if strict:
+                raise
+            report.variants.append(VariantReport(variant, 0, before, str(failure)))
+            continue
+        reason = _obstacle(general, model, keep)
+        nodes = ir.count_nodes(model.graph)
+        dropped = tuple(map(str, told.dropped))
+        report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
+        if reason is None:
+            branches.append(Branch(variant.name, variant.guard, model))
+            plan.append(Planned(variant.name, variant.guard, variant.runs, nodes))
+    report.profiled_runs = how.profile.runs
+    share_weights([general, *(branch.model for branch in branches)])
+    return Specialized(general, branches, plan, report)
+
+
+def _obstacle(general: ir.Model, model: ir.Model, keep: bool) -> str | None:
+    """Why a variant is not used."""
+    if not keep and (reason := too_little(general, model)) is not None:
+        return reason
+    return None
