@@ -201,7 +201,7 @@ class Costs:
         The fastest that beats the nodes it would replace by more than noise; of equally fast ones
         the first. Where there are no figures for any of them, the first is taken at its word.
 
-        >>> shipped("cpu").weigh("SkipLayerNormalization", elements=98304).op is None
+        >>> shipped("cpu").weigh("SkipLayerNormalization", rows=512).op is None
         True
 
         Args:
@@ -209,8 +209,13 @@ class Costs:
             case: what else matters, such as ``causal``.
             dtype: element type, as onnxruntime writes it.
             sizes: by name of the axis; whatever is no positive int is unknown.
+
+        Raises:
+            ValueError: there are figures for one of ``ops``, but for no such case or axis.
         """
-        known = [(grid.at(sizes), grid) for op in ops if (grid := self.grid(op, case, dtype)) is not None]
+        grids = [grid for op in ops if (grid := self.grid(op, case, dtype)) is not None]
+        self._admit(ops, case, sizes)
+        known = [(grid.at(sizes), grid) for grid in grids]
         if not known:
             return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {_called(self.device)}")
         paying = [item for item in known if item[0].pays]
@@ -225,6 +230,16 @@ class Costs:
         else:
             reason = f"it would not be faster: {said} ({self.name})"
         return Decision(None, best.ratio, reason, self._hint(best))
+
+    def _admit(self, ops: Sequence[str], case: str, sizes: Mapping[str, Any]) -> None:
+        """Fail where neither this table nor the shipped one knows ``case``, or an axis for ``ops``."""
+        every = [grid for table in (self, shipped("cpu")) for grid in table.grids]
+        axes = {axis.name for grid in every if grid.op in ops for axis in grid.axes}
+        if case not in {"", *(grid.case for grid in every)}:
+            raise ValueError(f"no figures have the case {case!r}")
+        for name in sizes:
+            if axes and name not in axes:
+                raise ValueError(f"no figures of {' or '.join(ops)} have the axis {name!r}")
 
     def _hint(self, best: Estimate) -> str | None:
         """What may decide otherwise where ``best`` does not pay: to measure here, or for longer."""

@@ -114,7 +114,7 @@ def join(found: Sum, cx: Context, owner: str) -> None:
     action = cx.permit(owner, found.root)
     if action is None:
         return
-    op = Builder(cx.edit, found.root)
+    op = Builder(cx, found.root)
     first = found.products[0]
     matrix = np.concatenate(_matrices(found.products), axis=0)
     axis = (cx.rank(first.shared) or 0) - 1

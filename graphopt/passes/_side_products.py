@@ -180,7 +180,7 @@ def join(members: Sequence[Member], cx: Context, owner: str) -> None:
     action = cx.permit(owner, first.node)
     if action is None:
         return
-    op = Builder(cx.edit, first.node)
+    op = Builder(cx, first.node)
     weight = op.constant(_joined([member.weight for member in members], first.axis), first.weight.name)
     operands = (
         [first.shared, weight] if first.axis or first.node.op_type != "MatMul" else [weight, first.shared]

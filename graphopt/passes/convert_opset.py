@@ -131,7 +131,7 @@ class _Plan:
 
     def carry_out(self, cx: Context) -> None:
         """Change the node in place if it stays one of its kind, else put the new ones in its place."""
-        builder = Builder(cx.edit, self.node)
+        builder = Builder(cx, self.node)
         # what the node reads may have been replaced since it was planned for
         values = {name: self.node.inputs[index] for name, index in self.places.items()}
         only = self.made[0] if len(self.made) == 1 else None

@@ -74,7 +74,7 @@ class GatherLoopLists(Pass):
 
     def _read(self, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...], cx: Context) -> list[ir.Node]:
         """Let ``reader``, which takes a list apart, take ``rows`` apart."""
-        op = Builder(cx.edit, reader)
+        op = Builder(cx, reader)
         match reader.op_type:
             case "SequenceLength":
                 result = op.Gather(op.Shape(rows), np.array(0), axis=0)

@@ -40,7 +40,7 @@ class IndexSplitLists(Pass):
         data, (axis, keeps) = split.inputs[0], _told(split)
         made: list[ir.Node] = []
         for reader in readers:
-            op, place = Builder(cx.edit, reader), reader.inputs[1]
+            op, place = Builder(cx, reader), reader.inputs[1]
             if keeps:
                 place = _as_vector(op, place, cx.version(reader))
             element = op.Gather(data, place, axis=axis)

@@ -58,7 +58,7 @@ class SplitSlices(Pass):
         action = cx.permit(self.name, first)
         if action is None:
             return
-        builder = Builder(cx.edit, first)
+        builder = Builder(cx, first)
         sizes = [end - start for start, end in parts]
         if cx.version(first) >= 13:
             outputs = builder.Split(data, np.array(sizes, np.int64), outputs=len(parts), axis=axis)

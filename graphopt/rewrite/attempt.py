@@ -7,7 +7,7 @@ from itertools import zip_longest
 from graphopt import ir
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Refusal
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.builder import Builder, NumberLost
 from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
 
@@ -24,6 +24,8 @@ def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> O
         outcome: Outcome = rule.replace(
             builder, match, **{name: bindings.get(name) for name in rule.variables}
         )
+    except NumberLost as error:
+        return match.no(str(error), hint=error.hint)
     except OverflowError:
         return match.no("a number in it is beyond its type")
     except ir.ConstantRefused as error:

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.context import Context
+from graphopt.numerics import Numerics
 
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
+
+#: Attributes that may be infinite: bounds, where there is none.
+_BOUNDS = frozenset({"min", "max"})
+
+
+class NumberLost(Exception):
+    """An attribute can't hold a number; the text says why.
+
+    Attributes:
+        hint: what the user can do about it, if anything.
+    """
+
+    def __init__(self, text: str, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+def single(number: float) -> float | None:
+    """``number`` in single precision, as attributes hold it; ``None`` if that has none that is near it."""
+    with np.errstate(over="ignore", under="ignore"):
+        held = float(np.float32(number))
+    near = math.isfinite(held) and (number == 0 or abs(held) >= np.finfo(np.float32).tiny)
+    return held if near else None
 
 
 class Builder:
@@ -20,8 +46,9 @@ class Builder:
     become constants. Nothing enters the graph until :meth:`commit`.
     """
 
-    def __init__(self, edit: ir.Editor, root: ir.Node, domain: str = "") -> None:
-        self._edit = edit
+    def __init__(self, cx: Context, root: ir.Node, domain: str = "") -> None:
+        self._cx = cx
+        self._edit = cx.edit
         self._root = root
         self._domain = domain
         self._made: list[ir.Node] = []
@@ -43,16 +70,29 @@ class Builder:
         outputs: int = 1,
         overload: str = "",
     ) -> Any:
-        """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`."""
+        """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`.
+
+        Raises:
+            NumberLost: a float is no number that an attribute holds.
+        """
         inputs = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in operands]
         name = self._root.name or self._root.op_type
         if op_type != self._root.op_type:
             name = f"{name}_{op_type}"
+        if isinstance(attributes, Mapping):
+            precise = self._is_precise(inputs)
+            attributes = {name: _held(op_type, name, told, precise) for name, told in attributes.items()}
         node = self._edit.make_node(
             op_type, inputs, attributes, domain=domain, outputs=outputs, overload=overload, name=name
         )
         self._made.append(node)
         return node.outputs[0] if outputs == 1 else node.outputs
+
+    def _is_precise(self, inputs: Sequence[ir.Value | None]) -> bool:
+        """Whether what is computed of ``inputs`` has more digits than an attribute, and all are wanted."""
+        if self._cx.options.numerics is Numerics.APPROXIMATES:
+            return False
+        return any(x is not None and self._cx.dtype(x) == ir.DataType.DOUBLE for x in inputs)
 
     def like(self, node: ir.Node, operands: Any, **changed: Any) -> Any:
         """A copy of ``node`` with other operands, and attributes ``changed`` (``None`` removes one)."""
@@ -105,3 +145,20 @@ class Builder:
                 self._edit.remove(producer)
             else:
                 self._edit.remove_initializer(value)
+
+
+def _held(op_type: str, name: str, told: Any, precise: bool) -> Any:
+    """What attribute ``name`` holds of ``told``: floats in single precision, which must do them justice."""
+    if isinstance(told, list | tuple) and any(isinstance(item, float) for item in told):
+        return [_held(op_type, name, item, precise) for item in told]
+    if not isinstance(told, float | np.floating):
+        return told
+    number, held = float(told), single(float(told))
+    if math.isinf(number) and name in _BOUNDS:
+        return number
+    if held is None:
+        raise NumberLost(f"{op_type} takes {name} in single precision, which does not reach to {number:g}")
+    if precise and held != number:
+        reason = f"{op_type} takes {name} in single precision, and {number:g} is no such number"
+        raise NumberLost(reason, hint="--fast-math")
+    return held

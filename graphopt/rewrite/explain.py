@@ -332,7 +332,7 @@ def _refused(
     rule: Rule, root: ir.Node, bindings: Bindings, nodes: dict[OpPattern, ir.Node], cx: Context
 ) -> Refusal | None:
     """Why ``rule`` does not rewrite a place that its pattern matches."""
-    builder = Builder(cx.edit, root)
+    builder = Builder(cx, root)
     try:
         result = attempt(rule, Match(rule.name, root, nodes, cx), bindings, builder)
     except Exception as error:

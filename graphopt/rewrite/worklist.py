@@ -93,7 +93,7 @@ class _Run:
             return False
         bindings, nodes = found
         match = Match(rule.name, root, nodes, cx)
-        builder = Builder(cx.edit, root)
+        builder = Builder(cx, root)
         try:
             result = attempt(rule, match, bindings, builder)
         except (ResourceLimit, MemoryError):

@@ -22,6 +22,9 @@ _FAR = 24
 #: Elements of a constant that are looked at.
 _LARGEST = 1 << 24
 
+#: Integers that positions do not outgrow.
+_COUNTS = (ir.DataType.INT32, ir.DataType.INT64)
+
 Number = float | int | bool
 
 
@@ -85,24 +88,29 @@ _MIRRORED = {
 
 def step_of(m: Match, value: ir.Value) -> Step | None:
     """``value`` as a step, if it is known to be one."""
-    found = _Reader(m).read(value, _FAR)
+    found = Reader(m).read(value, _FAR)
     return found if isinstance(found, Step) else None
 
 
-class _Reader:
-    """Follows values back; each is looked at once."""
+class Reader:
+    """Follows values back. What is known of each is kept, and so is how far was looked where nothing is."""
 
     def __init__(self, m: Match) -> None:
         self._m = m
-        self._known: dict[ir.Value, Known | None] = {}
+        self._known: dict[ir.Value, Known] = {}
+        self._unknown: dict[ir.Value, int] = {}
 
     def read(self, value: ir.Value | None, far: int) -> Known | None:
-        if value is None or far == 0:
+        if value is None:
             return None
-        if value not in self._known:
-            self._known[value] = None
-            self._known[value] = self._made(value, far)
-        return self._known[value]
+        if value in self._known or far <= self._unknown.get(value, 0):
+            return self._known.get(value)
+        found = self._made(value, far)
+        if found is None:
+            self._unknown[value] = far
+        else:
+            self._known[value] = found
+        return found
 
     def _made(self, value: ir.Value, far: int) -> Known | None:
         if (array := self._array(value)) is not None:
@@ -136,9 +144,9 @@ class _Reader:
         if node.op_type in ("Add", "Sub") and any(isinstance(x, Positions) for x in known):
             return self._moved(node, found)
         if node.op_type in _ELEMENTWISE and all(isinstance(x, Step) for x in known):
-            return _elementwise(
-                self._m, _ELEMENTWISE[node.op_type], [x for x in known if isinstance(x, Step)]
-            )
+            dtype = self._m.dtype(node.outputs[0])
+            steps = [x for x in known if isinstance(x, Step)]
+            return _elementwise(self._m, _ELEMENTWISE[node.op_type], steps, dtype)
         return None
 
     def _array(self, value: ir.Value) -> np.ndarray | None:
@@ -154,7 +162,7 @@ class _Reader:
 
     def _moved(self, node: ir.Node, found: list[Known | None]) -> Known | None:
         """Positions to which an integer is added, or from which one is taken."""
-        if node.op_type not in ("Add", "Sub") or len(found) != 2:
+        if node.op_type not in ("Add", "Sub"):
             return None
         for one, other in ((0, 1), (1, 0)):
             positions, number = found[one], self._number(node.inputs[other])
@@ -176,8 +184,7 @@ class _Reader:
         if node.op_type == "Expand":
             return known if self._keeps_axes(node, [known]) else None
         if isinstance(known, Step):
-            same = len(before) >= 2 <= len(after) and forms.same_shape(self._m, before[-2:], after[-2:])
-            return known if same and all(dim == 1 for dim in (*before[:-2], *after[:-2])) else None
+            return known if forms.same_shape(self._m, before[-2:], after[-2:]) else None
         if len(before) < -known.axis:
             return None
         length = before[known.axis]
@@ -233,16 +240,9 @@ class _Reader:
     def _cast(self, node: ir.Node, known: Known) -> Known | None:
         to = node.attributes.get("to")
         if isinstance(known, Positions) or to is None or to.is_ref():
-            return (
-                known if to is not None and not to.is_ref() and ir.DataType(to.value).is_integer() else None
-            )
-        dtype = ir.DataType(to.value)
-        kind: Callable[[Number], Number] = (
-            bool if dtype == ir.DataType.BOOL else float if dtype.is_floating_point() else int
-        )
-        if any(not np.isfinite(number) for number in (known.near, known.far)) and kind is int:
-            return None
-        return replace(known, near=kind(known.near), far=kind(known.far))
+            moves = to is not None and not to.is_ref() and ir.DataType(to.value) in _COUNTS
+            return known if moves else None
+        return _held(known.near, known.far, known.offset, ir.DataType(to.value))
 
 
 def _data(node: ir.Node) -> list[ir.Value | None]:
@@ -283,9 +283,28 @@ def _compared(op_type: str, left: Known, right: Known) -> Step | None:
     return Step(near, not near, right.first - left.first + moved)
 
 
-def _elementwise(m: Match, function: Callable[..., Number], operands: list[Step]) -> Step | None:
+def _elementwise(
+    m: Match, function: Callable[..., Number], operands: list[Step], dtype: ir.DataType | None
+) -> Step | None:
     offsets = [step.offset for step in operands if step.offset is not None]
     if any(not m.cx.facts.dim_equal(offset, offsets[0]) for offset in offsets[1:]):
         return None
     near, far = function(*(step.near for step in operands)), function(*(step.far for step in operands))
-    return Step(near, far, offsets[0] if offsets else None)
+    return _held(near, far, offsets[0] if offsets else None, dtype)
+
+
+def _held(near: Number, far: Number, offset: Dim | None, dtype: ir.DataType | None) -> Step | None:
+    """The step of these numbers as ``dtype`` holds them; ``None`` if it is of integers, and has no such."""
+    if dtype is None:
+        return None
+    if dtype == ir.DataType.BOOL:
+        return Step(bool(near), bool(far), offset)
+    if dtype.is_floating_point():
+        with np.errstate(over="ignore"):
+            held = np.array([near, far], np.float64).astype(dtype.numpy()).tolist()
+        return Step(float(held[0]), float(held[1]), offset)
+    if not dtype.is_integer() or not all(np.isfinite([near, far])):
+        return None
+    limits = np.iinfo(dtype.numpy())
+    fits = all(limits.min <= int(number) <= limits.max for number in (near, far))
+    return Step(int(near), int(far), offset) if fits else None

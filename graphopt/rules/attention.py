@@ -20,6 +20,8 @@ from graphopt.rules._attention_profit import saved_by
 
 #: GroupQueryAttention takes heads whose size this divides.
 _GROUPED_SIZES = 8
+#: Types whose softmax operators may take in float.
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 #: The opset that brought Attention.
 _STANDARD_SINCE = 23
 
@@ -63,8 +65,13 @@ def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value,
 
 def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
     """The operator that computes the attention at the root, if there is one."""
-    widened = m.cx.dtype(m.node("softmax").outputs[0]) != m.dtype(v)
-    found = attention_of(m, s, v, guarded=guarded, upcast=widened)
+    within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
+    upcast = within == ir.DataType.FLOAT and given in _HALVES
+    if m.dtype(s) != given or (within != given and not upcast):
+        return m.no(
+            "scores, values and the softmax are not of one type, and not just the softmax of float", s
+        )
+    found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
     if isinstance(found, Refusal):
         return found
     possible = _possible(m, found)

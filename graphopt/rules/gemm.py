@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.builder import Builder, single
 from graphopt.rules._constants import affordable, exact, factor_of, keeps_shape, rounded
 from graphopt.rules._forms import operand, producer_of
 from graphopt.rules._linear import by_channel, folded_name, with_affine
@@ -122,8 +122,6 @@ def _scaled(m: Match, gemm: ir.Node, name: str, factor: float) -> float | None:
     old = m.attribute(gemm, name)
     if not isinstance(old, float):
         return None
-    new = old * factor
-    if m.dtype(gemm.outputs[0]) == ir.DataType.DOUBLE and float(np.float32(new)) != new:
-        return None
-    attribute = rounded(np.array(new), np.dtype(np.float32))
-    return None if attribute is None or abs(new) < np.finfo(np.float32).tiny else float(attribute)
+    held = single(old * factor)
+    exact_in = m.dtype(gemm.outputs[0]) != ir.DataType.DOUBLE
+    return held if exact_in or held == old * factor else None

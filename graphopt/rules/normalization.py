@@ -11,7 +11,6 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Refusal
-from graphopt.numerics import Numerics
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -102,9 +101,6 @@ def _core(
         return m.no("the rank, the type or epsilon is unknown", x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    if dtype == ir.DataType.DOUBLE and float(np.float32(little)) != little and not _may_approximate(m):
-        reason = f"the operator takes epsilon in single precision, and {little:g} is no such number"
-        return m.no(reason, eps, hint="--fast-math")
     axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     first = axes.pop() if len(axes) == 1 else None
     if first is None:
@@ -119,10 +115,6 @@ def _core(
             return m.no("the scale or bias is not one number for each element", value)
     scale = parameters or (np.ones(size, dtype.numpy()),)
     return norms.write(op, m, kind, [x, *scale], dtype, first - len(shape), float(little))
-
-
-def _may_approximate(m: Match) -> bool:
-    return m.cx.options.numerics is Numerics.APPROXIMATES
 
 
 # Scale, bias and casts ------------------------------------------------------------------------

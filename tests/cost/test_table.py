@@ -74,9 +74,19 @@ def test_a_noisy_operator_does_not_hide_one_that_pays() -> None:
 
 
 def test_a_case_or_type_without_figures_has_those_of_the_common_one() -> None:
-    costs = table(grid("A", 0.5, 0.5, 0.5), grid("A", 1.5, 1.5, 1.5, case="causal"))
-    assert costs.weigh("A", case="mask").ratio == pytest.approx(0.5)
-    assert costs.weigh("A", case="causal", dtype="float16").ratio == pytest.approx(1.5)
+    name = "MultiHeadAttention"
+    costs = table(grid(name, 0.5, 0.5, 0.5), grid(name, 1.5, 1.5, 1.5, case="causal"))
+    assert costs.weigh(name, case="mask").ratio == pytest.approx(0.5)
+    assert costs.weigh(name, case="causal", dtype="float16").ratio == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("costs", [shipped("cpu"), Costs("none", "cuda")], ids=["shipped", "none"])
+def test_cases_and_axes_that_no_table_knows_are_mistakes(costs: Costs) -> None:
+    for op in {grid.op for grid in shipped("cpu").grids}:
+        with pytest.raises(ValueError, match="have the case 'causl'"):
+            costs.weigh(op, case="causl")
+        with pytest.raises(ValueError, match="have the axis 'elements'"):
+            costs.weigh(op, elements=98304)
 
 
 def test_without_any_figures_the_first_is_taken() -> None:

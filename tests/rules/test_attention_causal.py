@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite import Match
-from graphopt.rules._attention_causal import step_of
+from graphopt.rules._attention_causal import Reader, step_of
 from graphopt.runtime import session
 
 #: S queries and T keys; ``y`` is the mask.
@@ -17,7 +19,8 @@ HEAD = """
 <ir_version: 8, opset_import: ["" : 18]>
 g (float[S] q, float[T] k) => (KIND[S, T] y)
     <int64 zero = {0}, int64 one = {1}, float none = {0}, float some = {1}, float low = {-inf}, int64[1] last = {-1},
-    int64[1] first = {0}, int64[1] start = {0}, int64[1] two = {1}>
+    int64[1] first = {0}, int64[1] start = {0}, int64[1] two = {1}, float far = {-1e31}, uint8 byte = {1},
+    int64[3] stack = {2, 1, 1}>
 {
     s = Shape(q)
     t = Shape(k)
@@ -56,8 +59,38 @@ STEPS = {
         "a = LessOrEqual(j, i) b = GreaterOrEqual(one, zero) y = And(a, b)",
         (True, False, 0),
     ),
+    "or none": ("bool", "a = LessOrEqual(j, i) b = Greater(zero, one) y = Or(a, b)", (True, False, 0)),
+    "numbers of half precision": (
+        "float16",
+        "a = LessOrEqual(j, i) b = Where(a, none, far) y = Cast<to = 10>(b)",
+        (0.0, -np.inf, 0),
+    ),
+    "bytes": ("uint8", "a = LessOrEqual(j, i) y = Cast<to = 2>(a)", (1, 0, 0)),
+    "stacked and taken apart": (
+        "bool",
+        "a = LessOrEqual(j, i) b = Expand(a, stack) c = Slice(b, two, last, first) d = Slice(b, first, two, first)"
+        " y = Squeeze(d, first)",
+        (True, False, 0),
+    ),
 }
 OTHERS = {
+    "a row of it for all": (
+        "bool",
+        "a = LessOrEqual(j, i) b = Slice(a, first, two, first) y = Expand(b, st)",
+    ),
+    "a row of it beside all": (
+        "bool",
+        "a = LessOrEqual(j, i) b = Slice(a, first, two, first) c = Or(a, a) y = And(b, c)",
+    ),
+    "counted from the end": ("bool", "a = LessOrEqual(j, i) y = Slice(a, last, s, first)"),
+    "counted down": ("bool", "a = Sub(m, j) y = LessOrEqual(a, i)"),
+    "what is not the other": ("bool", "a = LessOrEqual(j, i) b = Not(a) y = Xor(a, b)"),
+    "bytes below zero": ("uint8", "a = LessOrEqual(j, i) b = Cast<to = 2>(a) y = Sub(b, byte)"),
+    "two diagonals": ("bool", "a = LessOrEqual(j, i) b = Less(j, i) y = Or(a, b)"),
+    "turned round": (
+        "bool",
+        "a = LessOrEqual(j, i) ts = Concat<axis = 0>(t, s) y = Reshape(a, ts)",
+    ),
     "positions of keys alone": (
         "bool",
         "a = GreaterOrEqual(j, one) b = GreaterOrEqual(i, zero) y = And(a, b)",
@@ -101,6 +134,16 @@ def test_nothing_else_is_a_step(kind: str, body: str) -> None:
     assert found is None
 
 
+def _of_constant(array: np.ndarray) -> Any:
+    value = onnx.numpy_helper.from_array(array, "c")
+    node = onnx.helper.make_node("Identity", ["c"], ["y"])
+    output = onnx.helper.make_tensor_value_info("y", 1, array.shape)
+    graph = onnx.helper.make_graph([node], "g", [], [output], [value])
+    model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]))
+    (root,) = model.graph
+    return step_of(Match("test", root, {}, context_for(model)), model.graph.outputs[0])
+
+
 @pytest.mark.parametrize("offset", [-1, 0, 2])
 @pytest.mark.parametrize("shape", [(4, 4), (1, 1, 3, 5), (1, 6, 4)])
 def test_a_constant_is_known_by_its_numbers(shape: tuple[int, ...], offset: int) -> None:
@@ -110,15 +153,28 @@ def test_a_constant_is_known_by_its_numbers(shape: tuple[int, ...], offset: int)
         array = mask.copy()
         if flaw is not None:
             array.reshape(-1)[flaw] = 7
-        value = onnx.numpy_helper.from_array(array, "c")
-        node = onnx.helper.make_node("Identity", ["c"], ["y"])
-        output = onnx.helper.make_tensor_value_info("y", 1, shape)
-        graph = onnx.helper.make_graph([node], "g", [], [output], [value])
-        model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]))
-        (root,) = model.graph
-        found = step_of(Match("test", root, {}, context_for(model)), model.graph.outputs[0])
+        found = _of_constant(array)
         if flaw is not None:
             assert found is None
         else:
             assert found is not None
             assert (found.near, found.far, found.offset) == (0, -np.inf, offset)
+
+
+def test_constants_that_are_no_single_matrix_are_none() -> None:
+    array = np.where(np.tri(3, 5, dtype=bool), 0, -np.inf).astype(np.float32).reshape(3, 1, 5)
+    assert _of_constant(array) is None
+
+
+def test_what_was_not_followed_far_enough_is_followed_again() -> None:
+    proto = onnx.parser.parse_model(
+        HEAD.replace("KIND", "bool") + "a = LessOrEqual(j, i) b = Not(a) y = Not(b) }"
+    )
+    model = ir.from_proto(proto)
+    (output,) = model.graph.outputs
+    root = output.producer()
+    assert root is not None
+    reader = Reader(Match("test", root, {}, context_for(model)))
+    assert reader.read(output, 3) is None
+    assert reader.read(output, 9) is not None
+    assert reader.read(output, 1) is not None

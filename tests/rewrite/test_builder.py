@@ -1,0 +1,54 @@
+"""What a builder makes holds the numbers that it is told, or nothing is made."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from graphopt.api import context_for
+from graphopt.context import Options
+from graphopt.numerics import Numerics
+from graphopt.rewrite.builder import Builder, NumberLost
+from tests.support import parse
+
+
+def _alpha(
+    number: Any, kind: str = "float", name: str = "alpha", numerics: Any = Numerics.REASSOCIATES
+) -> Any:
+    model = parse(f"g ({kind}[N] x) => ({kind}[N] y) {{ y = Elu(x) }}")
+    (root,) = model.graph
+    builder = Builder(context_for(model, Options(numerics=numerics)), root)
+    made = builder.node("Elu", [root.inputs[0]], {name: number})
+    return made.producer().attributes[name].value
+
+
+@pytest.mark.parametrize("number", [0.0, -0.5, 1e38, 2.0**-126])
+def test_attributes_hold_numbers_of_single_precision(number: float) -> None:
+    assert _alpha(number) == pytest.approx(number, rel=2**-24)
+    assert _alpha([1.0, number]) == pytest.approx([1.0, number], rel=2**-24)
+
+
+def test_attributes_hold_what_a_saved_model_will_say() -> None:
+    assert _alpha(0.1) == 0.10000000149011612
+
+
+@pytest.mark.parametrize("number", [1e39, -1e60, 1e-39, math.inf, -math.inf, math.nan, [1.0, 1e39]])
+def test_numbers_beyond_single_precision_are_refused(number: Any) -> None:
+    with pytest.raises(NumberLost, match="does not reach"):
+        _alpha(number)
+
+
+def test_bounds_may_be_infinite() -> None:
+    assert _alpha(-math.inf, name="min") == -math.inf
+    with pytest.raises(NumberLost):
+        _alpha(-1e39, name="min")
+
+
+def test_doubles_take_only_what_loses_no_digit_but_with_fast_math() -> None:
+    with pytest.raises(NumberLost, match=r"0\.1 is no such number") as raised:
+        _alpha(0.1, "double")
+    assert raised.value.hint == "--fast-math"
+    assert _alpha(0.125, "double") == 0.125
+    assert _alpha(0.1, "double", numerics=Numerics.APPROXIMATES) == pytest.approx(0.1)
