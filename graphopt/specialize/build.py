@@ -98,7 +98,7 @@ def build(
                 raise
             report.variants.append(VariantReport(variant, 0, before, str(failure)))
             continue
-        reason = _obstacle(general, model, keep)
+        reason = None if keep else too_little(general, model, variant.guard)
         nodes = ir.count_nodes(model.graph)
         dropped = tuple(map(str, told.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
@@ -108,10 +108,3 @@ def build(
     report.profiled_runs = how.profile.runs
     share_weights([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report)
-
-
-def _obstacle(general: ir.Model, model: ir.Model, keep: bool) -> str | None:
-    """Why a variant is not used."""
-    if not keep and (reason := too_little(general, model)) is not None:
-        return reason
-    return None

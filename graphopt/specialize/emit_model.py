@@ -50,6 +50,8 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         )
     model = _skeleton(general)
     edit = ir.Editor(model)
+    for output in model.graph.outputs:  # nothing makes them yet, but no body may use their names
+        edit.fresh_name(output.name or "")
     inputs = {value.name or "": value for value in model.graph.inputs}
     guards = GuardNodes(edit, model.graph, inputs)
     guards.prepare([branch.guard for branch in branches])

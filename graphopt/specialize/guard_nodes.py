@@ -10,8 +10,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.profile import Guard, Seen
 
-#: A position in the vector that is checked, or a number that it is checked against.
-_Place = tuple[str, int]
+#: A position in what is checked of an input.
+_Place = tuple[tuple[str, str], int]
 
 
 @dataclass
@@ -42,10 +42,10 @@ class GuardNodes:
                 value = self.inputs.get(name)
                 if value is None:
                     continue
-                if any(True for _ in self._open_axes(value, seen)):
+                if ("shape", name) not in self._starts and self._is_open(value, seen):
                     self._add(("shape", name), *self._shape(value, guards))
-                if seen.ints is not None:
-                    self._add(("ints", name), *self._contents(value, len(seen.ints)))
+                if ("ints", name) not in self._starts and seen.ints is not None:
+                    self._add(("ints", name), *self._contents(value, guards))
         if len(self._parts) == 1:
             self._vector = self._parts[0]
         elif self._parts:
@@ -53,30 +53,13 @@ class GuardNodes:
 
     def condition(self, guard: Guard, graph: ir.Graph) -> ir.Value | None:
         """A scalar that is true where ``guard`` holds, made in ``graph``; ``None`` if it always does."""
+        if self._contradicts(guard):
+            return self.edit.constant(graph, np.array(False), "guard_never")
         pairs = list(self._pairs(guard))
         if not pairs or self._vector is None:
             return None
-        lefts = [self._starts[place] + offset for (place, offset), _ in pairs]
-        rights = [right for _, right in pairs]
-        numbers = [right for right in rights if isinstance(right, int)]
-        left = self._vector
-        if lefts != list(range(self._length)):
-            left = self._node("Gather", [left, self._ints(graph, lefts)], {"axis": 0}, graph)
-        if len(numbers) == len(rights):
-            right = self._ints(graph, numbers)
-        else:
-            pool = self._vector
-            if numbers:
-                pool = self._node("Concat", [pool, self._ints(graph, numbers)], {"axis": 0}, graph)
-            count, indices = 0, []
-            for item in rights:
-                if isinstance(item, int):
-                    indices.append(self._length + count)
-                    count += 1
-                else:
-                    place, offset = item
-                    indices.append(self._starts[place] + offset)
-            right = self._node("Gather", [pool, self._ints(graph, indices)], {"axis": 0}, graph)
+        left = self._taken([self._index(place) for place, _ in pairs], graph)
+        right = self._other_side([other for _, other in pairs], graph)
         equal = self._node("Equal", [left, right], {}, graph)
         if len(pairs) == 1:
             shape = self._ints(graph, None)
@@ -85,47 +68,88 @@ class GuardNodes:
         least = self._all(number, graph)
         return self._node("Cast", [least], {"to": ir.DataType.BOOL}, graph)
 
-    def _pairs(
-        self, guard: Guard
-    ) -> Iterator[tuple[tuple[tuple[str, str], int], int | tuple[tuple[str, str], int]]]:
+    def _index(self, place: _Place) -> int:
+        start, offset = place
+        return self._starts[start] + offset
+
+    def _taken(self, indices: list[int], graph: ir.Graph) -> ir.Value:
+        """The elements of the vector at ``indices``."""
+        assert self._vector is not None
+        if indices == list(range(self._length)):
+            return self._vector
+        return self._node("Gather", [self._vector, self._ints(graph, indices)], {"axis": 0}, graph)
+
+    def _other_side(self, others: list[_Place | int], graph: ir.Graph) -> ir.Value:
+        """A vector of these numbers, and elements of the vector."""
+        assert self._vector is not None
+        numbers = [other for other in others if isinstance(other, int)]
+        if len(numbers) == len(others):
+            return self._ints(graph, numbers)
+        behind = iter(range(self._length, self._length + len(numbers)))
+        indices = [next(behind) if isinstance(other, int) else self._index(other) for other in others]
+        pool = self._vector
+        if numbers:
+            pool = self._node("Concat", [pool, self._ints(graph, numbers)], {"axis": 0}, graph)
+        return self._node("Gather", [pool, self._ints(graph, indices)], {"axis": 0}, graph)
+
+    def _pairs(self, guard: Guard) -> Iterator[tuple[_Place, _Place | int]]:
         """What is to be equal: a place in the vector, and another or a number."""
-        firsts: dict[str, tuple[tuple[str, str], int]] = {}
+        numbers = dict(self._declared(guard))
+        firsts: dict[str, _Place] = {}
         for name, seen in guard.inputs.items():
             value = self.inputs.get(name)
             if value is None:
                 continue
-            place = ("shape", name)
-            if place in self._starts:
-                known = value.shape
-                if known is None:
-                    assert seen.shape is not None
-                    yield (place, len(seen.shape)), -1
-                for axis, dim in enumerate(seen.shape or ()):
-                    if isinstance(dim, int):
-                        if known is None or not isinstance(known[axis], int):
-                            yield (place, axis), dim
-                        continue
-                    first = firsts.setdefault(dim, (place, axis))
-                    if first != (place, axis):
-                        yield (place, axis), first
-            if seen.ints is not None:
-                for index, number in enumerate(seen.ints):
-                    yield (("ints", name), index), number
+            if value.shape is None and seen.shape is not None:
+                yield (("shape", name), len(seen.shape)), -1
+            for axis in self._open_axes(value, seen):
+                dim, place = (seen.shape or ())[axis], (("shape", name), axis)
+                dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
+                if isinstance(dim, int):
+                    yield place, dim
+                elif firsts.setdefault(dim, place) != place:
+                    yield place, firsts[dim]
+            for index, number in enumerate(seen.ints or ()):
+                yield (("ints", name), index), number
+
+    def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
+        """The symbols of ``guard`` of which some dim is declared to be of a size."""
+        for name, seen in guard.inputs.items():
+            value = self.inputs.get(name)
+            declared = None if value is None else value.shape
+            for dim, size in zip(seen.shape or (), declared or (), strict=False):
+                if isinstance(dim, str) and isinstance(size, int):
+                    yield dim, size
+
+    def _contradicts(self, guard: Guard) -> bool:
+        """Whether ``guard`` can't hold for inputs as they are declared."""
+        numbers = dict(self._declared(guard))
+        for name, seen in guard.inputs.items():
+            value = self.inputs.get(name)
+            if value is None or value.shape is None or seen.shape is None:
+                continue
+            if len(seen.shape) != len(value.shape):
+                return True
+            for dim, size in zip(seen.shape, value.shape, strict=True):
+                wanted = dim if isinstance(dim, int) else numbers.get(dim)
+                if isinstance(size, int) and wanted != size:
+                    return True
+        return False
 
     def _open_axes(self, value: ir.Value, seen: Seen) -> Iterator[int]:
         """The dims of ``value`` that the model does not declare."""
-        known = value.shape
         for axis in range(len(seen.shape or ())):
-            if known is None or not isinstance(known[axis], int):
+            if value.shape is None or not isinstance(value.shape[axis], int):
                 yield axis
-        if known is None and seen.shape == ():
-            yield 0
+
+    def _is_open(self, value: ir.Value, seen: Seen) -> bool:
+        """Whether the shape of ``value`` has to be looked at."""
+        return seen.shape is not None and (value.shape is None or not value.shape.is_static())
 
     def _add(self, place: tuple[str, str], part: ir.Value, length: int) -> None:
-        if place not in self._starts:
-            self._starts[place] = self._length
-            self._parts.append(part)
-            self._length += length
+        self._starts[place] = self._length
+        self._parts.append(part)
+        self._length += length
 
     def _shape(self, value: ir.Value, guards: list[Guard]) -> tuple[ir.Value, int]:
         """The sizes of ``value``; if its rank is open, as many as guards ask for, and -1 behind the last."""
@@ -137,9 +161,10 @@ class GuardNodes:
         )
         return self._cut(shape, most + 1, -1), most + 1
 
-    def _contents(self, value: ir.Value, count: int) -> tuple[ir.Value, int]:
-        """The contents of ``value`` as ``count`` int64 numbers, whatever shape it has."""
-        numbers = value
+    def _contents(self, value: ir.Value, guards: list[Guard]) -> tuple[ir.Value, int]:
+        """The contents of ``value`` as int64 numbers, as many as guards ask for, whatever shape it has."""
+        found = [guard.inputs[value.name or ""].ints for guard in guards if value.name in guard.inputs]
+        count, numbers = max(len(ints or ()) for ints in found), value
         if value.dtype is not ir.DataType.INT64:
             numbers = self._node("Cast", [numbers], {"to": ir.DataType.INT64})
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})

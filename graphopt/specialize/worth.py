@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from graphopt import ir
+from graphopt.context import Context
+from graphopt.driver import context_for
+from graphopt.passes._loops import loop_form, trips_of
+from graphopt.profile import Guard
+from graphopt.specialize.narrow import narrowed
 
-#: Nodes that a guard and its If stand for.
+#: Nodes that take as long as a guard and its If.
 _GUARD = 8
-#: Iterations that a loop is taken to have.
-_ITERATIONS = 8
+#: Nodes that take as long as it takes to begin another trip.
+_TRIP = {"Loop": 2, "Scan": 1}
+#: Trips that a loop is taken to make if their number is not known.
+_TRIPS = 8
 
 
-def steps(graph: ir.Graph) -> int:
-    """About how many nodes run: of an If the larger branch, of a loop some iterations."""
+def steps(model: ir.Model, guard: Guard) -> int:
+    """About how many nodes run where ``guard`` holds: of an If the larger branch, of a loop all trips."""
+    found = narrowed(model, guard)
+    cx = context_for(found)
     total: dict[ir.Graph, int] = {}
-    for inner in reversed(list(ir.with_bodies(graph))):
-        total[inner] = sum(_steps(node, total) for node in inner)
-    return total[graph]
+    for graph in reversed(list(ir.with_bodies(found.graph))):
+        total[graph] = sum(_steps(node, total, cx) for node in graph)
+    cx.evaluator.close()
+    return total[found.graph]
 
 
-def _steps(node: ir.Node, done: dict[ir.Graph, int]) -> int:
-    bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
+def _steps(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     if node.op_type == "Constant" and not node.domain:
         return 0
+    bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
     if not bodies:
         return 1
-    most = max(bodies)
-    return 1 + (most if node.op_type == "If" else _ITERATIONS * most)
+    form = loop_form(node, cx)
+    if form is None:
+        return 1 + max(bodies)
+    trips = trips_of(form, cx).most
+    return 1 + (_TRIPS if trips is None else trips) * (_TRIP[node.op_type] + max(bodies))
 
 
-def too_little(general: ir.Model, variant: ir.Model) -> str | None:
-    """Why ``variant`` is not worth a guard; ``None`` if it is."""
-    before, after = steps(general.graph), steps(variant.graph)
+def too_little(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
+    """Why ``variant`` is not worth its ``guard``; ``None`` if it is."""
+    before, after = steps(general, guard), steps(variant, guard)
     if before - after > _GUARD:
         return None
     return f"about {after} nodes run instead of {before}, which does not pay for a guard"

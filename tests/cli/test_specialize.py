@@ -1,0 +1,74 @@
+"""``optimize --profile``: what is written, told and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt import api, ir
+from tests.cli.conftest import Invoke
+from tests.specialize.models import feeds_of, positions, profile_of
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    found = positions()
+    api.save(found, path)
+    runs = [feeds_of(1, 8), feeds_of(1, 8), feeds_of(2, 5), feeds_of(2, 5), feeds_of(2, 6, 1)]
+    profile_of(ir.load(path), *runs).write(tmp_path / "p.json")
+    return path
+
+
+def test_variants_are_told_and_written(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    told = invoke("optimize", model, "-o", out, "--profile", tmp_path / "p.json", "--no-verify")
+    assert told.status == 0
+    assert "static-1: 3 nodes instead of 21, for 2 of 5 runs" in told.out
+    assert "x: tensor(float)[1, 8, 4]; mode: tensor(int64)[] = 2" in told.out
+    for feeds in (feeds_of(1, 8), feeds_of(3, 4)):
+        np.testing.assert_allclose(api.run(out, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)
+
+
+def test_the_report_tells_of_variants(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    arguments = ["--profile", tmp_path / "p.json", "--no-verify", "--json", "--variants", "1"]
+    told = invoke("optimize", model, "-o", tmp_path / "out.onnx", *arguments)
+    (variant,) = json.loads(told.out)["variants"]
+    assert variant["name"] == "static-1" and variant["left_out"] is None
+    assert variant["guard"]["inputs"]["x"] == {"type": "tensor(float)", "shape": [1, 8, 4]}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--emit", "bundle"], "--emit goes with --profile"),
+        (["--variants", "2"], "--variants goes with --profile"),
+        (["--single-file"], "--single-file goes with --profile"),
+        (["--fusion-strategy", "static:1"], "--fusion-strategy goes with --profile"),
+        (["--profile", "PROFILE", "--fusion-strategy", "quick"], "can't read the fusion strategy"),
+        (["--profile", "PROFILE", "--dim", "B=2"], "--dim and --profile exclude each other"),
+        (["--profile", "PROFILE", "--tune"], "--tune and --profile exclude each other"),
+        (["--profile", "PROFILE", "--single-file", "--emit", "bundle"], "a bundle is a folder"),
+        (["--profile", "nowhere.json"], "can't read nowhere.json"),
+        (["--profile", "MODEL"], "it is no profile"),
+    ],
+)
+def test_what_does_not_go_together_is_told(
+    invoke: Invoke, model: Path, tmp_path: Path, options: list[str], why: str
+) -> None:
+    paths = {"PROFILE": str(tmp_path / "p.json"), "MODEL": str(model)}
+    given = [paths.get(option, option) for option in options]
+    told = invoke("optimize", model, "-o", tmp_path / "out.onnx", *given)
+    assert told.status in (2, 3) and why in told.err
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_profile_of_another_model_is_refused(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    api.save(positions(opset=18), tmp_path / "other.onnx")
+    told = invoke(
+        "optimize", tmp_path / "other.onnx", "-o", tmp_path / "o.onnx", "--profile", tmp_path / "p.json"
+    )
+    assert told.status == 2 and "the profile is of another model" in told.err
