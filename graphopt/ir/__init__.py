@@ -53,6 +53,7 @@ from graphopt.ir.text import (
     print_model,
     print_node,
 )
+from graphopt.ir.together import save_together
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
 from graphopt.ir.verify import find_fault, verify
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages

@@ -123,6 +123,8 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
 
 
 Change = tuple[Slot, onnx_ir.TensorProtocol]
+#: Where in a file tensors lie, by :func:`storage_of`.
+Written = dict[tuple[object, ...], int]
 
 
 def write_external_data(
@@ -132,18 +134,22 @@ def write_external_data(
     threshold: int,
     *,
     attributes: bool = False,
+    written: Written | None = None,
 ) -> list[Change]:
-    """Write the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
+    """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
     Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data,
     or with ``attributes`` all such attributes.
+
+    Args:
+        written: what ``file`` holds already, of other models; added to.
 
     Returns:
         what each of these slots is to hold instead: its place in the file, which is to be called what
         ``location`` tells once all is written; and for external tensors that are too small, their contents.
     """
-    end = 0
-    offsets: dict[tuple[object, ...], int] = {}
+    end = file.tell()
+    offsets: Written = {} if written is None else written
     changes: list[Change] = []
     placed: list[tuple[Slot, int]] = []
     for slot in slots(model):

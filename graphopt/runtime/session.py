@@ -35,7 +35,7 @@ _NOISE = (
 )
 #: Characters of a message that are looked at.
 _LONGEST = 20_000
-_FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
+FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
 
 
 def create(
@@ -69,7 +69,7 @@ def create(
     level = onnxruntime.GraphOptimizationLevel
     default = optimizations == "default"
     options.graph_optimization_level = level.ORT_ENABLE_ALL if default else level.ORT_DISABLE_ALL
-    options.log_severity_level = _FATAL
+    options.log_severity_level = FATAL
     extra: dict[str, Any] = {}
     if choice is not None and not choice.plain:
         choice.apply(options)
@@ -112,7 +112,7 @@ def run(
     import onnxruntime
 
     options = onnxruntime.RunOptions()
-    options.log_severity_level = _FATAL
+    options.log_severity_level = FATAL
     if seconds is not None:
         watch = threading.Timer(seconds, setattr, (options, "terminate", True))
         watch.daemon = True

@@ -108,8 +108,13 @@ def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
 
 def recommended(model: ir.Model, device: Device) -> SessionChoice:
     """What the metadata of ``model`` recommends for ``device``; a plain choice if that is nothing."""
+    return recommended_by(model.metadata_props.get(KEY), device)
+
+
+def recommended_by(text: str | None, device: Device) -> SessionChoice:
+    """The same, by the ``text`` of the metadata entry, if there is one."""
     try:
-        data = json.loads(model.metadata_props.get(KEY, "{}"))
+        data = json.loads(text or "{}")
     except ValueError:  # somebody else wrote it: the model means the same without
         return SessionChoice()
     if not isinstance(data, dict) or data.get("device") != device.kind:

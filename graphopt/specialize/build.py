@@ -53,6 +53,7 @@ class Specialized:
         plan: what there is to tell of each branch.
         report: about ``general``, and about all variants.
         model: all in one; ``None`` if they are for a bundle.
+        original: fingerprint of the model that all were made of.
     """
 
     general: ir.Model
@@ -60,6 +61,7 @@ class Specialized:
     plan: list[Planned]
     report: Report
     model: ir.Model | None = None
+    original: str = ""
 
 
 def build(

@@ -1,12 +1,116 @@
-"""A bundle: a folder with a model for each variant, one file of weights, and the plan that picks one."""
+"""Write a bundle: a folder of a model for each variant, one file of weights, and the plan that picks one."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from graphopt import ir
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.runtime.health import version_of
+from graphopt.runtime.session_choice import KEY as SESSION_OPTIONS
+from graphopt.runtime.signature import Signature
+from graphopt.runtime.target import Target
 from graphopt.specialize.build import Specialized
+from graphopt.specialize.bundle_plan import GENERAL, PLAN, WEIGHTS, BundlePlan, folder_of
 
 
-def save_bundle(found: Specialized, folder: Path) -> list[Path]:
-    """Write ``found`` to ``folder``."""
-    raise NotImplementedError
+def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write ``found`` to ``folder``; returns the files, the plan first.
+
+    Weights that several of the models have are written once. All is written to a folder beside, which then
+    takes the place of ``folder``: nobody sees half a bundle, and a failure leaves the older one as it was.
+
+    Args:
+        folder: a new one, or an empty one, or an older bundle with no other files in it, which is replaced.
+
+    Raises:
+        UsageError: it is something else, or can't be written.
+    """
+    folder = Path(folder)
+    check_replaceable(folder)
+    if folder.is_symlink():
+        folder = folder.resolve()
+    models = {GENERAL: found.general}
+    models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
+    try:
+        with _new_folder_for(folder) as new:
+            written = ir.save_together(models, new, WEIGHTS)
+            plan = _plan(found, WEIGHTS if new / WEIGHTS in written else None)
+            written.insert(0, plan.write(new))
+            _replace(folder, new)
+    except OSError as error:
+        raise UsageError(f"can't write {folder}: {error.strerror or error}") from error
+    return [folder / file.name for file in written]
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that ``folder`` may become a bundle: nothing but an older bundle is written over.
+
+    Raises:
+        UsageError: it may not.
+    """
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise UsageError(f"can't write a bundle to {folder}: it is no folder")
+    inside = sorted(os.listdir(folder))
+    if not inside:
+        return
+    hint = "a bundle takes a new folder, or that of an older bundle"
+    try:
+        known = None if folder_of(folder) is None else [PLAN, *BundlePlan.read(folder).files]
+    except GraphoptError as error:
+        raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
+    if known is None:
+        raise UsageError(f"{folder} is not replaced: it is no bundle", hint=hint)
+    other = next((name for name in inside if name not in known), None)
+    if other is not None:
+        raise UsageError(f"{folder} is not replaced: {other} in it is no part of the bundle", hint=hint)
+
+
+def _plan(found: Specialized, weights: str | None) -> BundlePlan:
+    variants = tuple(
+        planned.in_file(f"{branch.name}.onnx")
+        for branch, planned in zip(found.branches, found.plan, strict=True)
+    )
+    return BundlePlan(
+        found.original,
+        variants,
+        Signature.of(found.general),
+        ir.count_nodes(found.general.graph),
+        weights=weights,
+        session_options=found.general.metadata_props.get(SESSION_OPTIONS),
+        versions={"graphopt": version_of("graphopt"), "onnxruntime": Target().version},
+    )
+
+
+@contextlib.contextmanager
+def _new_folder_for(target: Path) -> Iterator[Path]:
+    """A folder beside ``target``, removed unless it was renamed."""
+    new = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.absolute().parent))
+    try:
+        umask = os.umask(0)
+        os.umask(umask)
+        new.chmod(0o777 & ~umask)
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Let ``new`` be ``folder``, and the bundle that was there be gone; if that fails, it is there again."""
+    if not os.path.lexists(folder):
+        os.rename(new, folder)
+        return
+    with _new_folder_for(folder) as old:
+        os.rename(folder, old)  # in place of an empty one
+        try:
+            os.rename(new, folder)
+        except OSError:
+            os.rename(old, folder)
+            raise

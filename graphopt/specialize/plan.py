@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphopt import ir
@@ -32,6 +32,10 @@ class Planned:
     runs: int
     nodes: int
     file: str | None = None
+
+    def in_file(self, file: str) -> Planned:
+        """The same, which lies in ``file``."""
+        return replace(self, file=file)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -1,0 +1,205 @@
+"""A bundle that was loaded: it picks the variant that inputs are for, and runs it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt import ir
+from graphopt.assembly import choose_device
+from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.runtime import session
+from graphopt.runtime.devices import Device
+from graphopt.runtime.once import check_feeds
+from graphopt.runtime.session import Optimizations
+from graphopt.runtime.session_choice import recommended_by
+from graphopt.runtime.signature import Signature
+from graphopt.runtime.values import LOW_TYPES
+from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
+from graphopt.specialize.dispatch import compile_guards
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+class Bundle:
+    """A model and its variants in a folder; each run takes the first whose guard lets its inputs through.
+
+    A session is made when its variant first runs. Several threads may run a bundle at once.
+
+    >>> bundle = graphopt.load("model.bundle")                              # doctest: +SKIP
+    >>> bundle.run({"ids": np.zeros((1, 128), np.int64)})                   # doctest: +SKIP
+    >>> bundle.choose({"ids": np.zeros((3, 7), np.int64)})                  # doctest: +SKIP
+    'general'
+
+    Args:
+        path: of the folder, or of the plan in it.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default what the settings say.
+        threads: inside one operator; by default onnxruntime's choice.
+        optimizations: onnxruntime's own, ``default`` or ``off``.
+        session_options: use those that the model's metadata recommends for the device.
+
+    Attributes:
+        folder: where it lies.
+        plan: what it consists of.
+
+    Raises:
+        UsageError: there is no bundle.
+        InvalidModel: its plan is damaged, or a file is missing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | Device | None = None,
+        threads: int | None = None,
+        optimizations: Optimizations = "default",
+        session_options: bool = True,
+    ) -> None:
+        found = folder_of(Path(path))
+        if found is None:
+            raise UsageError(f"{path} is no bundle: it has no {PLAN}")
+        self.folder = found
+        self.plan = BundlePlan.read(found)
+        self._asked = device
+        self._threads = threads
+        self._optimizations: Optimizations = optimizations
+        self._heeds_options = session_options
+        self._names = list(self.plan.models)
+        self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
+        self._ready: list[_Ready | None] = [None] * len(self._names)
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the variants in the order in which their guards are asked, ``general`` last."""
+        return list(self._names)
+
+    @property
+    def signature(self) -> Signature:
+        """How it is called."""
+        return self.plan.signature
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, in the model's order, of the variant that :meth:`choose` tells.
+
+        Args:
+            feeds: as for :func:`graphopt.run`.
+
+        Raises:
+            UsageError: an input is missing, or there is none of that name.
+            RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
+        """
+        number = self._dispatch(feeds)
+        ready = self._ready[number] or self._made(number)
+        return dict(zip(ready.outputs, ready.run(feeds), strict=True))
+
+    def choose(self, feeds: Mapping[str, Any]) -> str:
+        """The name of the variant that runs for ``feeds``."""
+        return self._names[self._dispatch(feeds)]
+
+    def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
+        """For each variant, in what ``feeds`` differ from what its guard asks for; nothing if it holds."""
+        return {variant.name: variant.guard.explain(feeds) for variant in self.plan.variants}
+
+    def session(self, name: str) -> InferenceSession:
+        """The session of a variant, made if need be.
+
+        Raises:
+            UsageError: no variant bears the name.
+            RuntimeFailure: onnxruntime can't load it, or the device can't be used.
+        """
+        number = self._number(name)
+        return (self._ready[number] or self._made(number)).session
+
+    def model(self, name: str) -> ir.Model:
+        """The model of a variant, loaded anew.
+
+        Raises:
+            UsageError: no variant bears the name.
+            InvalidModel: its file is damaged.
+        """
+        return ir.load(self.path(name))
+
+    def path(self, name: str) -> Path:
+        """The file of a variant; raises UsageError if none bears the name."""
+        self._number(name)
+        return self.folder / self.plan.models[name]
+
+    @cached_property
+    def device(self) -> Device:
+        """Where it runs; raises RuntimeFailure if that can't be used."""
+        return choose_device(self._asked)[0]
+
+    def _number(self, name: str) -> int:
+        if name not in self._names:
+            raise unknown("variant", name, self._names, f"variants: {', '.join(self._names)}")
+        return self._names.index(name)
+
+    def _made(self, number: int) -> _Ready:
+        """The session number ``number``, made by whichever thread comes first."""
+        with self._lock:
+            ready = self._ready[number]
+            if ready is None:
+                ready = self._ready[number] = self._make(self._names[number])
+            return ready
+
+    def _make(self, name: str) -> _Ready:
+        device = self.device
+        text = self.plan.session_options if self._heeds_options else None
+        try:
+            made = session.create(
+                self.path(name),
+                optimizations=self._optimizations,
+                device=device,
+                threads=self._threads,
+                choice=recommended_by(text, device),
+            )
+        except RuntimeFailure as failure:
+            raise RuntimeFailure(
+                f"{name} of {self.folder}: {failure.message}", hint=failure.hint
+            ) from failure
+        return _Ready(made, self.plan.signature)
+
+
+class _Ready:
+    """A session, and what can be known of its runs before they start.
+
+    Attributes:
+        session: the session.
+        outputs: the names of the outputs.
+    """
+
+    def __init__(self, made: InferenceSession, signature: Signature) -> None:
+        import onnxruntime
+
+        arguments = [*made.get_inputs(), *made.get_overridable_initializers()]
+        results = made.get_outputs()
+        taken = {argument.name for argument in arguments}
+        self.session = made
+        self.outputs = [result.name for result in results]
+        self._signature = signature
+        self._idle = frozenset(port.name for port in signature.inputs) - taken
+        self._plain = all(value.type not in LOW_TYPES for value in (*arguments, *results))
+        self._options = onnxruntime.RunOptions()
+        self._options.log_severity_level = session.FATAL
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs; inputs that the session does not have are left out."""
+        if self._idle or type(feeds) is not dict:
+            feeds = {name: value for name, value in feeds.items() if name not in self._idle}
+        try:
+            if self._plain:
+                found: list[Any] = self.session.run(self.outputs, feeds, self._options)
+                return found
+            return session.run(self.session, feeds)
+        except Exception as error:  # onnxruntime's errors have no common base
+            check_feeds(feeds, self._signature)
+            if isinstance(error, RuntimeFailure):
+                raise
+            raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
