@@ -63,11 +63,11 @@ def errors(case: Case, made: dict[str, Path]) -> dict[str, float | None]:
             found[name] = None
             continue
         pairs = zip(expected, actual, strict=True)
-        found[name] = max((_distance(a, b) for a, b in pairs), default=0.0)
+        found[name] = max((distance(a, b) for a, b in pairs), default=0.0)
     return found
 
 
-def _distance(a: Any, b: Any) -> float:
+def distance(a: Any, b: Any) -> float:
     """The largest difference relative to the largest element; infinite where the shapes differ."""
     if not isinstance(a, np.ndarray) or a.dtype.kind not in "fiub":
         return 0.0

@@ -42,6 +42,11 @@ specialize_options = group(
         is_flag=True,
         help="Keep all weights in the model file, where variants may run slower than with a file beside it.",
     ),
+    click.option(
+        "--pin-shapes",
+        is_flag=True,
+        help="In one model: tell onnxruntime the sizes of a variant's inputs, at the price of copying them.",
+    ),
 )
 
 
@@ -88,13 +93,14 @@ def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
         InvalidModel: the profile is none.
     """
     profile, strategy, variants = (values.pop(key) for key in ("profile", "fusion_strategy", "variants"))
-    emit, single_file = values.pop("emit"), values.pop("single_file")
+    emit, single_file, pins = (values.pop(key) for key in ("emit", "single_file", "pin_shapes"))
     if profile is None:
         given = {
             "--fusion-strategy": strategy is not None,
             "--variants": variants is not None,
             "--emit": emit is not None,
             "--single-file": single_file,
+            "--pin-shapes": pins,
         }
         for option, is_given in given.items():
             if is_given:
@@ -111,8 +117,9 @@ def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
     for option, is_given in clashes.items():
         if is_given:
             raise UsageError(f"{option} and --profile exclude each other", hint="do one after the other")
-    if single_file and emit == "bundle":
-        raise UsageError("--single-file is about one model, and a bundle is a folder")
+    if emit == "bundle" and (single_file or pins):
+        option = "--single-file" if single_file else "--pin-shapes"
+        raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
     from graphopt.profile import FusionStrategy, Profile
     from graphopt.specialize.build import Specialization
 
@@ -121,5 +128,6 @@ def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
         FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
         variants,
         single_file,
+        pins,
     )
     return Request(how, emit == "bundle")

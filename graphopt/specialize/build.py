@@ -35,12 +35,14 @@ class Specialization:
         strategy: how many variants are called for, and how closely each keeps to what was seen.
         most: make no more than that.
         single_file: of one model: all weights in the file itself, and read from outside of the branches.
+        pins: of one model: variants tell onnxruntime the sizes of their inputs, by a Reshape of each.
     """
 
     profile: Profile
     strategy: FusionStrategy = field(default_factory=FusionStrategy)
     most: int | None = None
     single_file: bool = False
+    pins: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def build(
         dropped = tuple(map(str, told.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
         if reason is None:
-            branches.append(Branch(variant.name, variant.guard, model))
+            pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
+            branches.append(Branch(variant.name, variant.guard, model, pins))
             plan.append(Planned(variant.name, variant.guard, variant.runs, nodes))
     report.profiled_runs = how.profile.runs
     share_weights([general, *(branch.model for branch in branches)])

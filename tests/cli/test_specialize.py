@@ -52,6 +52,7 @@ def test_the_report_tells_of_variants(invoke: Invoke, model: Path, tmp_path: Pat
         (["--profile", "PROFILE", "--dim", "B=2"], "--dim and --profile exclude each other"),
         (["--profile", "PROFILE", "--tune"], "--tune and --profile exclude each other"),
         (["--profile", "PROFILE", "--single-file", "--emit", "bundle"], "a bundle is a folder"),
+        (["--profile", "PROFILE", "--pin-shapes", "--emit", "bundle"], "--pin-shapes is about one model"),
         (["--profile", "nowhere.json"], "can't read nowhere.json"),
         (["--profile", "MODEL"], "it is no profile"),
     ],

@@ -67,6 +67,17 @@ def test_each_guard_takes_its_branch() -> None:
         np.testing.assert_array_equal(api.run(whole, feeds)["y"], expected, err_msg=str(shape))
 
 
+def test_pinned_inputs_are_of_known_sizes_in_branches() -> None:
+    found = _specialized(positions(), pins=True)
+    assert found.model is not None
+    (holder,) = (node for node in found.model.graph if node.op_type == "If")
+    pinned = [node for node in holder.attributes["then_branch"].as_graph() if node.name.endswith("_pinned")]
+    assert [str(node.inputs[0].name) for node in pinned if node.inputs[0]] == ["x"]
+    for feeds in (feeds_of(1, 8), feeds_of(2, 8)):
+        expected = api.run(positions(), feeds)["y"]
+        np.testing.assert_allclose(api.run(found.model, feeds)["y"], expected, rtol=1e-5)
+
+
 def test_it_is_called_as_before() -> None:
     original = positions()
     original.metadata_props["author"] = "somebody"
