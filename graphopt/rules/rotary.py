@@ -119,11 +119,16 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
     if first.taken.step != second.taken.step and size > 1:
         return m.no("its parts are no halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
-    if x is not None:
-        given = _part(m, x) or whole
-        if given.source is not whole.source or given.taken != whole.taken:
-            return m.no("its parts are of something else", x)
+    if x is not None and not _is(m, x, whole):
+        return m.no("its parts are of something else", x)
     return whole
+
+
+def _is(m: Match, x: ir.Value, part: Part) -> bool:
+    """Whether ``x`` is ``part``, be it the tensor that it is cut off or cut off that, too."""
+    if x is part.source:
+        return len(part.taken) == (m.shape(x) or (None,))[-1]
+    return _part(m, x) == part
 
 
 def _part(m: Match, value: ir.Value) -> Part | None:
