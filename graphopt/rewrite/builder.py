@@ -15,7 +15,7 @@ from graphopt.numerics import Numerics
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
 
 #: Attributes that may be infinite: bounds, where there is none.
-_BOUNDS = frozenset({"min", "max"})
+_BOUNDS = frozenset({"min", "max", "activation_params"})
 
 
 class NumberLost(Exception):

@@ -179,9 +179,7 @@ def told_of(term: Term) -> ir.Value:
 def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
     """Why ``mask`` can't be added to scores of the shape that is wanted."""
     shape = m.shape(mask)
-    if shape is None:
-        return m.no("the shape of the mask is unknown", mask)
-    if len(shape) > len(wanted):
+    if shape is None or len(shape) > len(wanted):
         return m.no("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not is_along(m, dim, size):

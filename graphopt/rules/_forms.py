@@ -48,13 +48,30 @@ def producer_of(value: ir.Value | None, *op_types: str, domains: Container[str] 
     return node if not op_types or node.op_type in op_types else None
 
 
-def unavailable(m: Match, op_type: str, x: ir.Value) -> Refusal | None:
-    """Why onnxruntime's own operator can't be written here for numbers such as ``x``, if it can't."""
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    if not m.cx.target.has_kernel(op_type, ir.MICROSOFT, 1, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
-    return None
+def too_old(m: Match, op_type: str, x: ir.Value, since: int) -> Refusal | None:
+    """Why the standard's ``op_type``, which came with opset ``since``, can't be written here, if it can't."""
+    if m.version >= since:
+        return None
+    hint = f"raise it: --target-opset {since}; --tune tries whether it pays"
+    return m.no(f"there is no {op_type} before opset {since}", x, hint=hint)
+
+
+def unavailable(
+    m: Match, op_type: str, x: ir.Value, *, domain: str = ir.MICROSOFT, since: int = 1
+) -> Refusal | None:
+    """Why there can be no kernel of ``op_type`` for numbers such as ``x`` here, if there can't.
+
+    Args:
+        domain: of onnxruntime's own operators, or of the standard's.
+        since: the standard's opset that brought it.
+    """
+    if domain and m.cx.options.portable:
+        return m.no(f"{op_type} is no operator of the ONNX standard", x, hint="leave out --portable")
+    dtype, version = m.dtype(x), 1 if domain else max(m.version, since)
+    if not m.cx.target.has_kernel(op_type, domain, version, dtype):
+        told = "unknown type" if dtype is None else dtype.name.lower()
+        return m.no(f"the target has no kernel for {op_type} of {told}", x)
+    return None if domain else too_old(m, op_type, x, since)
 
 
 def other_operand(node: ir.Node, x: ir.Value) -> ir.Value:

@@ -40,11 +40,10 @@ def write(
     epsilon: float,
 ) -> ir.Value | Refusal:
     """A normalization of operands of ``dtype`` that computes in float at least, as ONNX says by default."""
-    if m.version < kind.since:
-        hint = f"raise it: --target-opset {kind.since}; --tune tries whether it pays"
-        return m.no(f"there is no {kind.name} before opset {kind.since}", hint=hint)
-    if not m.cx.target.has_kernel(kind.name, "", m.version, dtype):
-        return m.no(f"the target has no kernel for {kind.name} of {dtype.name.lower()}")
+    x = operands[0]
+    assert isinstance(x, ir.Value)
+    if (refusal := forms.unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
+        return refusal
     attributes = {"axis": axis, "epsilon": epsilon}
     if dtype == ir.DataType.DOUBLE:
         attributes["stash_type"] = int(dtype)

@@ -11,6 +11,7 @@ from graphopt.analysis import dims
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 from graphopt.rules._attention_choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
 from graphopt.rules._attention_core import Attention, attention_of
 from graphopt.rules._attention_guard import without_nan
@@ -95,30 +96,16 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators that compute what is found, on the target."""
-    dtype, missing = m.dtype(found.q.as_given), None
-    names = []
-    if m.cx.options.portable:
-        missing = m.no("MultiHeadAttention is no operator of the ONNX standard", hint="leave out --portable")
-    elif not m.cx.target.has_kernel(MULTI_HEAD, ir.MICROSOFT, 1, dtype):
-        missing = m.no("the target has no kernel for it", found.q.as_given)
-    else:
-        names.append(MULTI_HEAD)
-        if _fits_grouped(m, found) and m.cx.target.has_kernel(GROUPED, ir.MICROSOFT, 1, dtype):
-            names.append(GROUPED)
-    if m.version < _STANDARD_SINCE:
-        lacks = m.no(
-            f"the opset, {m.version}, has no Attention", hint=f"raise it: --target-opset {_STANDARD_SINCE}"
-        )
-    elif not m.cx.target.has_kernel(STANDARD, "", m.version, dtype):
-        lacks = m.no("the target has no kernel for it", found.q.as_given)
-    elif (unfit := _unfit_for_standard(m, found)) is not None:
-        lacks = unfit
-    else:
-        return [*names, STANDARD]
-    if names:
-        return names
-    assert missing is not None
-    return lacks if m.cx.options.portable else missing
+    x = found.q.as_given
+    own = forms.unavailable(m, MULTI_HEAD, x)
+    names = [MULTI_HEAD] if own is None else []
+    if names and _fits_grouped(m, found) and forms.unavailable(m, GROUPED, x) is None:
+        names.append(GROUPED)
+    standard = forms.unavailable(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
+    standard = standard or _unfit_for_standard(m, found)
+    if standard is None:
+        names.append(STANDARD)
+    return names or (own if own is not None and not m.cx.options.portable else standard) or names
 
 
 def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:

@@ -116,10 +116,9 @@ def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: 
         return m.no("what is split is not [batch, length, all heads * size]", x)
     widths = [(m.shape(value) or (None,) * 3)[2] for value in parts.outputs]
     heads = [m.attribute(m.root, name) for name in ("num_heads", "kv_num_heads")]
-    if not all(isinstance(number, int) for number in (*widths, *heads)):
-        return m.no("the heads, or their sizes, are unknown", x)
-    if widths[1] != widths[2] or widths[0] * heads[1] != widths[1] * heads[0]:
-        return m.no("the parts are not those of heads of one size", x)
+    known = all(isinstance(number, int) for number in (*widths, *heads))
+    if not known or widths[1] != widths[2] or widths[0] * heads[1] != widths[1] * heads[0]:
+        return m.no("the heads, or their sizes, are unknown, or not the same", x)
     inputs = [x, None, None, *more]
     return op.node(
         m.root.op_type, inputs, dict(m.root.attributes), domain=m.root.domain, outputs=len(m.root.outputs)

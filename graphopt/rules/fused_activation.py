@@ -66,10 +66,9 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
 # Convolutions and products --------------------------------------------------------------------
 
 
-def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float] | None:
-    """The attributes ``names`` of the root; ``None`` if one refers to a function's."""
-    found = {name: m.attribute(m.root, name) for name in names}
-    return None if any(isinstance(value, ir.Attr) for value in found.values()) else found
+def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float]:
+    """The attributes ``names`` of the root."""
+    return {name: m.attribute(m.root, name) for name in names}
 
 
 def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
@@ -77,7 +76,7 @@ def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
     if m.version >= 11:
         return ir.scalar_of(forms.operand(m.root, index))
     told = m.attribute(m.root, name)
-    return None if told is None or isinstance(told, ir.Attr) else float(told)
+    return None if told is None else float(told)
 
 
 @rule(
@@ -105,10 +104,7 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
         if len(parameters) < 2:
             return m.no("the bounds are not two known numbers", m.root.inputs[0])
     else:
-        told = _parameters(m, _OF_CONV[activation])
-        if told is None:
-            return m.no("its attributes are those of a function")
-        parameters = list(told.values())
+        parameters = list(_parameters(m, _OF_CONV[activation]).values())
     attributes: dict[str, Any] = {**conv.attributes, "activation": activation}
     if parameters:
         attributes["activation_params"] = parameters
@@ -134,8 +130,6 @@ def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     if refusal is not None:
         return refusal
     told = _parameters(m, _OF_GEMM[activation])
-    if told is None:
-        return m.no("its attributes are those of a function")
     parameters = {f"activation_{name}": value for name, value in told.items()}
     attributes: dict[str, Any] = {**gemm.attributes, "activation": activation, **parameters}
     return op.node("FusedGemm", gemm.inputs, attributes, domain=ir.MICROSOFT)

@@ -84,8 +84,6 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
         for name in ("transBatchA", "transA", "transBatchB", "transB")
     }
     alpha = m.attribute(node, "alpha")
-    if any(attribute.is_ref() for attribute in node.attributes.values()):
-        return m.no("its attributes are those of a function")
     return Product(
         Side(a, flags["transBatchA"], flags["transA"]),
         Side(b, flags["transBatchB"], flags["transB"]),
@@ -150,13 +148,12 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     if isinstance(found, Refusal):
         return found
     perm, source = forms.perm_of(m, move), move.inputs[0]
-    if perm is None or source is None:
-        return m.no("the permutation is unknown", source)
+    assert source is not None
     cast = next((node for node in m.nodes if node.op_type == "Cast"), None)
     is_a = found.a.value is (cast or move).outputs[0]
-    side = (found.a if is_a else found.b).behind(source, perm)
+    side = None if perm is None else (found.a if is_a else found.b).behind(source, perm)
     if side is None:
-        return m.no(f"the product can't permute its operand by {list(perm)}", source)
+        return m.no(f"the product can't permute its operand by {list(perm or ())}", source)
     if side.rows_first and not all(map(dims.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
         hint = "tell their sizes: --dim, --dim-range"
         return m.no(
@@ -216,8 +213,6 @@ def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: 
         return found
     if number is None or not number or not math.isfinite(number):
         return m.no("it is not scaled by one number", c)
-    if scale.op_type == "Div" and scale.inputs[1] is not c:
-        return m.no("it is divided, and does not divide", c)
     source = forms.other_operand(scale, c)
     if not keeps_shape(m, source, c):
         return m.no("the number may widen the tensor", c)

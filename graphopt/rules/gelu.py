@@ -140,20 +140,16 @@ def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
 
 def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
     """The fused operator: the standard's from opset 20 on, else onnxruntime's own."""
-    target, dtype = m.cx.target, m.dtype(x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
     if m.rank(x) == 0:
         return m.no("the kernel takes no single number", x)
-    result = None
-    if m.version >= _SINCE and target.has_kernel("Gelu", "", m.version, dtype):
+    if (standard := forms.unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
         result = op.Gelu(x, approximate=form.approximate)
-    elif not m.cx.options.portable and target.has_kernel(form.vendor, ir.MICROSOFT, 1, dtype):
+    elif forms.unavailable(m, form.vendor, x) is None:
         result = op.node(form.vendor, [x], domain=ir.MICROSOFT)
-    if result is None and m.version < _SINCE and target.has_kernel("Gelu", "", _SINCE, dtype):
-        return m.no(f"the opset is below {_SINCE}", x, hint=f"raise it: --target-opset {_SINCE}")
-    if result is None:
-        return m.no("the target has no kernel for it at this opset", x)
+    else:
+        return standard
     assert isinstance(result, ir.Value)
     return result
 

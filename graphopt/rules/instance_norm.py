@@ -38,8 +38,8 @@ def instance_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps:
     axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
     if axes != {2} or not norms.is_spatial(m, x, 2):
         return m.no("it is not taken of each channel over the axes behind it", x)
-    if not m.cx.target.has_kernel(_NAME, "", m.version, dtype):
-        return m.no("the target has no kernel for it", x)
+    if (refusal := forms.unavailable(m, _NAME, x, domain="")) is not None:
+        return refusal
     channels = int(shape[1])
     scale, bias = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
     return op.node(_NAME, [x, scale, bias], {"epsilon": float(little)})

@@ -70,7 +70,7 @@ def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, a: object, low: ir
 
 
 def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, nothing: float) -> Outcome:
-    node, bound, dtype = m.node("sum"), ir.scalar_of(low), m.dtype(x)
+    node, bound = m.node("sum"), ir.scalar_of(low)
     axes = forms.axes_of(m, node)
     if not axes or len(axes) != 1 or m.attribute(node, "keepdims") != 1:
         return m.no("it is not the length along one axis, which stays as 1", x)
@@ -78,6 +78,6 @@ def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, no
         return m.no("what the length is at least is not next to nothing", low)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    if not m.cx.target.has_kernel("LpNormalization", "", m.version, dtype):
-        return m.no("the target has no kernel for it", x)
+    if (refusal := forms.unavailable(m, "LpNormalization", x, domain="")) is not None:
+        return refusal
     return op.LpNormalization(x, axis=axes[0], p=2)

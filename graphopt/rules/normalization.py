@@ -186,8 +186,8 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
     norm, dtype = m.node("norm"), m.dtype(x)
     if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
         return m.no("it does not end in the type in which it begins", x)
-    if not m.cx.target.has_kernel(norm.op_type, "", m.version, dtype):
-        return m.no(f"the target has no kernel for it of {dtype.name.lower()}", x)
+    if (refusal := forms.unavailable(m, norm.op_type, x, domain="")) is not None:
+        return refusal
     parameters = [_narrowed(op, m, value, dtype) for value in s]
     if None in parameters:
         return m.no("the scale or bias has more digits than the type", s[parameters.index(None)])

@@ -182,8 +182,9 @@ def _embedded(
     axis = next((axis for axis in (2, 1) if _fits(m, full, shape, axis, width)), None)
     if axis is None:
         return m.no("cos and sin are not those of the positions, the same for all heads", c)
-    if (domain := _domain(m, whole, c, full, shape)) is None or isinstance(domain, Refusal):
-        return domain or m.no("the target has no kernel for it", whole.source)
+    domain = _domain(m, whole, c, full, shape)
+    if isinstance(domain, Refusal):
+        return domain
     shared, standard = full[0] == 1, domain == ""
     tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, positions=axis if standard else None)
     data, heads = _data(op, m, whole, shape, axis)
@@ -204,25 +205,24 @@ def _embedded(
 
 def _domain(
     m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]
-) -> str | Refusal | None:
-    """The domain of the operator that takes such tables; ``None`` if the target has none."""
-    dtype, shared = m.dtype(whole.source), table[0] == 1
-    own = m.cx.target.has_kernel(_ROTARY, ir.MICROSOFT, 1, dtype) and not m.cx.options.portable
-    standard = m.version >= _STANDARD_SINCE and m.cx.target.has_kernel(_ROTARY, "", m.version, dtype)
+) -> str | Refusal:
+    """The domain of the operator that takes such tables."""
+    shared = table[0] == 1
+    lacks = forms.unavailable(m, _ROTARY, whole.source)
+    own = lacks is None
+    standard = forms.unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
     if own and (shared or (not standard and dims.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
         return ir.MICROSOFT
     if standard and alike:
         return ""
-    if own:
+    if lacks is None:
         batch = dims.declared_name(shape[0])
         hint = "give all of a batch the same positions; --dim fixes a batch that is always 1"
         if batch is not None:
             hint += f", --dim-range {batch}=1: says that it is never empty"
         return m.no("the angles are not those of the positions of one row", c, hint=hint)
-    if m.cx.options.portable:
-        return m.no("it is no operator of the ONNX standard", hint="leave out --portable")
-    return None
+    return lacks
 
 
 def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, width: int) -> bool:

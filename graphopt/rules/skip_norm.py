@@ -50,7 +50,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     decision = m.cx.weigh(name, dtype=dtype, rows=rows)
     if not decision:
         return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
-    if shape is None or len(shape) != 3 or dtype is None or epsilon is None:
+    if shape is None or len(shape) != 3:
         return m.no("the sum is not known to have three axes", sum_)
     if forms.axis_of(m, norm, 3, -1) != 2 or not forms.same_shape(m, m.shape(scale), shape[2:]):
         return m.no("it is not normalized over the last axis alone", scale)
@@ -92,10 +92,10 @@ def _parted(
     )
 
 
-def _epsilon(m: Match, node: ir.Node, default: float) -> float | None:
-    """What ``node`` adds to the variance; ``None`` if a call of the function tells."""
+def _epsilon(m: Match, node: ir.Node, default: float) -> float:
+    """What ``node`` adds to the variance."""
     told = m.attribute(node, "epsilon")
-    return default if told is None else None if isinstance(told, ir.Attr) else float(told)
+    return default if told is None else float(told)
 
 
 @rule(
@@ -175,6 +175,6 @@ def norm_of_skip_norm(
     if layer and forms.operand(skip, place + 1) is not b:
         return m.no("the bias is another one", b)
     epsilon = _epsilon(m, norm, _NORM_EPSILON)
-    if epsilon is None or epsilon != _epsilon(m, skip, _SKIP_EPSILON) or forms.axis_of(m, norm, 3, -1) != 2:
+    if epsilon != _epsilon(m, skip, _SKIP_EPSILON) or forms.axis_of(m, norm, 3, -1) != 2:
         return m.no("epsilon or the axis is another one", norm.inputs[0])
     return skip.outputs[0]

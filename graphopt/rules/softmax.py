@@ -52,8 +52,8 @@ def _differences(op: Any, x: Any, a: Any, b: Any) -> Iterator[Any]:
 
 
 def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
-    if m.version < _SINCE:
-        return m.no(f"the opset is below {_SINCE}", x, hint=f"raise it: --target-opset {_SINCE}")
+    if (refusal := forms.unavailable(m, op_type, x, domain="", since=_SINCE)) is not None:
+        return refusal
     axes = {
         forms.axes_of(m, node) if m.attribute(node, "keepdims") == 1 else None
         for node in m.nodes
@@ -62,8 +62,6 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     (found,) = axes if len(axes) == 1 else (None,)
     if found is None or len(found) != 1:
         return m.no("the largest and the sum are not taken over one axis, which stays as 1", x)
-    if not m.cx.target.has_kernel(op_type, "", m.version, m.dtype(x)):
-        return m.no("the target has no kernel for it", x)
     return getattr(op, op_type)(x, axis=found[0])
 
 

@@ -27,9 +27,8 @@ _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 )
 def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: float) -> Outcome:
     """x * hardsigmoid(x) with a slope of 1/6 is a HardSwish."""
-    if m.version < _HARD_SWISH_SINCE:
-        hint = f"raise it: --target-opset {_HARD_SWISH_SINCE}"
-        return m.no(f"the opset is below {_HARD_SWISH_SINCE}", x, hint=hint)
+    if (refusal := forms.too_old(m, "HardSwish", x, _HARD_SWISH_SINCE)) is not None:
+        return refusal
     if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
         return m.no(f"it is taken of {a:g} x + {b:g}, in a HardSwish of x / 6 + 1 / 2", x)
     return op.HardSwish(x)
@@ -47,8 +46,8 @@ def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: 
 )
 def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x * tanh(softplus(x)) is a Mish."""
-    if m.version < _MISH_SINCE:
-        return m.no(f"the opset is below {_MISH_SINCE}", x, hint=f"raise it: --target-opset {_MISH_SINCE}")
+    if (refusal := forms.too_old(m, "Mish", x, _MISH_SINCE)) is not None:
+        return refusal
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
     return op.Mish(x)

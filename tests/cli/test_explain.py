@@ -71,7 +71,7 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
 
 def test_what_would_help_without_operators_of_onnxruntime(invoke: Invoke, gelus: Path) -> None:
     out = invoke("explain", gelus, "--portable", "--node", "/first").out
-    assert "the opset is below 20" in out and "do     raise it: --target-opset 20" in out
+    assert "there is no Gelu before opset 20" in out and "do     raise it: --target-opset 20" in out
     assert "fused 1 × gelu: Gelu" in invoke("explain", gelus, "--portable", "--target-opset", "20").out
 
 

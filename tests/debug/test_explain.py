@@ -142,7 +142,7 @@ CASES = {
         {"OPSET": ("14", "17")},
         "layer-norm",
         "there is no LayerNormalization before opset 17",
-        None,
+        "x",
         "raise it: --target-opset 17; --tune tries whether it pays",
     ),
     "layer norm whose opset is raised": Case(
@@ -150,7 +150,7 @@ CASES = {
         {"OPSET": ("14", "14")},
         "layer-norm",
         "there is no LayerNormalization before opset 17",
-        None,
+        "x",
         "raise it: --target-opset 17; --tune tries whether it pays",
         {"target_opset": 17},
     ),

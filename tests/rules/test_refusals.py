@@ -1,0 +1,84 @@
+"""What rules that fuse answer where they leave a place is shown by a near miss each."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import graphopt.rules
+from graphopt.rules import all_rules
+from tests.rules import harness
+
+RULES = Path(graphopt.rules.__file__).parent
+#: Files that rules which fuse share, all of whose answers are theirs.
+SHARED = ("_attention_*", "_forms", "_norms", "_rotary_tables", "_runtime_fusions")
+
+
+def _files() -> list[Path]:
+    families = {rule.family for rule in all_rules() if rule.fuses}
+    shared = [path for name in SHARED for path in RULES.glob(f"{name}.py")]
+    return sorted({*(RULES / f"{family}.py" for family in families), *shared})
+
+
+def _texts() -> dict[str, str]:
+    """By name, the texts that files of rules give names to."""
+    found = {}
+    for path in RULES.glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                found |= {
+                    target.id: str(node.value.value)
+                    for target in node.targets
+                    if isinstance(target, ast.Name)
+                }
+    return found
+
+
+def _pattern(reason: ast.expr, texts: dict[str, str]) -> Iterator[str]:
+    """Regular expressions for what ``reason`` may say; nothing where it is worded elsewhere."""
+    match reason:
+        case ast.Constant(value=str(text)):
+            yield re.escape(text)
+        case ast.JoinedStr(values=parts):
+            yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else ".+" for part in parts)
+        case ast.Name(id=name) | ast.Attribute(attr=name) if name in texts:
+            yield re.escape(texts[name])
+        case ast.IfExp(body=one, orelse=other):
+            yield from _pattern(one, texts)
+            yield from _pattern(other, texts)
+
+
+def answers() -> dict[str, str]:
+    """By regular expression, the answers of rules that fuse, and where they stand."""
+    texts, found = _texts(), {}
+    for path in _files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "no":
+                for pattern in _pattern(node.args[0], texts):
+                    found.setdefault(pattern, f"{path.stem}.py:{node.lineno}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def shown() -> set[str]:
+    """What the near misses say."""
+    return {
+        reason
+        for path in harness.case_files()
+        for reason in re.findall(r"^# refused: (.*)$", path.read_text(), re.M)
+    }
+
+
+def test_each_answer_is_shown_by_a_near_miss(shown: set[str]) -> None:
+    found = answers()
+    assert len(found) > 100
+    missing = [
+        f"{place}: {pattern}"
+        for pattern, place in found.items()
+        if not any(re.fullmatch(pattern, reason) for reason in shown)
+    ]
+    assert missing == []
