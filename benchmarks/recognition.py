@@ -86,7 +86,7 @@ def recognize(path: Path) -> Recognition | None:
 
     try:
         session.create(path, optimizations="off", threads=1)
-        model = api.load(path)
+        model = api.load_model(path)
         explanation = api.explain(api.copy(model))
         refusals = Refusals()
         after = api.optimize(model, pipeline="O3", verify=False, instruments=[refusals]).model
@@ -99,7 +99,7 @@ def recognize(path: Path) -> Recognition | None:
         group_of(path.stem),
         path.stem,
         tuple(one.op for one in explanation.fused),
-        (count(api.load(path)), count(after)),
+        (count(api.load_model(path)), count(after)),
         tuple(reasons),
     )
 

@@ -1,7 +1,7 @@
 """The Python interface: load, optimize, verify, run, record_profile, save.
 
 >>> import graphopt
->>> model, report = graphopt.optimize(graphopt.load("model.onnx"))   # doctest: +SKIP
+>>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))   # doctest: +SKIP
 >>> print(report)                                                    # doctest: +SKIP
 >>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
     from graphopt.specialize.build import Specialization, Specialized
+    from graphopt.specialize.loaded import Bundle
     from graphopt.tune.tuned import Tune
 
 __all__ = [
@@ -60,7 +61,9 @@ __all__ = [
     "context_for",
     "copy",
     "explain",
+    "is_bundle",
     "load",
+    "load_model",
     "make_options",
     "make_pipeline",
     "optimize",
@@ -84,7 +87,24 @@ class Result(NamedTuple):
         return self.report.verdict
 
 
-def load(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
+def load(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
+    """Load what lies at ``path``: a model, as :func:`load_model` does, or a bundle of variants.
+
+    A bundle is named by its folder, or by the ``plan.json`` in it. For type checkers, and to say where it is
+    to run, there are :func:`load_model` and :class:`graphopt.Bundle`.
+
+    Raises:
+        UsageError: there is no such file.
+        InvalidModel: it is neither, or it is damaged.
+    """
+    if not is_bundle(path):
+        return load_model(path, allow_external=allow_external)
+    from graphopt.specialize.loaded import Bundle
+
+    return Bundle(path)
+
+
+def load_model(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
     """Load a model from a file, whose suffix tells its form.
 
     ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON, ``.onnxtxt`` and ``.txt`` are ONNX text,
@@ -97,8 +117,20 @@ def load(path: PathLike, *, allow_external: Sequence[PathLike] | None = None) ->
         UsageError: there is no such file.
         InvalidModel: the file is not a model, is cut short, or its external data is missing.
     """
+    if is_bundle(path):
+        raise UsageError(
+            f"{path} is a bundle, not a model",
+            hint="graphopt run, inspect and verify take bundles; its models are the .onnx files in it",
+        )
     allowed = config.current().allow_external if allow_external is None else allow_external
     return ir.load(path, allow_external=allowed)
+
+
+def is_bundle(path: PathLike) -> bool:
+    """Whether ``path`` names a bundle: its folder, or the ``plan.json`` in it."""
+    from graphopt.specialize.bundle_plan import folder_of
+
+    return folder_of(Path(path)) is not None
 
 
 def save(model: ir.Model, path: PathLike, *, external_data: bool | None = None) -> list[Path]:

@@ -18,7 +18,7 @@ folder.mkdir(parents=True, exist_ok=True)
 path = models.write("transformer", folder)
 
 # `optimize` leaves its argument as it is and checks its result before it returns it.
-original = graphopt.load(path)
+original = graphopt.load_model(path)
 optimized, report = graphopt.optimize(original)
 print(report)
 

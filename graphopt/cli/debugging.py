@@ -57,7 +57,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     request = prepare_request(
         run.settings, inputs=inputs, pipeline=pipeline, share_buffers=share_buffers, **values
     )
-    loaded = api.load(model)
+    loaded = api.load_model(model)
     request = request.on(loaded)
     check = CheckOptions(
         kind,

@@ -98,7 +98,7 @@ def check_told(source: Path, target: Path) -> None:
     from graphopt import api, ir
 
     if ir.form_of(target) not in (ir.FileForm.ONNX, ir.FileForm.JSON_IR):
-        ir.check_form(api.load(source), target)
+        ir.check_form(api.load_model(source), target)
 
 
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:

@@ -100,7 +100,7 @@ class Recording:
         """One value of ``parameter``, as it is written in the reproducer."""
         match parameter.type:
             case ReadsModel():
-                return self._keep_model(Path(value))
+                return self._keep_model_or_bundle(Path(value))
             case ReadsFolder():
                 return self._keep_folder(Path(value))
             case ReadsData():
@@ -152,6 +152,15 @@ class Recording:
         else:
             self._missing.append(str(path))
         return self._name(target)
+
+    def _keep_model_or_bundle(self, path: Path) -> str:
+        from graphopt.specialize.bundle_plan import folder_of
+
+        bundle = folder_of(path)
+        if bundle is None:
+            return self._keep_model(path)
+        kept = self._keep_folder(bundle)
+        return kept if bundle == path else f"{kept}/{path.name}"
 
     def _keep_model(self, path: Path) -> str:
         """The file as it is, and its external data; where that lies elsewhere, the model written anew."""

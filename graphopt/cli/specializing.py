@@ -69,6 +69,21 @@ class Request:
         return api.specialize(source, self.how, bundle=self.bundle, **arguments)
 
 
+def bundle_folder(output: str) -> Path:
+    """The folder ``output`` for a bundle, checked before any work is done.
+
+    Raises:
+        UsageError: a bundle can't be written there.
+    """
+    from graphopt.cli.outputs import check_folder
+    from graphopt.specialize.bundle import check_replaceable
+
+    folder = Path(output)
+    check_folder(folder)
+    check_replaceable(folder)
+    return folder
+
+
 def write(made: Result | Specialized, target: Path, asked: Request | None) -> list[Path]:
     """Write what was made to ``target``; returns the files."""
     from graphopt import api

@@ -78,6 +78,7 @@ def _plan(found: Specialized, weights: str | None) -> BundlePlan:
         planned.in_file(f"{branch.name}.onnx")
         for branch, planned in zip(found.branches, found.plan, strict=True)
     )
+    found_versions = (("graphopt", version_of("graphopt")), ("onnxruntime", Target().version))
     return BundlePlan(
         found.original,
         variants,
@@ -85,7 +86,7 @@ def _plan(found: Specialized, weights: str | None) -> BundlePlan:
         ir.count_nodes(found.general.graph),
         weights=weights,
         session_options=found.general.metadata_props.get(SESSION_OPTIONS),
-        versions={"graphopt": version_of("graphopt"), "onnxruntime": Target().version},
+        versions={name: text for name, text in found_versions if text},
     )
 
 

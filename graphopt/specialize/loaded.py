@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,16 @@ class Bundle:
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
         self._ready: list[_Ready | None] = [None] * len(self._names)
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sessions are not pickled, but made anew when they are needed."""
+        arguments: dict[str, Any] = {
+            "device": self._asked,
+            "threads": self._threads,
+            "optimizations": self._optimizations,
+            "session_options": self._heeds_options,
+        }
+        return partial(Bundle, **arguments), (self.folder.absolute(),)
 
     @property
     def names(self) -> list[str]:

@@ -114,8 +114,9 @@ def command(
     limits = RaceLimits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
     flags = {key: values.pop(key) for key in ("tf32", "cuda_graph", "nhwc")}
     threads = values.pop("threads")
+    _check_models(models)
     _check_against(models, against)
-    loaded = [api.load(path) for path in models]  # before anything is said about the device
+    loaded = [api.load_model(path) for path in models]  # before the device is told of
     vouched = api.vouch(loaded[0], values["dims"], values["dim_ranges"])
     inputs = replace(inputs, ranges=vouched.dim_ranges)
     device = options.chosen_device(run)
@@ -144,6 +145,17 @@ def command(
 
 
 # What is compared ---------------------------------------------------------------------------------
+
+
+def _check_models(models: Sequence[Path]) -> None:
+    from graphopt import api
+
+    for path in models:
+        if api.is_bundle(path):
+            raise UsageError(
+                f"{path} is a bundle, and models are timed",
+                hint="name the models in it; graphopt inspect tells what each is for",
+            )
 
 
 def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
@@ -195,7 +207,7 @@ class _Contestants:
         from graphopt import api
         from graphopt.runtime.timing.bench import Contestant
 
-        model = api.load(path)
+        model = api.load_model(path)
         if path.suffix != ".onnx" or self._run.settings.allow_external:
             path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
             api.save(model, path)

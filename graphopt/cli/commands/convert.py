@@ -53,7 +53,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     remarks: list[str] = []
     verdict = None
     if target_opset is None:
-        model = api.load(source)
+        model = api.load_model(source)
     else:
         check_told(source, target)
         model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)

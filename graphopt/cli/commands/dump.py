@@ -102,7 +102,7 @@ def command(
     shown: list[str] = []
     show = shown.append if run.console.as_json else lambda line: _show(run, line)
     dump = Dump(what, show, output)
-    loaded = api.load(model)
+    loaded = api.load_model(model)
     if not pass_by_pass:
         choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
         dump.model(loaded, api.context_for(loaded, choices))

@@ -25,6 +25,7 @@ graphopt inspect model.onnx
 graphopt inspect model.onnx --json | jq .ops
 graphopt inspect model.onnx -v --dim batch=4
 graphopt inspect profile.json
+graphopt inspect model.bundle -v
 """
 
 #: Without -v, only so many operators, functions and weights are listed.
@@ -40,20 +41,28 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
 
     That is: inputs, outputs, versions, operators, weights, functions.
     With -v, everything is listed, the largest weights and the estimated FLOPs too.
-    Of a profile, as graphopt profile writes it, show what was seen.
+    Of a profile, as graphopt profile writes it, show what was seen. Of variants, in a model or in a bundle,
+    show what each assumes, its nodes and weights, and with -v the memory of its session.
     """
     from graphopt import api
+    from graphopt.cli import bundles
     from graphopt.instrument.summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
+    from graphopt.specialize.loaded import Bundle
 
     if Profile.is_at(model):
         _show_profile(run, Profile.read(model))
         return
-    loaded = api.load(model)
+    if api.is_bundle(model):
+        options.check_idle(["Inputs"], "says nothing of a bundle", "leave it out")
+        bundles.show(run, Bundle(model))
+        return
+    loaded = api.load_model(model)
     choices = api.vouch(loaded, dims, dim_ranges)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
     flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)
+    variants, session = bundles.branches(run, model, loaded)
     run.console.json(
         {
             "path": str(model),
@@ -64,10 +73,15 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
             "function_names": [_function_name(function) for function in loaded.functions.values()],
             "external_data": external,
             "flops": flops,
+            "variants": [item.to_dict() for item in variants],
+            "session_bytes": session,
         }
     )
     if not run.console.as_json:
         _print(run, model, loaded, summary, interface, external)
+        bundles.print_variants(run.console, variants, verbose=bool(run.verbose))
+        if session is not None:
+            run.console.print(f"\n  memory of a session: {human_bytes(session)}")
         if flops is not None:
             but = f" (without {counted(unknown, 'node')} of unknown shape)" if unknown else ""
             run.console.print(f"\n  estimated FLOPs{but}: {flops}")

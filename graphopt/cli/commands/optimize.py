@@ -109,7 +109,8 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     """
     from graphopt.cli.outputs import check_file, check_folder
 
-    targets = _targets(sources, output)
+    bundled = values["emit"] == "bundle" and values["profile"] is not None
+    targets = [specializing.bundle_folder(output)] if bundled else _targets(sources, output)
     check_file(report_path, [".json"])
     check_folder(values["dump_dir"])
     arguments = _arguments(run, values)

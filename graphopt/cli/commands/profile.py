@@ -95,7 +95,7 @@ def command(
     check_file(output, [".json"])
     shapes, files = values["input_shapes"], values["input_files"]
     wanted = list(_wanted(run, recorded, shapes, files, runs, merges=bool(others)))
-    loaded = api.load(model)
+    loaded = api.load_model(model)
     with Recorder(loaded, device=options.chosen_device(run), requires_grad=requires_grad) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
         before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they do not go together

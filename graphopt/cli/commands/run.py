@@ -16,6 +16,7 @@ EXAMPLE = """
 graphopt run model.onnx
 graphopt run model.onnx --input-shape x:1,3,224,224 --seed 1
 graphopt run model.onnx --input x:x.npy -o outputs.npz
+graphopt run model.bundle --input-shape ids:1,128 -v
 """
 
 
@@ -43,25 +44,41 @@ def command(
 ) -> None:
     """Run a model once and show its outputs.
 
-    Inputs that are not given are made up, the same ones for the same seed.
+    Inputs that are not given are made up, the same ones for the same seed. Of a bundle the variant runs
+    that the inputs are for; -v tells why others do not.
     """
     from graphopt import api
+    from graphopt.cli.bundles import print_choice, told_choice
     from graphopt.cli.outputs import check_file
     from graphopt.runtime import npz
+    from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.session_choice import recommended
+    from graphopt.specialize.bundle_plan import GENERAL_NAME
+    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialize.trial import try_bundle
 
     check_file(output, [".npz"])
     inputs = options.given_inputs(run, values)
-    loaded = api.load(model)
+    bundle = (
+        None
+        if not api.is_bundle(model)
+        else Bundle(model, optimizations=optimizations, session_options=session_options)
+    )
+    loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     device = options.chosen_device(run)
     with run.console.progress("running"):
-        trial = api.try_out(
-            loaded, inputs, device=device, optimizations=optimizations, session_options=session_options
-        )
+        if bundle is None:
+            trial = api.try_out(
+                loaded, inputs, device=device, optimizations=optimizations, session_options=session_options
+            )
+        else:
+            trial = try_bundle(bundle, inputs or InputOptions(seed=run.settings.seed))
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
+    told = {} if bundle is None else told_choice(bundle, trial.feeds)
     run.console.json(
         {
+            **told,
             "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
             "session_options": choice.to_dict() if used else {},
@@ -78,6 +95,8 @@ def command(
     run.console.table(table)
     if used:
         run.console.note(f"  session options of the model: {choice}")
+    if bundle is not None:
+        print_choice(run.console, bundle, trial.feeds, verbose=bool(run.verbose))
     run.console.note(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
         npz.write(output, trial.outputs)

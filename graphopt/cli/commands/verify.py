@@ -21,6 +21,7 @@ graphopt verify model.onnx model.opt.onnx
 graphopt verify a.onnx b.onnx --exact
 graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
 graphopt verify a.onnx b.onnx --dim batch=4
+graphopt verify model.onnx model.bundle
 """
 
 
@@ -47,15 +48,19 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
     onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ, or if A does
-    not run and nothing could be compared.
+    not run and nothing could be compared. Of a bundle, each variant is compared with A where its guard
+    lets inputs through, and the general model everywhere.
     """
     from graphopt import api
+    from graphopt.cli import bundles
     from graphopt.instrument.report import cost, verdict_dict
     from graphopt.runtime.signature import Signature, fixed_dims
 
+    if api.is_bundle(candidate):
+        return bundles.verify(run, original, candidate, signature=signature, **values)
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
-    loaded = [api.load(path) for path in (original, candidate)]  # before anything is said about the device
+    loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
     device = options.chosen_device(run)
     with run.console.progress("verifying"):
         verdict = api.verify(

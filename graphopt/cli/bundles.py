@@ -1,0 +1,177 @@
+"""What commands do with variants, in a bundle or as branches of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli import options
+from graphopt.cli.console import Console
+from graphopt.errors import ExitStatus, GraphoptError, UsageError
+from graphopt.tables import Table, counted, human_bytes
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.cli.command_line import Run
+    from graphopt.profile import Guard
+    from graphopt.runtime.signature import Port
+    from graphopt.specialize.inventory import Item
+    from graphopt.specialize.loaded import Bundle
+
+#: Without -v, only what is assumed of so many inputs is listed.
+_LISTED = 6
+
+
+def told_choice(bundle: Bundle, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Which variant runs for ``feeds``, and why others do not, for JSON."""
+    return {"variant": bundle.choose(feeds), "reasons": bundle.explain(feeds)}
+
+
+def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, verbose: bool) -> None:
+    """The same as text; only ``verbose`` tells why others do not run."""
+    name = bundle.choose(feeds)
+    console.note(f"  variant   {name}")
+    for other, reasons in bundle.explain(feeds).items() if verbose else ():
+        if other != name:
+            console.note(f"  not {other}: {'; '.join(reasons) or f'{name} comes first'}")
+
+
+def show(run: Run, bundle: Bundle) -> None:
+    """What ``bundle`` consists of."""
+    from graphopt.specialize.inventory import measured, of_bundle
+
+    items = of_bundle(bundle)
+    if run.verbose:
+        device = options.chosen_device(run)
+        with run.console.progress("measuring sessions"):
+            items = measured(items, bundle, device)
+    plan, sizes = bundle.plan, {name: (bundle.folder / name).stat().st_size for name in bundle.plan.files}
+    run.console.json(
+        {
+            "path": str(bundle.folder),
+            "model": plan.model,
+            "versions": plan.versions,
+            "files": sizes,
+            "inputs": plan.to_dict()["inputs"],
+            "outputs": plan.to_dict()["outputs"],
+            "variants": [item.to_dict() for item in items],
+        }
+    )
+    if run.console.as_json:
+        return
+    run.console.print(f"{bundle.folder}", bold=True)
+    facts = Table(["", ""], "<<")
+    facts.add("bundle", f"{human_bytes(sum(sizes.values()))} in {counted(len(sizes), 'file')}")
+    if plan.weights is not None:
+        facts.add("weights", f"{human_bytes(sizes[plan.weights])} in {plan.weights}")
+    facts.add("made with", ", ".join(f"{name} {text}" for name, text in plan.versions.items()))
+    facts.add("original", f"of fingerprint {plan.model}")
+    run.console.table(facts)
+    run.console.print()
+    ports = Table(["", "name", "type", "shape", ""], "<<<<<")
+    for what, found in (("input", plan.signature.inputs), ("output", plan.signature.outputs)):
+        for port in found:
+            ports.add(what, port.name, port.type, _shape(port), "" if port.role == "required" else port.role)
+    run.console.table(ports)
+    print_variants(run.console, items, verbose=bool(run.verbose))
+
+
+def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
+    """The variants that are branches of ``model``, and with -v the memory of its session, if it has some."""
+    from graphopt.specialize.plan import plan_of
+
+    plan = plan_of(model)
+    if not plan:
+        return [], None
+    from graphopt.specialize.inventory import of_model, session_bytes
+
+    items = of_model(model, plan)
+    if not items or not run.verbose:
+        return items, None
+    device = options.chosen_device(run)
+    try:
+        with run.console.progress("measuring a session"):
+            return items, session_bytes(model, path, device)
+    except GraphoptError as failure:
+        run.console.note(f"  the memory of a session is not known: {failure.message}")
+        return items, None
+
+
+def print_variants(console: Console, items: Sequence[Item], *, verbose: bool) -> None:
+    """A line for each variant and what it assumes; nothing if there are none."""
+    if not items:
+        return
+    console.print()
+    is_measured = any(item.session_bytes is not None for item in items)
+    heads = ["variant", "nodes", "runs", "weights shared", "own", *(["session"] if is_measured else [])]
+    table = Table([*heads, "where"], "<" + ">" * (len(heads) - 1) + "<")
+    for item in items:
+        figures: list[object] = [
+            item.name,
+            f"{item.nodes:,}",
+            "" if item.runs is None else f"{item.runs:,}",
+            human_bytes(item.shared),
+            human_bytes(item.own),
+        ]
+        if is_measured:
+            figures.append("–" if item.session_bytes is None else human_bytes(item.session_bytes))
+        for line in _assumed(item.guard, None if verbose else _LISTED):
+            table.add(*figures, line)
+            figures = [""] * len(figures)
+    console.table(table)
+
+
+def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **values: Any) -> int:
+    """Compare each variant with the original where its guard holds, and the general model everywhere."""
+    from graphopt import api
+    from graphopt.instrument.report import cost, verdict_dict
+    from graphopt.specialize.bundle_plan import GENERAL_NAME
+    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialize.narrow import narrowed
+
+    if values["dims"] or values["dim_ranges"]:
+        raise UsageError("--dim and --dim-range are about models: a bundle is compared at all of its sizes")
+    inputs = options.given_inputs(run, values)
+    numerics = api.make_options(run.settings).numerics
+    bundle, model = Bundle(candidate), api.load_model(original)
+    device = options.chosen_device(run)
+    guards = {variant.name: variant.guard for variant in bundle.plan.variants}
+    found = {}
+    for name in bundle.names:
+        with run.console.progress(f"verifying {name}"):
+            verdict = api.verify(
+                narrowed(model, guards[name]) if name in guards else model,
+                bundle.model(name),
+                numerics=numerics,
+                inputs=inputs if name == GENERAL_NAME else None,
+                signature=signature,
+                bits=run.settings.exact,
+                device=device,
+            )
+        found[name] = verdict
+        colour = "red" if not verdict.ok else "yellow" if verdict.unverifiable else "green"
+        run.console.print(f"  {name}: {verdict.summary()}", fg=colour)
+        run.console.note(f"  {cost(verdict)} on {verdict.device}")
+    equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())
+    run.console.json(
+        {"equal": equal, "variants": {name: verdict_dict(verdict) for name, verdict in found.items()}}
+    )
+    return ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
+
+
+def _assumed(guard: Guard | None, most: int | None) -> list[str]:
+    """What a guard assumes, an input a line."""
+    if guard is None:
+        return ["for all other inputs"]
+    lines = [f"{name}: {seen}" for name, seen in guard.inputs.items()]
+    lines += [f"{name} is not fed" for name in guard.absent]
+    if most is not None and len(lines) > most:
+        lines[most:] = [f"and {counted(len(lines) - most, 'input')} more (-v lists all)"]
+    return lines or ["always"]
+
+
+def _shape(port: Port) -> str:
+    if port.dims is None:
+        return "any rank" if port.kind == "tensor" else ""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in port.dims)}]"

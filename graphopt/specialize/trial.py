@@ -1,0 +1,72 @@
+"""Run a bundle on inputs that are made up to suit its model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from graphopt.runtime.child import Child
+from graphopt.runtime.hazards import may_crash
+from graphopt.runtime.inputs.feeds import InputOptions, Inputs
+from graphopt.runtime.once import Trial, named, try_with
+from graphopt.runtime.session import Optimizations
+from graphopt.runtime.trial import Runner
+from graphopt.specialize.bundle_plan import GENERAL_NAME
+from graphopt.specialize.loaded import Bundle
+
+
+def try_bundle(bundle: Bundle, inputs: InputOptions) -> Trial:
+    """Run ``bundle``, in a child where its model may kill the process.
+
+    The time that is told is that of a run whose session is there already.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the model.
+        RuntimeFailure: the model runs on none of the inputs that were tried.
+    """
+    general = bundle.model(GENERAL_NAME)
+    with _runner(bundle, in_child=may_crash(general) is not None) as runs:
+        trial = try_with(runs, Inputs(general, inputs))
+        begin = time.perf_counter()
+        outputs = runs.run("default", trial.feeds)
+        seconds = time.perf_counter() - begin
+    return Trial(trial.feeds, named(bundle.signature, outputs), seconds)
+
+
+class _Runs:
+    """A :class:`Runner` of a bundle, whose own optimizations are in force."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.seconds: float | None = None
+        self._bundle = bundle
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        return [*self._bundle.run(feeds).values()]
+
+
+class _RemoteRuns:
+    """The same in a child, made anew after a crash."""
+
+    def __init__(self, child: Child, bundle: Bundle) -> None:
+        self.seconds: float | None = None
+        self._child = child
+        self._bundle = bundle
+        self._made = False
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        if not (self._made and self._child.alive):
+            self._child.new(_Runs, self._bundle)
+            self._made = True
+        outputs: list[Any] = self._child.ask("run", level, dict(feeds), timeout=self.seconds)
+        return outputs
+
+
+@contextlib.contextmanager
+def _runner(bundle: Bundle, *, in_child: bool) -> Iterator[Runner]:
+    if not in_child:
+        yield _Runs(bundle)
+        return
+    with Child(preload=("onnxruntime", "graphopt.specialize.trial")) as child:
+        yield _RemoteRuns(child, bundle)

@@ -1,0 +1,169 @@
+"""Variants on the command line: in a bundle, and as branches of a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+import graphopt
+from graphopt import api
+from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.specialize.build import Specialization
+from graphopt.specialize.bundle import save_bundle
+
+from .conftest import Invoke
+
+#: x plus what is computed of how many rows it has, times a weight: with a known shape, two nodes.
+CHAIN = "".join(
+    f"  t{number + 1} = {op}(t{number})\n" for number, op in enumerate(["Sin", "Cos", "Exp", "Neg"] * 3)
+)
+MODEL = f"""
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 16] x) => (float[N, 32] y)
+<float[16, 32] w = {{{", ".join(str(number / 512) for number in range(512))}}}, int64 from = {{0}}, int64 by = {{1}}>
+{{
+  shape = Shape(x)
+  rows = Gather(shape, from)
+  count = Range(from, rows, by)
+  t0 = Cast <to = 1> (count)
+{CHAIN}
+  last = Constant <value_ints = [1]> ()
+  column = Unsqueeze(t12, last)
+  z = Add(x, column)
+  y = MatMul(z, w)
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "m.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(model: Path) -> Path:
+    """Of one row and of four rows."""
+    shapes = [InputOptions(shapes={"x": (rows, 16)}) for rows in (1, 4)]
+    how = Specialization(graphopt.record_profile(model, shapes))
+    save_bundle(api.specialize(model, how, bundle=True, verify=False), model.parent / "m.bundle")
+    return model.parent / "m.bundle"
+
+
+@pytest.fixture
+def bundle(invoke: Invoke, made: Path) -> str:
+    """A copy of it in the folder where commands run."""
+    shutil.copytree(made, "m.bundle")
+    return "m.bundle"
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_another_bundle_takes_its_place_and_nothing_else_does(invoke: Invoke, model: Path) -> None:
+    assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
+    optimize = ["optimize", model, "--profile", "p.json", "--emit", "bundle", "-o"]
+    done = invoke(*optimize, "m.bundle")
+    assert done.status == 0 and "wrote m.bundle" in "".join(_lines(done.out)[-1:]), done.err
+    assert Path("m.bundle/static-2.onnx").is_file()
+    assert invoke(*optimize, "m.bundle", "--variants", 1).status == 0
+    assert sorted(os.listdir("m.bundle")) == ["general.onnx", "plan.json", "static-1.onnx", "weights.bin"]
+    Path("m.bundle/notes.txt").write_text("mine")
+    done = invoke(*optimize, "m.bundle")
+    assert done.status == 2 and "notes.txt in it is no part of the bundle" in done.err
+    done = invoke(*optimize, "p.json")
+    assert done.status == 2 and "p.json is a file, not a folder" in done.err
+
+
+def test_run_tells_which_variant_ran(invoke: Invoke, bundle: str) -> None:
+    done = invoke("run", bundle, "--input-shape", "x:4x16", "-o", "out.npz")
+    assert done.status == 0, done.err
+    assert "variant static-2" in _lines(done.out + done.err) and Path("out.npz").is_file()
+    assert "not static-1" not in done.out + done.err
+
+
+def test_run_tells_why_others_did_not(invoke: Invoke, bundle: str) -> None:
+    done = invoke("run", f"{bundle}/plan.json", "--input-shape", "x:3x16", "-v")
+    lines = _lines(done.out + done.err)
+    assert "variant general" in lines and "not static-1: dim 0 of 'x' is 3, not 1" in lines
+    told = json.loads(invoke("run", bundle, "--input-shape", "x:1x16", "--json").out)
+    assert told["variant"] == "static-1"
+    assert told["reasons"] == {"static-1": [], "static-2": ["dim 0 of 'x' is 1, not 4"]}
+    assert told["outputs"]["y"]["shape"] == [1, 32]
+
+
+def test_inspect_shows_variants_guards_and_weights(invoke: Invoke, bundle: str) -> None:
+    done = invoke("inspect", bundle)
+    assert done.status == 0, done.err
+    lines = _lines(done.out)
+    assert "weights 2.05 kB in weights.bin" in lines
+    assert any(
+        line.startswith("static-2 2 1 2.05 kB ") and "x: tensor(float)[4, 16]" in line for line in lines
+    )
+    assert any(line.startswith("general ") and line.endswith("for all other inputs") for line in lines)
+    told = json.loads(invoke("inspect", bundle, "--json", "-v").out)
+    assert [item["name"] for item in told["variants"]] == ["static-1", "static-2", "general"]
+    assert all(item["shared_bytes"] >= 2048 and item["session_bytes"] > 0 for item in told["variants"])
+    assert told["variants"][0]["guard"] == {"inputs": {"x": {"type": "tensor(float)", "shape": [1, 16]}}}
+
+
+def test_inspect_shows_the_branches_of_a_model(invoke: Invoke, model: Path) -> None:
+    assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
+    done = invoke("optimize", model, "-o", "v.onnx", "--profile", "p.json")
+    assert done.status == 0, done.err
+    told = json.loads(invoke("inspect", "v.onnx", "--json", "-v").out)
+    names = [item["name"] for item in told["variants"]]
+    assert names[-1] == "general" and "static-1" in names and told["session_bytes"] > 0
+    assert told["variants"][0]["shared_bytes"] >= 2048
+    lines = _lines(invoke("inspect", "v.onnx").out)
+    assert any(line.startswith("static-1 ") and "x: tensor(float)[1, 16]" in line for line in lines)
+    assert json.loads(invoke("inspect", model, "--json").out)["variants"] == []
+
+
+def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) -> None:
+    done = invoke("verify", model, bundle)
+    assert done.status == 0, done.err
+    assert [line.split(":")[0] for line in _lines(done.out) if ": equal" in line] == [
+        "static-1",
+        "static-2",
+        "general",
+    ]
+    shutil.copy(f"{bundle}/static-1.onnx", f"{bundle}/static-2.onnx")
+    told = json.loads(invoke("verify", model, bundle, "--json").out)
+    assert not told["equal"] and not told["variants"]["static-2"]["equal"]
+    assert told["variants"]["general"]["equal"]
+    assert invoke("verify", model, bundle).status == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["bench", "m.bundle"], ["verify", "m.bundle", "m.bundle"], ["optimize", "m.bundle", "-o", "o.onnx"]],
+)
+@pytest.mark.usefixtures("bundle")
+def test_commands_that_take_models_say_so(invoke: Invoke, arguments: list[str]) -> None:
+    done = invoke(*arguments)
+    assert done.status == 2 and "m.bundle is a" in done.err and "hint:" in done.err
+
+
+def test_a_command_on_a_bundle_can_be_repeated(invoke: Invoke, bundle: str) -> None:
+    done = invoke("run", f"{bundle}/plan.json", "--input-shape", "x:1x16", "--save-repro", "repro")
+    assert done.status == 0, done.err
+    shutil.rmtree(bundle)
+    assert invoke("replay", "repro").status == 0
+
+
+def test_a_damaged_bundle_is_one_line(invoke: Invoke, bundle: str) -> None:
+    Path(bundle, "weights.bin").unlink()
+    for command in ("run", "inspect"):
+        done = invoke(command, bundle)
+        assert done.status == 3 and done.err.splitlines() == [
+            f"graphopt: the bundle {bundle} lacks weights.bin"
+        ]
