@@ -10,6 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import facts
 from graphopt.rewrite import Match
+from graphopt.rules import _forms as forms
 
 #: Nodes that are followed from a mask to the numbers that it is made of.
 _FAR = 12
@@ -32,8 +33,8 @@ def largest(m: Match, value: ir.Value | None, far: int = _FAR) -> float:
     if array is not None:
         numbers = np.abs(array.astype(np.float64))
         return float(np.max(np.nan_to_num(numbers, nan=math.inf, posinf=math.inf), initial=0.0))
-    node = None if value is None else value.producer()
-    if value is None or node is None or node.domain or far == 0:
+    node = forms.producer_of(value)
+    if node is None or far == 0:
         return math.inf
     before = [None if x is None else m.dtype(x) for x in node.inputs]
     if node.op_type == "Cast" and before[0] == ir.DataType.BOOL:

@@ -115,8 +115,8 @@ class Reader:
     def _made(self, value: ir.Value, far: int) -> Known | None:
         if (array := self._array(value)) is not None:
             return _of_array(array)
-        node = value.producer()
-        if node is None or node.domain:
+        node = forms.producer_of(value)
+        if node is None:
             return None
         if node.op_type == "Range":
             first, step = self._number(node.inputs[0]), self._number(node.inputs[2])

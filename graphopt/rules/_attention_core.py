@@ -6,7 +6,6 @@ N heads, S queries, T keys, D elements of a head.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from graphopt.rules._attention_bounds import largest
 from graphopt.rules._attention_causal import step_of
 from graphopt.rules._attention_heads import Heads, heads_of
 from graphopt.rules._attention_merged import parted, parted_keys, same
+from graphopt.rules._constants import times_number
 
 #: What is below this takes every weight from what scores there are.
 MINUS_INFINITY = -1e30
@@ -32,6 +32,8 @@ _FAR_BELOW = -9e3
 _BESIDE = 1e-3
 #: The lowest number of kernels that hide keys by themselves, which is a finite one.
 _LOWEST = float(np.finfo(np.float32).min)
+#: Domains of products and what stands around them.
+_KNOWN = ("", ir.MICROSOFT)
 #: Operators that are looked through for the product of queries and keys.
 _FAR = 8
 
@@ -267,7 +269,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
                     return m.no("queries or keys are not batches and heads that were merged", q)
                 q, (k, turned) = queries, keys if turned else (keys[0], not keys[1])
             return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(terms))
-        if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
+        if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif node.op_type in ("Add", "Where") and scale != 1.0:
             return m.no("what is added to the scores, or hides some, is scaled with them", value)
@@ -321,12 +323,12 @@ def _is_product(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is a MatMul, perhaps scaled, masked, or with more added to it."""
     pending: list[ir.Value | None] = [value]
     for _ in range(_FAR):
-        node = None if not pending else _producer(pending.pop(0))
+        node = None if not pending else forms.producer_of(pending.pop(0), domains=_KNOWN)
         if node is None:
             continue
         if node.op_type == "MatMul" or _is_fused_product(m, node):
             return True
-        if node.op_type in ("Mul", "Div") and (factor := factor_of(node)) is not None:
+        if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             pending.append(factor[0])
         elif node.op_type == "Add":
             pending += node.inputs
@@ -337,30 +339,15 @@ def _is_product(m: Match, value: ir.Value) -> bool:
     return False
 
 
-def _producer(value: ir.Value | None) -> ir.Node | None:
-    node = None if value is None else value.producer()
-    return node if node is not None and node.domain in ("", ir.MICROSOFT) else None
-
-
-def factor_of(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """(x, c) if ``node``, a Mul or Div, computes x * c for a number c."""
-    a, b = node.inputs
-    for x, c in ((a, b), (b, a)) if node.op_type == "Mul" else ((a, b),):
-        number = ir.scalar_of(c)
-        if x is not None and number and math.isfinite(number):
-            return x, float(number) if node.op_type == "Mul" else 1.0 / float(number)
-    return None
-
-
 def _unscaled(m: Match, value: ir.Value) -> tuple[ir.Value, float]:
     """``value`` without factors, which become part of the scale, also from before it was transposed."""
-    node, scale = _producer(value), 1.0
+    node, scale = forms.producer_of(value, domains=_KNOWN), 1.0
     while node is not None and node.op_type in ("Mul", "Div") and m.only_use(value):
-        factor = factor_of(node)
+        factor = times_number(node)
         if factor is None or m.rank(factor[0]) != m.rank(value):
             break
         value, scale = factor[0], scale * factor[1]
-        node = _producer(value)
+        node = forms.producer_of(value, domains=_KNOWN)
     return value, scale
 
 

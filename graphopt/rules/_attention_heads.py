@@ -131,8 +131,8 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
             heads = replace(heads, transposed=value)
         elif axes in ("bsd", "sbd"):
             return replace(heads, rows=Rows(value, None, axes == "sbd"))
-        node = value.producer()
-        if node is None or node.domain or not node.inputs or node.inputs[0] is None:
+        node = forms.producer_of(value)
+        if node is None or not node.inputs or node.inputs[0] is None:
             break
         if node.op_type == "Transpose":
             perm = forms.perm_of(m, node)
@@ -166,8 +166,8 @@ def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
     """[B, S, N * D], or what holds it, of which ``value`` is a view with these axes."""
-    node = value.producer()
-    if node is None or node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
+    node = forms.producer_of(value, "Reshape")
+    if node is None or node.inputs[0] is None:
         return None
     batch, heads, length, size = shape
     known = ("bsnd", "sbnd", "bspnd", "sbpnd", *(("bnsd", "bnds") if length == 1 else ()))
@@ -185,13 +185,12 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
 
 def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
     """The heads of which ``value``, [B, N, S, D], repeats each a number of times."""
-    node = value.producer()
-    steps = []
+    steps: list[ir.Node] = []
     for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
-        if node is None or node.domain or node.op_type not in op_types or node.inputs[0] is None:
+        node = forms.producer_of(steps[-1].inputs[0] if steps else value, *op_types)
+        if node is None:
             return None
         steps.append(node)
-        node = node.inputs[0].producer()
     source, repeated = steps[2].inputs[0], m.shape(steps[1].outputs[0])
     assert source is not None
     told, apart = m.shape(source), m.shape(steps[2].outputs[0])

@@ -10,12 +10,13 @@ from graphopt.analysis import dims
 from graphopt.analysis.polynomial import OrElse
 from graphopt.context import Dim
 from graphopt.rewrite import Match
+from graphopt.rules import _forms as forms
 
 
 def parted(m: Match, value: ir.Value) -> ir.Value | None:
     """[B, N, *, *], of which ``value``, [B * N, *, *], is a view; or the other way round."""
-    node = value.producer()
-    if node is None or node.op_type != "Reshape" or node.domain or node.inputs[0] is None:
+    node = forms.producer_of(value, "Reshape")
+    if node is None or node.inputs[0] is None:
         return None
     source = node.inputs[0]
     shapes = [m.shape(source), m.shape(value)]
@@ -32,14 +33,11 @@ def parted_keys(m: Match, value: ir.Value) -> tuple[ir.Value, bool] | None:
     direct = parted(m, value)
     if direct is not None:
         return direct, True
-    node = value.producer()
-    if node is None or node.op_type != "Transpose" or node.domain or node.inputs[0] is None:
+    node = forms.producer_of(value, "Transpose")
+    if node is None or node.inputs[0] is None or forms.perm_of(m, node) != (0, 2, 1):
         return None
-    perm = node.attributes.get("perm")
     before = parted(m, node.inputs[0])
-    if before is None or perm is None or perm.is_ref() or tuple(perm.value) != (0, 2, 1):
-        return None
-    return before, False
+    return None if before is None else (before, False)
 
 
 def same(m: Match, a: Dim, b: Dim) -> bool:

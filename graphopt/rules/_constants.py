@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +116,16 @@ def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray 
     if node.inputs[1] is not constant or np.any(number == 0):
         return None
     return np.asarray(1 / exact(number))
+
+
+def times_number(node: ir.Node) -> tuple[ir.Value, float] | None:
+    """(x, c) if ``node``, a Mul or Div, computes x * c for one number c other than 0, which may have axes."""
+    a, b = node.inputs
+    for x, c in ((a, b), (b, a)) if node.op_type == "Mul" else ((a, b),):
+        number = ir.scalar_of(c)
+        if x is not None and number and math.isfinite(number):
+            return x, float(number) if node.op_type == "Mul" else 1.0 / float(number)
+    return None
 
 
 @dataclass(frozen=True)

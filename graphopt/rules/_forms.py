@@ -40,12 +40,21 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def producer_of(value: ir.Value | None, *op_types: str, domains: Container[str] = ("",)) -> ir.Node | None:
-    """The node that makes ``value``, if it is one of ``op_types`` (any if none are named) of ``domains``."""
+def producer_of(
+    value: ir.Value | None, *op_types: str, domains: Container[str] = ("",), graph: ir.Graph | None = None
+) -> ir.Node | None:
+    """The node that makes ``value``, if it is one of ``op_types`` (any if none are named).
+
+    Args:
+        domains: of the operators; by default, those of the standard.
+        graph: that the node must stand in.
+    """
     node = None if value is None else value.producer()
     if node is None or node.domain not in domains or node.overload:
         return None
-    return node if not op_types or node.op_type in op_types else None
+    if (op_types and node.op_type not in op_types) or (graph is not None and node.graph is not graph):
+        return None
+    return node
 
 
 def too_old(m: Match, op_type: str, x: ir.Value, since: int) -> Refusal | None:

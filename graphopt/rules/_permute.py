@@ -105,9 +105,8 @@ class Region:
         return saved
 
     def _transpose(self, value: ir.Value) -> ir.Node | None:
-        node = value.producer()
-        is_transpose = node is not None and node.op_type == "Transpose" and node.domain == ""
-        return node if is_transpose and node is not None and forms.perm_of(self.m, node) is not None else None
+        node = forms.producer_of(value, "Transpose")
+        return node if node is not None and forms.perm_of(self.m, node) is not None else None
 
     def _composed(self, inner: ir.Node) -> list[int] | None:
         """The permutation after ``inner`` and the root; ``None`` if they cancel."""

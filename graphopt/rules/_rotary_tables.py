@@ -25,8 +25,8 @@ def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
         array = m.constant(current)
         if array is not None:
             return _is_doubled(array, pairs=pairs)
-        node = current.producer()
-        if node is None or node.domain:
+        node = forms.producer_of(current)
+        if node is None:
             return False
         if _doubles(m, node, pairs=pairs):
             return True

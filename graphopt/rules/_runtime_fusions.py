@@ -6,6 +6,7 @@ A LayerNorm whose scale is 1 is still one kernel for the runtime, and eight with
 from __future__ import annotations
 
 from graphopt import ir
+from graphopt.rules._forms import producer_of
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
 SKIP_NORM = "onnxruntime would fuse an Add with the normalization behind it, which may be slower"
@@ -16,7 +17,7 @@ MASK = "onnxruntime looks for this form of an attention mask"
 
 def is_normalized(value: ir.Value) -> bool:
     """Whether ``value`` is something divided by a root of a mean: the core of a LayerNorm or RMSNorm."""
-    node = _maker(value, "Div", "Mul")
+    node = producer_of(value, "Div", "Mul")
     if node is None:
         return False
     inverses = [node] if node.op_type == "Div" else _makers(node, "Div", "Reciprocal")
@@ -26,7 +27,7 @@ def is_normalized(value: ir.Value) -> bool:
 
 def is_scaled_norm(value: ir.Value) -> bool:
     """Whether ``value`` is a normalization times a scale, which a bias may follow."""
-    node = _maker(value, "Mul")
+    node = producer_of(value, "Mul")
     return node is not None and any(x is not None and is_normalized(x) for x in node.inputs)
 
 
@@ -39,7 +40,7 @@ def is_before_norm(value: ir.Value) -> bool:
 
 def is_gelu_factor(value: ir.Value) -> bool:
     """Whether ``value`` is something times one plus an error function: a GELU but for the factor 1/2."""
-    node = _maker(value, "Mul")
+    node = producer_of(value, "Mul")
     return node is not None and any(_makers(sum_, "Erf", "Tanh") for sum_ in _makers(node, "Add"))
 
 
@@ -61,12 +62,12 @@ _SCORES_DEPTH = 6
 def is_in_attention(product: ir.Node) -> bool:
     """Whether the MatMul ``product`` goes into a softmax, or takes what comes out of one."""
     for value in product.inputs:
-        node = None if value is None else value.producer()
+        node = producer_of(value)
         for _ in range(_SCORES_DEPTH):
-            if node is None or node.op_type not in _BESIDE_SCORES or node.domain:
+            if node is None or node.op_type not in _BESIDE_SCORES:
                 break
-            source = next((side for side in node.inputs if side and _maker(side, "Softmax")), node.inputs[0])
-            node = None if source is None else source.producer()
+            softmax = next((side for side in node.inputs if producer_of(side, "Softmax")), node.inputs[0])
+            node = producer_of(softmax)
         if node is not None and node.op_type == "Softmax":
             return True
     node = ir.only_reader(product.outputs[0])
@@ -78,16 +79,11 @@ def is_in_attention(product: ir.Node) -> bool:
 
 
 def _is_root_of_mean(value: ir.Value) -> bool:
-    root = _maker(value, "Sqrt")
+    root = producer_of(value, "Sqrt")
     return root is not None and any(_makers(sum_, "ReduceMean") for sum_ in _makers(root, "Add"))
-
-
-def _maker(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    node = None if value is None else value.producer()
-    return node if node is not None and node.op_type in op_types and node.domain == "" else None
 
 
 def _makers(node: ir.Node, *op_types: str) -> list[ir.Node]:
     """The nodes of these operators that ``node`` reads."""
-    found = [_maker(value, *op_types) for value in node.inputs]
+    found = [producer_of(value, *op_types) for value in node.inputs]
     return [maker for maker in found if maker is not None]

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
-from graphopt.rules._attention_core import factor_of
+from graphopt.rules._constants import times_number
 
 Values = Sequence[ir.Value | None]
 
@@ -30,7 +30,7 @@ def scale_into_attention(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, k: ir.Value, more: Values
 ) -> Outcome:
     """A number that queries are multiplied by becomes part of the scale."""
-    factor = factor_of(m.node("scaled"))
+    factor = times_number(m.node("scaled"))
     if factor is None:
         return m.no("queries are not scaled by one number", m.root.inputs[0])
     query, number = factor
@@ -85,8 +85,8 @@ def bias_into_attention(
 
 def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
     """(x, bias) if ``value`` is x plus a bias of ``width``, which nothing else reads."""
-    node = forms.producer_of(value, "Add")
-    if node is None or node.graph is not m.graph or not m.only_use(value):
+    node = forms.producer_of(value, "Add", graph=m.graph)
+    if node is None or not m.only_use(value):
         return None
     for x, bias in (node.inputs, node.inputs[::-1]):
         if x is None or bias is None or m.shape(bias) != (width,):

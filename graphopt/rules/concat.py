@@ -31,7 +31,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     pending = list(reversed(xs))
     while pending:
         x = pending.pop()
-        inner = _producer(x, "Concat", m)
+        inner = forms.producer_of(x, "Concat", graph=m.graph)
         if inner is not None and _is_part(m, x, m.root, axis):
             pending.extend(value for value in reversed(inner.inputs) if value is not None)
         else:
@@ -59,7 +59,7 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
 )
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """A Concat of all parts of a Split, in order and along its axis, is what was split."""
-    split = _producer(xs[0], "Split", m)
+    split = forms.producer_of(xs[0], "Split", graph=m.graph)
     if split is None:
         return m.no("the first operand is no part of a Split", xs[0])
     whole, parts = split.inputs[0], split.outputs
@@ -131,7 +131,7 @@ class _Piece:
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
     """What ``x`` is a Slice of along ``axis`` alone, and the range with bounds from 0 on."""
-    node = _producer(x, "Slice", m)
+    node = forms.producer_of(x, "Slice", graph=m.graph)
     if node is None or not m.only_use(x):
         return None
     data, ranges = node.inputs[0], forms.slice_ranges(m, node)
@@ -146,14 +146,6 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
         exact = taken.of(size)
         return data, Range(axis, exact.start, max(exact.start, exact.stop))
     return data, taken
-
-
-def _producer(x: ir.Value, op_type: str, m: Match) -> ir.Node | None:
-    """The node of the same graph that makes ``x``, if it is an ``op_type`` of ONNX."""
-    node = x.producer()
-    if node is None or node.op_type != op_type or node.domain != "" or node.graph is not m.root.graph:
-        return None
-    return node
 
 
 @rule(

@@ -11,6 +11,7 @@ from graphopt.analysis.dims import Dim
 from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
 
 _BROADCASTING = (*sorted(facts.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
 
@@ -39,10 +40,8 @@ def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> 
 
 def _expanded(m: Match, x: ir.Value) -> ir.Value | None:
     """What ``x`` is an Expand of."""
-    node = x.producer()
-    if node is None or node.op_type != "Expand" or node.domain != "" or node.graph is not m.root.graph:
-        return None
-    return node.inputs[0]
+    node = forms.producer_of(x, "Expand", graph=m.graph)
+    return None if node is None else node.inputs[0]
 
 
 def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> bool:

@@ -5,7 +5,6 @@ onnxruntime does the same by itself when it makes a session, so this is about sh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,7 +18,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
 from graphopt.rules import _runtime_fusions as fusions
-from graphopt.rules._constants import keeps_shape
+from graphopt.rules._constants import times_number
 
 _NAME = "FusedMatMul"
 
@@ -208,15 +207,14 @@ def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: 
     """A product times a number, or of something times a number."""
     at_root = m.root.op_type in ("Mul", "Div")
     node, scale = (m.node("product"), m.root) if at_root else (m.root, m.node("scale"))
-    found, number = _read(m, node), ir.scalar_of(c)
+    found, scaled = _read(m, node), times_number(scale)
     if isinstance(found, Refusal):
         return found
-    if number is None or not number or not math.isfinite(number):
+    if scaled is None:
         return m.no("it is not scaled by one number", c)
-    source = forms.other_operand(scale, c)
-    if not keeps_shape(m, source, c):
+    source, factor = scaled
+    if not forms.same_shape(m, m.shape(scale.outputs[0]), m.shape(source)):
         return m.no("the number may widen the tensor", c)
-    factor = 1 / float(number) if scale.op_type == "Div" else float(number)
     found = replace(found, alpha=found.alpha * factor)
     if not at_root:
         is_a = found.a.value is scale.outputs[0]

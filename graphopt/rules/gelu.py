@@ -83,8 +83,8 @@ def tanh_gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
 def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
     result = m.root.outputs[0]
     inside = list(polynomials.operands_within(result, m.graph, _LIMIT))
-    function = next((value for value in inside if _makes(value, form.function)), None)
-    node = None if function is None else function.producer()
+    function = next((value for value in inside if forms.producer_of(value, form.function)), None)
+    node = forms.producer_of(function)
     if function is None or node is None or (argument := node.inputs[0]) is None:
         return m.no(f"no {form.function} is part of it")
     error = _CLOSE if m.dtype(result) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
@@ -113,11 +113,6 @@ def _alone(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal
     if outside is not None:
         return m.no("another node, or the caller, reads a value inside", outside, shared=True)
     return _written(op, m, x, form)
-
-
-def _makes(value: ir.Value, op_type: str) -> bool:
-    node = value.producer()
-    return node is not None and node.op_type == op_type and not node.domain
 
 
 def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:

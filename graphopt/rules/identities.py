@@ -243,11 +243,11 @@ def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
     array = m.constant(indices)
     if array is not None:
         return isinstance(rows, int) and np.array_equal(array, np.arange(rows).reshape(rows, 1))
-    view = indices.producer()
-    if view is None or view.op_type != "Unsqueeze" or view.domain or forms.axes_of(m, view) != (1,):
+    view = forms.producer_of(indices, "Unsqueeze")
+    if view is None or forms.axes_of(m, view) != (1,):
         return False
-    counted = None if view.inputs[0] is None else view.inputs[0].producer()
-    if counted is None or counted.op_type != "Range" or counted.domain:
+    counted = forms.producer_of(view.inputs[0], "Range")
+    if counted is None:
         return False
     start, limit, step = (None if value is None else m.cx.known_ints(value) for value in counted.inputs)
     return start == (0,) and step == (1,) and limit is not None and m.cx.facts.dim_equal(limit[0], rows)

@@ -196,11 +196,9 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
 
 def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
     """``value`` of float in ``dtype``, if it loses nothing."""
-    node, array = value.producer(), m.constant(value)
+    node, array = forms.producer_of(value, "Cast"), m.constant(value)
     if array is not None:
         narrow = array.astype(dtype.numpy())
         return op.constant(narrow, value.name) if np.array_equal(narrow.astype(array.dtype), array) else None
-    if node is None or node.op_type != "Cast" or node.domain:
-        return None
-    source = node.inputs[0]
+    source = None if node is None else node.inputs[0]
     return source if source is not None and m.dtype(source) == dtype else None

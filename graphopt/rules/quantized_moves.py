@@ -116,8 +116,8 @@ _MAX_PARTS = 16
 )
 def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
     """Where all parts of a Split of dequantized elements are quantized again, the integers are split."""
-    split = part.producer()
-    if split is None or split.op_type != "Split" or split.domain or split.graph is not m.graph:
+    split = forms.producer_of(part, "Split", graph=m.graph)
+    if split is None:
         return m.no("it quantizes no part of a Split", part)
     if len(split.outputs) > _MAX_PARTS:
         return m.no("there are many parts", part)

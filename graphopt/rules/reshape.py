@@ -157,10 +157,8 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
 
 def _viewed(m: Match, value: ir.Value) -> ir.Value:
     """What ``value`` is a Reshape or Flatten of, or ``value`` itself."""
-    node = value.producer()
-    if node is None or node.op_type not in _CHEAP_VIEWS or node.domain or node.graph is not m.root.graph:
-        return value
-    return node.inputs[0] or value
+    node = forms.producer_of(value, *_CHEAP_VIEWS, graph=m.graph)
+    return value if node is None else node.inputs[0] or value
 
 
 def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:

@@ -136,8 +136,8 @@ def _part(m: Match, value: ir.Value) -> Part | None:
     size = (m.shape(value) or (None,))[-1]
     if not isinstance(size, int):
         return None
-    node, taken = value.producer(), range(size)
-    if node is None or node.domain or node.inputs[:1] in ((), (None,)):
+    node, taken = forms.producer_of(value), range(size)
+    if node is None or node.inputs[:1] in ((), (None,)):
         return Part(value, taken)
     source = node.inputs[0]
     assert source is not None

@@ -23,22 +23,16 @@ class DimsOf:
 
 def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
     """What ``value`` tells of another tensor's shape: Shape, or a Gather or Slice of one."""
-    node = value.producer()
-    if (
-        node is None
-        or node.domain != ""
-        or node.graph is not m.root.graph
-        or not node.inputs
-        or node.inputs[0] is None
-    ):
+    node = forms.producer_of(value, graph=m.graph)
+    if node is None or not node.inputs or node.inputs[0] is None:
         return None
     data = node.inputs[0]
     if node.op_type == "Shape":
         return _shape(m, node, data)
     if node.op_type not in ("Gather", "Slice"):
         return None
-    shape = data.producer()
-    if shape is None or shape.op_type != "Shape" or shape.domain != "" or shape.inputs[0] is None:
+    shape = forms.producer_of(data, "Shape")
+    if shape is None or shape.inputs[0] is None:
         return None
     whole = _shape(m, shape, shape.inputs[0])
     if whole is None:
@@ -171,15 +165,15 @@ def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
     """Whether the scalar ``number`` is a constant or computed for one reader of dims of tensors."""
     if m.constant(number) is not None:
         return True
-    node = number.producer()
-    if depth == 0 or node is None or node.domain or node.graph is not m.root.graph or not m.only_use(number):
+    node = forms.producer_of(number, graph=m.graph)
+    if depth == 0 or node is None or not m.only_use(number):
         return False
     operands = [value for value in node.inputs if value is not None]
     if node.op_type in _ARITHMETIC:
         return all(_is_of_dims(m, value, depth - 1) for value in operands)
-    shape, index = operands[0].producer() if operands else None, m.constant(forms.operand(node, 1))
+    index = m.constant(forms.operand(node, 1))
     is_dim = node.op_type == "Gather" and index is not None and index.ndim == 0
-    return is_dim and shape is not None and shape.op_type == "Shape" and shape.domain == ""
+    return is_dim and forms.producer_of(operands[0], "Shape") is not None
 
 
 def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:

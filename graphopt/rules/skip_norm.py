@@ -72,8 +72,8 @@ def _summands(
     for index, value in enumerate(summands):
         if not forms.same_shape(m, m.shape(value), shape) or not m.only_use(value):
             continue
-        node = value.producer()
-        if node is None or node.op_type != "Add" or node.domain or node.graph is not m.graph:
+        node = forms.producer_of(value, "Add", graph=m.graph)
+        if node is None:
             continue
         told = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
         if told is not None:

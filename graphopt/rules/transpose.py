@@ -89,11 +89,11 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
     """What ``x`` is a Transpose of, and how."""
-    node = x.producer()
-    if node is None or node.op_type != "Transpose" or node.domain or node.graph is not m.root.graph:
+    node = forms.producer_of(x, "Transpose", graph=m.graph)
+    if node is None or node.inputs[0] is None:
         return None
     perm = forms.perm_of(m, node)
-    return None if perm is None or node.inputs[0] is None else (node.inputs[0], perm)
+    return None if perm is None else (node.inputs[0], perm)
 
 
 @rule(
