@@ -15,26 +15,68 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.api import load, load_model, optimize, record_profile, run, save, verify
+    from graphopt.api import (
+        compile,
+        load,
+        load_model,
+        optimize,
+        record_profile,
+        run,
+        save,
+        verify,
+    )
+    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.switches import (
+        fuser,
+        last_executed_optimized_graph,
+        optimized_execution,
+        set_fusion_strategy,
+    )
     from graphopt.specialize.loaded import Bundle
     from graphopt.tune.tuned import Tune
 
-__all__ = ["Bundle", "Tune", "load", "load_model", "optimize", "record_profile", "run", "save", "verify"]
+#: Where each of these is defined.
+_HOMES = {
+    "Bundle": "graphopt.specialize.loaded",
+    "Executor": "graphopt.executor.executor",
+    "ExecutorOptions": "graphopt.executor.executor",
+    "Tune": "graphopt.tune.tuned",
+    "compile": "graphopt.api",
+    "fuser": "graphopt.executor.switches",
+    "last_executed_optimized_graph": "graphopt.executor.switches",
+    "load": "graphopt.api",
+    "load_model": "graphopt.api",
+    "optimize": "graphopt.api",
+    "optimized_execution": "graphopt.executor.switches",
+    "record_profile": "graphopt.api",
+    "run": "graphopt.api",
+    "save": "graphopt.api",
+    "set_fusion_strategy": "graphopt.executor.switches",
+    "verify": "graphopt.api",
+}
+__all__ = [
+    "Bundle",
+    "Executor",
+    "ExecutorOptions",
+    "Tune",
+    "compile",
+    "fuser",
+    "last_executed_optimized_graph",
+    "load",
+    "load_model",
+    "optimize",
+    "optimized_execution",
+    "record_profile",
+    "run",
+    "save",
+    "set_fusion_strategy",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Tune":
-        from graphopt.tune.tuned import Tune
-
-        return Tune
-    if name == "Bundle":
-        from graphopt.specialize.loaded import Bundle
-
-        return Bundle
-    if name in __all__:
-        from graphopt import api
-
-        return getattr(api, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     if not name.startswith("_"):
         try:
             return importlib.import_module(f"{__name__}.{name}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +42,8 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare, vouch, within
 
 if TYPE_CHECKING:
+    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.structure import Nested
     from graphopt.profile import Profile
     from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
@@ -58,6 +60,7 @@ __all__ = [
     "Report",
     "Result",
     "choose_device",
+    "compile",
     "context_for",
     "copy",
     "explain",
@@ -369,6 +372,84 @@ def specialize(
     given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics
     whole = joined(found, how, judge if settings.verify else None, given, numerics, strict=strict)
     return replace(found, model=whole)
+
+
+def compile(
+    model: ir.Model | PathLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: Nested | None = None,
+    device: str | Device | None = None,
+    threads: int | None = None,
+    pipeline: str | None = None,
+    verify: bool | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Any,
+) -> Executor:
+    """An executor, which runs a model and specializes it for the inputs that come.
+
+    >>> executor = compile("model.onnx")                                    # doctest: +SKIP
+    >>> executor({"ids": ids})["logits"]                                    # doctest: +SKIP
+
+    Args:
+        model: a model, or the path of one, which is read again after it was released.
+        options: how the executor works.
+        inputs, outputs: names, nested in dicts, lists and tuples as tensors are; by default dicts by name.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: inside one operator; by default onnxruntime's choice.
+        pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
+        verify: compare each plan with the original before it runs.
+        clock: seconds, by which the original is released.
+        arguments: others of :func:`optimize`, for all plans.
+
+    Raises:
+        UsageError: ``inputs`` or ``outputs`` name something else than the model has.
+    """
+    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.plan import Host
+    from graphopt.executor.structure import check_names
+    from graphopt.executor.switches import current_fuser
+
+    fuser = current_fuser()
+    settings = _settings(verify=verify)
+    text = pipeline or ("O3" if fuser is None else fuser.pipeline)
+    host = Host(
+        choose_device(device, settings)[0], threads, "default" if fuser is None else fuser.optimizations
+    )
+    path, in_memory = (None, [copy(model)]) if isinstance(model, ir.Model) else (model, [])
+    del model  # an executor that releases it must be the last to hold it
+
+    def load_original() -> ir.Model:
+        if path is not None:
+            return loaded(path)
+        if not in_memory:
+            raise UsageError(
+                "the original was released, and came from no file", hint="compile the model from its path"
+            )
+        return in_memory.pop()
+
+    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        with config.using(settings):
+            return optimize(candidate, pipeline=text, pre_passes=first, device=host.device, **arguments).model
+
+    def prepared(candidate: ir.Model) -> ir.Model:
+        with config.using(settings):
+            return optimize(candidate, pipeline="fallback", verify=False).model
+
+    executor = Executor(
+        load_original,
+        optimized,
+        prepared,
+        host,
+        options or ExecutorOptions(),
+        inputs=inputs,
+        outputs=outputs,
+        clock=clock,
+    )
+    check_names(inputs, [port.name for port in executor.signature.inputs], "input")
+    check_names(outputs, [port.name for port in executor.signature.outputs], "output")
+    return executor
 
 
 def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:

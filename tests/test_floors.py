@@ -41,6 +41,7 @@ FLOORS = [
     "tune",
     "assembly",
     "specialize",
+    "executor",
     "api",
     "cli",
 ]

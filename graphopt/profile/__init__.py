@@ -7,7 +7,7 @@ from graphopt.profile.guards import Guard
 from graphopt.profile.profile import Pattern, Profile
 from graphopt.profile.seen import Seen, merged
 from graphopt.profile.strategy import Behaviour, FusionStrategy
-from graphopt.profile.variants import Variant, variants_of
+from graphopt.profile.variants import Variant, assumed, variants_of
 
 __all__ = [
     "Behaviour",
@@ -17,6 +17,7 @@ __all__ = [
     "Profile",
     "Seen",
     "Variant",
+    "assumed",
     "merged",
     "variants_of",
 ]

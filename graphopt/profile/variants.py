@@ -130,3 +130,24 @@ def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
         (name, seen.type, None if seen.shape is None else len(seen.shape))
         for name, seen in sorted(pattern.inputs.items())
     )
+
+
+def assumed(profile: Profile, behaviour: Behaviour) -> Guard:
+    """What one specialization for all runs of ``profile`` assumes, as the seed merges what it saw.
+
+    A dim that varied is a symbol in any case. Where the behaviour is dynamic, so is every other dim but those
+    of size 1, and equal sizes share a symbol.
+    """
+
+    def general(dim: Dim) -> Dim:
+        return f"n{dim}" if isinstance(dim, int) and dim != 1 else dim
+
+    inputs = {}
+    for name in dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs):
+        seen = profile.values[name]
+        shape = seen.shape if seen.always else None
+        if shape is not None and behaviour is Behaviour.DYNAMIC:
+            shape = tuple(map(general, shape))
+        ints = seen.ints if profile.runs > 1 and Seen(seen.type, shape).is_static else None
+        inputs[name] = Seen(seen.type, shape, ints, seen.always)
+    return Guard(inputs)

@@ -16,7 +16,7 @@ from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
 
-Optimizations = Literal["off", "default"]
+Optimizations = Literal["off", "basic", "default"]
 #: A serialized model, or the path of one; models with external data need the path.
 Source = bytes | str | os.PathLike[str]
 
@@ -52,8 +52,8 @@ def create(
 
     Args:
         model: the serialized model, or its path.
-        optimizations: ``default`` is what users get (ORT_ENABLE_ALL), ``off`` runs the nodes as
-            they stand (ORT_DISABLE_ALL).
+        optimizations: ``default`` is what users get (ORT_ENABLE_ALL), ``basic`` fuses nothing
+            (ORT_ENABLE_BASIC), ``off`` runs the nodes as they stand (ORT_DISABLE_ALL).
         device: where to run. On CUDA an error is raised instead of falling back to the CPU.
         threads: threads inside one operator; by default onnxruntime's choice, one a core.
         options: session options to build upon, changed in place.
@@ -67,8 +67,11 @@ def create(
 
     options = options or onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
-    default = optimizations == "default"
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if default else level.ORT_DISABLE_ALL
+    options.graph_optimization_level = {
+        "off": level.ORT_DISABLE_ALL,
+        "basic": level.ORT_ENABLE_BASIC,
+        "default": level.ORT_ENABLE_ALL,
+    }[optimizations]
     options.log_severity_level = FATAL
     extra: dict[str, Any] = {}
     if choice is not None and not choice.plain:

@@ -1,0 +1,106 @@
+"""A model that is ready to run, and what it assumes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphopt import ir
+from graphopt.profile import Behaviour, Guard
+from graphopt.runtime import session
+from graphopt.runtime.artifact import Artifact
+from graphopt.runtime.devices import Device
+from graphopt.runtime.session import Optimizations
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+#: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.
+Kind = Literal["fallback", "general", "optimized"]
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where plans run.
+
+    Attributes:
+        device: the device.
+        threads: inside one operator; by default onnxruntime's choice.
+        optimizations: those of onnxruntime.
+    """
+
+    device: Device
+    threads: int | None
+    optimizations: Optimizations
+
+
+@dataclass(eq=False)
+class Plan:
+    """A model that is ready to run.
+
+    Attributes:
+        name: such as ``static-1``.
+        kind: what it is for.
+        model: the model; in memory as long as its session is not made, at least.
+        host: where it runs.
+        guard: what it assumes.
+        behaviour: how closely it keeps to what was seen.
+        hits: how often it ran.
+        last_used: when it ran last, as counted by all runs.
+    """
+
+    name: str
+    kind: Kind
+    model: ir.Model
+    host: Host
+    guard: Guard = field(default_factory=Guard)
+    behaviour: Behaviour | None = None
+    hits: int = 0
+    last_used: int = 0
+    _session: InferenceSession | None = None
+    _artifact: Artifact | None = None
+    _idle: frozenset[str] = frozenset()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def prepare(self) -> InferenceSession:
+        """Make the session, once.
+
+        Raises:
+            RuntimeFailure: onnxruntime can't load the model.
+        """
+        with self._lock:
+            if self._session is None:
+                self._artifact = Artifact(self.model)
+                host = self.host
+                made = session.create(
+                    self._artifact.source,
+                    optimizations=host.optimizations,
+                    device=host.device,
+                    threads=host.threads,
+                )
+                arguments = (*made.get_inputs(), *made.get_overridable_initializers())
+                declared = frozenset(value.name or "" for value in self.model.graph.inputs)
+                self._idle = declared.difference(argument.name for argument in arguments)
+                self._session = made
+            return self._session
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs, in the model's order.
+
+        Raises:
+            RuntimeFailure: onnxruntime can't load or run the model.
+        """
+        made = self._session or self.prepare()
+        if self._idle:  # onnxruntime has no input of them any more
+            feeds = {name: value for name, value in feeds.items() if name not in self._idle}
+        return session.run(made, feeds)
+
+    def close(self) -> None:
+        """Let the session go; another run makes it anew."""
+        with self._lock:
+            self._session = None
+            if self._artifact is not None:
+                self._artifact.close()
+                self._artifact = None

@@ -1,0 +1,97 @@
+"""What an executor has done so far, for those who look into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.tables import counted
+
+
+@dataclass(frozen=True)
+class PlanState:
+    """One plan.
+
+    Attributes:
+        name: such as ``static-1``, ``general`` or ``fallback``.
+        kind: ``fallback``, ``general`` or ``optimized``.
+        guard: what it assumes, in words.
+        hits: how often it ran.
+        nodes: how many it has.
+    """
+
+    name: str
+    kind: str
+    guard: str
+    hits: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class DebugState:
+    """An executor at one moment.
+
+    Attributes:
+        strategy: how many specializations it makes, and how.
+        depth: how many it may still make.
+        plans: what can run, the optimized ones in the order in which their guards are asked.
+        reasons: why runs took the general plan, and how often.
+        profiled: runs that were recorded for the next specialization.
+        compiling: a specialization is being made.
+        released: the original was let go.
+        evicted: plans that were let go because there were too many.
+        failures: specializations that could not be made, and why.
+    """
+
+    strategy: str
+    depth: int
+    plans: tuple[PlanState, ...]
+    reasons: Mapping[str, int]
+    profiled: int
+    compiling: bool
+    released: bool
+    evicted: int
+    failures: tuple[str, ...]
+
+    @property
+    def compiled(self) -> int:
+        """How many optimized plans there are."""
+        return sum(plan.kind == "optimized" for plan in self.plans)
+
+    def hits(self, name: str) -> int:
+        """How often the plan ``name`` ran."""
+        return sum(plan.hits for plan in self.plans if plan.name == name)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """In words."""
+        yield f"strategy {self.strategy}, {counted(self.depth, 'specialization')} left"
+        for plan in self.plans:
+            guard = f", where {plan.guard}" if plan.guard else ""
+            yield f"{plan.name}: {counted(plan.hits, 'run')}, {counted(plan.nodes, 'node')}{guard}"
+        for reason, count in self.reasons.items():
+            yield f"general {count} ×: {reason}"
+        yield from (f"not specialized: {failure}" for failure in self.failures)
+        if self.evicted:
+            yield f"{counted(self.evicted, 'plan')} let go, being used least"
+        if self.compiling:
+            yield "a specialization is being made"
+        if self.released:
+            yield "the original was released"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "strategy": self.strategy,
+            "depth": self.depth,
+            "plans": [vars(plan) for plan in self.plans],
+            "reasons": dict(self.reasons),
+            "profiled": self.profiled,
+            "compiling": self.compiling,
+            "released": self.released,
+            "evicted": self.evicted,
+            "failures": list(self.failures),
+        }
