@@ -1,8 +1,8 @@
 """A store on disk for what is costly to make again: models, kernels, timings, calibrations.
 
-Each entry is one file, written to a temporary name and renamed, so that several processes may
-write at once and a reader never sees half an entry. The file begins with a checksum of the
-rest; an entry that does not match it is removed and counts as absent.
+An entry is written to a temporary name and renamed, so that several processes may write at once and a
+reader never sees half of one. Most are one file, which begins with a checksum of the rest; one that does
+not match it is removed and counts as absent. Others are a folder, for what reads files itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a store: its kind and key, the bytes that its file takes, when it was written."""
+    """One entry of a store: its kind and key, the bytes that its files take, when it was written."""
 
     kind: str
     key: str
@@ -80,10 +81,7 @@ class Store:
                     os.unlink(temporary)
                 raise
         except OSError as error:
-            raise ResourceLimit(
-                f"can't write to the store in {self.root}: {error.strerror or error}",
-                hint="another folder: --set cache-dir=FOLDER",
-            ) from error
+            raise self._unwritable(error) from error
         return key
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -101,18 +99,53 @@ class Store:
             path.unlink()
         return None
 
+    def folder(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+        """The folder of an entry; if there is none, ``fill`` writes the files of a new one.
+
+        Raises:
+            ResourceLimit: the disk is full, or the folder can't be written.
+        """
+        path = self._path(kind, key)
+        if path.is_dir():
+            return path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".", suffix=".tmp"))
+            try:
+                fill(temporary)
+                with contextlib.suppress(OSError):  # another process was faster
+                    os.rename(temporary, path)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            if not path.is_dir():
+                raise NotADirectoryError(20, "a file is in the way", str(path))
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return path
+
     def entries(self, kind: str | None = None) -> Iterator[Entry]:
         """Every entry, or those of one kind, in the order of kind and key."""
         for path in sorted(self.root.glob(f"{kind or '*'}/??/*")):
             if not _KEY.fullmatch(path.name):
                 continue
             with contextlib.suppress(FileNotFoundError):  # another process removed it
-                status = path.stat()
-                yield Entry(path.parent.parent.name, path.name, status.st_size, status.st_mtime)
+                files = [path] if path.is_file() else list(path.iterdir())
+                size = sum(file.stat().st_size for file in files)
+                yield Entry(path.parent.parent.name, path.name, size, path.stat().st_mtime)
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry, if it is there."""
-        self._path(kind, key).unlink(missing_ok=True)
+        path = self._path(kind, key)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> ResourceLimit:
+        return ResourceLimit(
+            f"can't write to the store in {self.root}: {error.strerror or error}",
+            hint="another folder: --set cache-dir=FOLDER",
+        )
 
     def _path(self, kind: str, key: str) -> Path:
         if not _KIND.fullmatch(kind) or not _KEY.fullmatch(key):

@@ -97,3 +97,51 @@ def test_kinds_and_keys_are_no_paths(tmp_path: Path) -> None:
         Store(tmp_path).put("../models", b"x")
     with pytest.raises(ValueError, match="not a kind"):
         Store(tmp_path).get("models", "../../etc/passwd")
+
+
+def test_a_folder_is_filled_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    filled: list[Path] = []
+
+    def fill(folder: Path) -> None:
+        filled.append(folder)
+        (folder / "a").write_bytes(b"12")
+        (folder / "b").write_bytes(b"345")
+
+    found = store.folder("models", key_of("x"), fill)
+    assert store.folder("models", key_of("x"), fill) == found and len(filled) == 1
+    assert (found / "b").read_bytes() == b"345"
+    (entry,) = store.entries()
+    assert (entry.kind, entry.key, entry.bytes) == ("models", key_of("x"), 5)
+    store.remove("models", entry.key)
+    assert list(store.entries()) == [] and not found.exists()
+
+
+def test_a_folder_that_can_t_be_filled_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+
+    def fail(folder: Path) -> None:
+        (folder / "a").write_bytes(b"12")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ResourceLimit, match="No space left on device"):
+        store.folder("models", key_of("x"), fail)
+    assert [path for path in (tmp_path / "store").rglob("*") if path.name.startswith(".")] == []
+    assert list(store.entries()) == []
+
+
+def test_the_first_of_two_processes_fills_the_folder(tmp_path: Path) -> None:
+    store, key = Store(tmp_path), key_of("x")
+
+    def late(folder: Path) -> None:
+        store.folder("models", key, lambda other: (other / "a").write_text("first"))
+        (folder / "a").write_text("second")
+
+    assert (store.folder("models", key, late) / "a").read_text() == "first"
+
+
+def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("models", b"content", key_of("x"))
+    with pytest.raises(ResourceLimit, match="a file is in the way"):
+        store.folder("models", key_of("x"), lambda folder: None)

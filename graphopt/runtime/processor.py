@@ -15,3 +15,13 @@ def processor() -> str:
     except OSError:
         pass  # not Linux
     return platform.processor() or platform.machine()
+
+
+def features() -> str:
+    """The instruction sets of the processor, where the system tells them (Linux)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return " ".join(sorted(found.partition(":")[2].split()))

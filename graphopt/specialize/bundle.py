@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -40,7 +41,7 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
     try:
         with _new_folder_for(folder) as new:
             written = ir.save_together(models, new, WEIGHTS)
-            plan = _plan(found, WEIGHTS if new / WEIGHTS in written else None)
+            plan = _plan(found, new / WEIGHTS if new / WEIGHTS in written else None)
             written.insert(0, plan.write(new))
             _replace(folder, new)
     except OSError as error:
@@ -73,7 +74,7 @@ def check_replaceable(folder: Path) -> None:
         raise UsageError(f"{folder} is not replaced: {other} in it is no part of the bundle", hint=hint)
 
 
-def _plan(found: Specialized, weights: str | None) -> BundlePlan:
+def _plan(found: Specialized, weights: Path | None) -> BundlePlan:
     variants = tuple(
         planned.in_file(f"{branch.name}.onnx")
         for branch, planned in zip(found.branches, found.plan, strict=True)
@@ -84,10 +85,16 @@ def _plan(found: Specialized, weights: str | None) -> BundlePlan:
         variants,
         Signature.of(found.general),
         ir.count_nodes(found.general.graph),
-        weights=weights,
+        weights=None if weights is None else weights.name,
+        digest="" if weights is None else _digest(weights),
         session_options=found.general.metadata_props.get(SESSION_OPTIONS),
         versions={name: text for name, text in found_versions if text},
     )
+
+
+def _digest(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ class BundlePlan:
         nodes: how many the general model has.
         general: its file.
         weights: the file of weights that all share; ``None`` if no weight is large.
+        digest: what tells the contents of that file from others.
         session_options: those that the model's metadata recommends, as it has them.
         versions: of graphopt and onnxruntime, when the bundle was made.
     """
@@ -44,6 +45,7 @@ class BundlePlan:
     nodes: int
     general: str = GENERAL
     weights: str | None = None
+    digest: str = ""
     session_options: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -68,6 +70,7 @@ class BundlePlan:
             "general": {"file": self.general, "nodes": self.nodes},
             "variants": [variant.to_dict() for variant in self.variants],
             "weights": self.weights,
+            "digest": self.digest,
             "session_options": self.session_options,
         }
 
@@ -101,6 +104,7 @@ class BundlePlan:
             general["nodes"] if type(general.get("nodes")) is int else 0,
             _text(general, "file"),
             None if data.get("weights") is None else _text(data, "weights"),
+            _text(data, "digest"),
             None if data.get("session_options") is None else _text(data, "session_options"),
             {str(key): str(value) for key, value in versions.items()},
         )

@@ -9,18 +9,20 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.assembly import choose_device
-from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.runtime import session
 from graphopt.runtime.devices import Device
 from graphopt.runtime.once import check_feeds
 from graphopt.runtime.session import Optimizations
-from graphopt.runtime.session_choice import recommended_by
+from graphopt.runtime.session_choice import SessionChoice, recommended_by
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.values import LOW_TYPES
 from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
 from graphopt.specialize.dispatch import compile_guards
+from graphopt.specialize.prepacked import prepacked
+from graphopt.store import Store
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -42,10 +44,12 @@ class Bundle:
         threads: inside one operator; by default onnxruntime's choice.
         optimizations: onnxruntime's own, ``default`` or ``off``.
         session_options: use those that the model's metadata recommends for the device.
+        prepack: keep weights in the store as onnxruntime packs them on this machine, and map them from there.
 
     Attributes:
         folder: where it lies.
         plan: what it consists of.
+        remarks: variants whose weights could not be kept packed, and why; they run as if not asked for.
 
     Raises:
         UsageError: there is no bundle.
@@ -60,16 +64,20 @@ class Bundle:
         threads: int | None = None,
         optimizations: Optimizations = "default",
         session_options: bool = True,
+        prepack: bool = False,
     ) -> None:
         found = folder_of(Path(path))
         if found is None:
             raise UsageError(f"{path} is no bundle: it has no {PLAN}")
         self.folder = found
         self.plan = BundlePlan.read(found)
+        self._settings = config.current()  # those of this thread, whichever makes sessions
         self._asked = device
         self._threads = threads
         self._optimizations: Optimizations = optimizations
         self._heeds_options = session_options
+        self._prepacks = prepack
+        self.remarks: list[str] = []
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
         self._ready: list[_Ready | None] = [None] * len(self._names)
@@ -82,6 +90,7 @@ class Bundle:
             "threads": self._threads,
             "optimizations": self._optimizations,
             "session_options": self._heeds_options,
+            "prepack": self._prepacks,
         }
         return partial(Bundle, **arguments), (self.folder.absolute(),)
 
@@ -144,7 +153,7 @@ class Bundle:
     @cached_property
     def device(self) -> Device:
         """Where it runs; raises RuntimeFailure if that can't be used."""
-        return choose_device(self._asked)[0]
+        return choose_device(self._asked, self._settings)[0]
 
     def _number(self, name: str) -> int:
         if name not in self._names:
@@ -160,21 +169,31 @@ class Bundle:
             return ready
 
     def _make(self, name: str) -> _Ready:
-        device = self.device
         text = self.plan.session_options if self._heeds_options else None
+        choice = recommended_by(text, self.device)
         try:
-            made = session.create(
-                self.path(name),
-                optimizations=self._optimizations,
-                device=device,
-                threads=self._threads,
-                choice=recommended_by(text, device),
-            )
+            made = self._packed(name, choice) or self._created(self.path(name), self._optimizations, choice)
         except RuntimeFailure as failure:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
         return _Ready(made, self.plan.signature)
+
+    def _packed(self, name: str, choice: SessionChoice) -> InferenceSession | None:
+        """A session whose weights the store has packed; ``None`` if that is not wanted, or not possible."""
+        if not self._prepacks or self.device.kind != "cpu" or self._optimizations != "default":
+            return None
+        store = Store(self._settings.cache_dir)
+        try:
+            return self._created(prepacked(self.path(name), self.plan.digest, choice, store), "off", choice)
+        except (ResourceLimit, RuntimeFailure) as failure:
+            self.remarks.append(f"{name}: {failure.message}")
+            return None
+
+    def _created(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
+        return session.create(
+            path, optimizations=level, device=self.device, threads=self._threads, choice=choice
+        )
 
 
 class _Ready:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,14 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import api, ir
+from graphopt import api, config, ir
 from graphopt.errors import InvalidModel, RuntimeFailure, UsageError
 from graphopt.profile import FusionStrategy, Guard, Seen
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.bundle import save_bundle
 from graphopt.specialize.bundle_plan import BundlePlan
 from graphopt.specialize.loaded import Bundle
+from graphopt.store import Store
 
 from ..support import parse
 
@@ -227,6 +230,65 @@ def test_a_model_without_variants(tmp_path: Path) -> None:
     bundle = Bundle(tmp_path / "b")
     assert bundle.names == ["general"] and not (tmp_path / "b" / "weights.bin").exists()
     assert bundle.run({"x": np.ones(1, np.float32)})["y"].tolist() == [-1]
+
+
+# Packed weights -------------------------------------------------------------------------------------
+
+
+def _prepacked(folder: Path, cache: Path, **options: Any) -> Bundle:
+    with config.patch(cache_dir=cache):
+        return Bundle(folder, prepack=True, device="cpu", **options)
+
+
+def test_packed_weights_are_kept_in_the_store(folder: Path, tmp_path: Path) -> None:
+    before = sorted(os.listdir(folder))
+    plain, packed = Bundle(folder), _prepacked(folder, tmp_path / "cache")
+    for rows in (1, 4, 6):
+        outputs = packed.run(_feeds(rows))
+        for name, array in plain.run(_feeds(rows)).items():
+            assert array.tobytes() == outputs[name].tobytes()
+    assert packed.remarks == [] and sorted(os.listdir(folder)) == before
+    store = Store(tmp_path / "cache")
+    assert [entry.kind for entry in store.entries()] == ["prepacked"] * 3
+    written = {entry.key: entry.modified for entry in store.entries()}
+    again = _prepacked(folder, tmp_path / "cache")
+    np.testing.assert_array_equal(again.run(_feeds(1))["y"], plain.run(_feeds(1))["y"])
+    assert {entry.key: entry.modified for entry in store.entries()} == written
+
+
+def test_other_weights_are_packed_anew(folder: Path, tmp_path: Path) -> None:
+    _prepacked(folder, tmp_path / "cache").session("general")
+    data = np.fromfile(folder / "weights.bin", np.float32)
+    (data * 2).tofile(folder / "weights.bin")
+    digest = hashlib.sha256((folder / "weights.bin").read_bytes()).hexdigest()
+    _edited(folder, lambda plan: plan.update(digest=digest))
+    packed = _prepacked(folder, tmp_path / "cache")
+    np.testing.assert_array_equal(
+        packed.run(_feeds(2, 9))["y"], Bundle(folder, device="cpu").run(_feeds(2, 9))["y"]
+    )
+
+
+def test_where_nothing_can_be_kept_packed_the_model_runs_as_it_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    packed = _prepacked(folder, tmp_path / "cache")
+    _same(packed, _feeds(4), _model())
+    (remark,) = packed.remarks
+    assert remark.startswith("static-2: can't write to the store")
+    damaged = _prepacked(folder, tmp_path / "other")
+    monkeypatch.setattr(
+        "graphopt.specialize.prepacked._write", lambda model, place, choice: (place / "model.onnx").touch()
+    )
+    _same(damaged, _feeds(4), _model())
+    assert "can't load the model" in damaged.remarks[0]
+
+
+def test_a_bundle_is_pickled_without_its_sessions(folder: Path) -> None:
+    bundle = Bundle(folder, device="cpu", threads=1)
+    expected = bundle.run(_feeds(1))["y"]
+    other = pickle.loads(pickle.dumps(bundle))
+    np.testing.assert_array_equal(other.run(_feeds(1))["y"], expected)
 
 
 # Where bundles are written ------------------------------------------------------------------------
