@@ -366,7 +366,6 @@ def specialize(
 
     limits = None if bundle else build.MODEL_LIMITS
     found = build.build(original, how, optimized, limits=limits, keep=bundle, strict=strict)
-    found = replace(found, original=how.profile.model)
     if bundle:
         return found
     given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics

@@ -54,16 +54,16 @@ class Specialized:
         branches: right where their guards hold, in the order in which they are to be asked.
         plan: what there is to tell of each branch.
         report: about ``general``, and about all variants.
-        model: all in one; ``None`` if they are for a bundle.
         original: fingerprint of the model that all were made of.
+        model: all in one; ``None`` if they are for a bundle.
     """
 
     general: ir.Model
     branches: list[Branch]
     plan: list[Planned]
     report: Report
+    original: str
     model: ir.Model | None = None
-    original: str = ""
 
 
 def build(
@@ -112,4 +112,4 @@ def build(
             plan.append(Planned(variant.name, variant.guard, variant.runs, nodes))
     report.profiled_runs = how.profile.runs
     share_weights([general, *(branch.model for branch in branches)])
-    return Specialized(general, branches, plan, report)
+    return Specialized(general, branches, plan, report, how.profile.model)

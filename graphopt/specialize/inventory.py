@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def of_bundle(bundle: Bundle) -> list[Item]:
         InvalidModel: one of the models is damaged.
     """
     models = {name: bundle.model(name) for name in bundle.names}
-    weights = {name: _weights([model.graph, *ir.graphs_of(model)]) for name, model in models.items()}
+    weights = {name: _weights(_initializers(ir.graphs_of(model))) for name, model in models.items()}
     nodes = {name: ir.count_nodes(model.graph) for name, model in models.items()}
     return _items(list(bundle.plan.variants), nodes, weights)
 
@@ -83,7 +83,11 @@ def of_model(model: ir.Model, plan: list[Planned]) -> list[Item]:
         place = node.attributes["else_branch"].as_graph()
     graphs[GENERAL_NAME] = place
     nodes = {name: ir.count_nodes(graph) for name, graph in graphs.items()}
-    return _items(plan, nodes, {name: _weights(ir.with_bodies(graph)) for name, graph in graphs.items()})
+    weights = {
+        name: _weights([*_initializers(ir.with_bodies(graph)), *ir.captures(graph)])
+        for name, graph in graphs.items()
+    }
+    return _items(plan, nodes, weights)
 
 
 def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item]:
@@ -116,15 +120,18 @@ def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
         return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]
 
 
-def _weights(graphs: Iterable[ir.Graph]) -> dict[tuple[object, ...], int]:
-    """The bytes of each weight, by what tells it from others."""
-    found: dict[tuple[object, ...], int] = {}
-    for graph in graphs:
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if tensor is not None:
-                found[(tensor.dtype, tuple(tensor.shape.numpy()), ir.hash_of(tensor))] = tensor.nbytes
-    return found
+def _initializers(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
+    return (value for graph in graphs for value in graph.initializers.values())
+
+
+def _weights(values: Iterable[ir.Value]) -> dict[tuple[object, ...], int]:
+    """The bytes of each weight among ``values``, by what tells it from others."""
+    tensors = (value.const_value for value in values)
+    return {
+        (tensor.dtype, tuple(tensor.shape.numpy()), ir.hash_of(tensor)): tensor.nbytes
+        for tensor in tensors
+        if tensor is not None
+    }
 
 
 def _items(

@@ -123,6 +123,10 @@ def test_inspect_shows_the_branches_of_a_model(invoke: Invoke, model: Path) -> N
     names = [item["name"] for item in told["variants"]]
     assert names[-1] == "general" and "static-1" in names and told["session_bytes"] > 0
     assert told["variants"][0]["shared_bytes"] >= 2048
+    done = invoke("optimize", model, "-o", "s.onnx", "--profile", "p.json", "--single-file")
+    single = json.loads(invoke("inspect", "s.onnx", "--json").out)
+    assert [item["name"] for item in single["variants"]] == names, done.err
+    assert all(item["shared_bytes"] >= 2048 for item in single["variants"])
     lines = _lines(invoke("inspect", "v.onnx").out)
     assert any(line.startswith("static-1 ") and "x: tensor(float)[1, 16]" in line for line in lines)
     assert json.loads(invoke("inspect", model, "--json").out)["variants"] == []

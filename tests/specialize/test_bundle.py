@@ -225,7 +225,7 @@ def test_element_types_that_numpy_lacks(tmp_path: Path) -> None:
 
 def test_a_model_without_variants(tmp_path: Path) -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
-    found = Specialized(model, [], [], api.optimize(model, verify=False).report)
+    found = Specialized(model, [], [], api.optimize(model, verify=False).report, "0")
     save_bundle(found, tmp_path / "b")
     bundle = Bundle(tmp_path / "b")
     assert bundle.names == ["general"] and not (tmp_path / "b" / "weights.bin").exists()
