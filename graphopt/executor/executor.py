@@ -359,6 +359,11 @@ class Executor:
         number = chain.dispatch(feeds)
         return (chain.plans[number] if number < len(chain.plans) else self._general_plan()).model
 
+    @property
+    def last_plan(self) -> str | None:
+        """The name of the plan that ran last."""
+        return None if self._last is None else self._last.name
+
     def last_executed_optimized_graph(self) -> ir.Model:
         """The model that ran last.
 

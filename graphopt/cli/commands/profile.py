@@ -12,8 +12,9 @@ import click
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
+from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
-from graphopt.tables import counted, shortened
+from graphopt.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.profile import Profile
@@ -45,14 +46,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 @options.model_options
 @options.group(
     "Inputs",
-    click.option(
-        "--inputs",
-        "recorded",
-        type=reads_data,
-        multiple=True,
-        metavar="FILE.npz|FOLDER",
-        help="Make a run of each .npz file, whose arrays are named like the inputs.",
-    ),
+    recorded_option,
     click.option(
         "--runs",
         type=Count(1),
@@ -128,7 +122,7 @@ def _wanted(
 
     common = InputOptions.parse((), files, run.settings.seed)
     for path in recorded:
-        for file in _arrays(run, path):
+        for file in arrays_in(run, path):
             yield str(file), replace(common, files=(*common.files, (None, file)))
     if not shapes and (recorded or (merges and not files and runs is None)):
         if runs is not None:
@@ -140,25 +134,6 @@ def _wanted(
         words = ", ".join(f"{name} {list(shape)}" for name, shape in sizes.items())
         for number in range(runs or 1):
             yield words, replace(common, shapes=sizes, seed=common.seed + number)
-
-
-def _arrays(run: Run, path: Path) -> list[Path]:
-    """``path``, or the files of arrays in it."""
-    hint = "numpy.savez(FILE.npz, **inputs) keeps the inputs of a run"
-    if not path.exists():
-        raise UsageError(f"no such file or folder: {path}")
-    if not path.is_dir():
-        if path.suffix != ".npz":
-            raise UsageError(f"--inputs {path} is no .npz file", hint=hint)
-        return [path]
-    inside = sorted(file for file in path.iterdir() if not file.name.startswith("."))
-    found = [file for file in inside if file.suffix == ".npz" and file.is_file()]
-    others = [file.name for file in inside if file not in found]
-    if not found:
-        raise UsageError(f"there is no .npz file in {path}", hint=hint)
-    if others:
-        run.console.note(f"  left out of {path}, because it is no .npz file: {shortened(others, 3)}")
-    return found
 
 
 def _earlier(path: Path, current: Profile) -> Profile:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, executing, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import Table, human_seconds
@@ -17,6 +17,8 @@ graphopt run model.onnx
 graphopt run model.onnx --input-shape x:1,3,224,224 --seed 1
 graphopt run model.onnx --input x:x.npy -o outputs.npz
 graphopt run model.bundle --input-shape ids:1,128 -v
+graphopt run model.onnx --inputs requests/ --rounds 3
+graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
 """
 
 
@@ -39,14 +41,20 @@ graphopt run model.bundle --input-shape ids:1,128 -v
         help="onnxruntime's own.  [default: default]",
     ),
 )
+@executing.executor_options
 def command(
     run: Run, model: Path, output: Path | None, optimizations: Any, session_options: bool, **values: Any
 ) -> None:
     """Run a model once and show its outputs.
 
     Inputs that are not given are made up, the same ones for the same seed. Of a bundle the variant runs
-    that the inputs are for; -v tells why others do not.
+    that the inputs are for; -v tells why others do not. With --inputs, an executor runs all of them,
+    specializes the model for what it sees, and tells what ran (docs/executor.md).
     """
+    asked = executing.requested(values)
+    if asked is not None:
+        executing.run_all(run, model, asked, output=output, values=values)
+        return
     from graphopt import api
     from graphopt.cli.bundles import print_choice, told_choice
     from graphopt.cli.outputs import check_file

@@ -1,0 +1,117 @@
+"""What ``run --inputs`` does: an executor runs files of inputs, and what it made of them is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import Count
+from graphopt.cli.recorded import arrays_in, recorded_option
+from graphopt.errors import UsageError
+from graphopt.tables import Table, human_seconds
+
+executor_options = options.group(
+    "Executor",
+    recorded_option,
+    click.option("--rounds", type=Count(1), metavar="N", help="Run all of them so often.  [default: 1]"),
+    click.option(
+        "--fusion-strategy",
+        metavar="TEXT",
+        help="How many specializations, and how close to what was seen.  [default: static:2,dynamic:10]",
+    ),
+    click.option(
+        "--profiled-runs", type=Count(0), metavar="N", help="Runs watched before each.  [default: 1]"
+    ),
+    click.option(
+        "--fuser",
+        metavar="none|ort|builtin",
+        help="Who fuses: nobody, onnxruntime, or graphopt too.  [default: builtin]",
+    ),
+    click.option("--no-optimize", is_flag=True, help="Run the model as it came."),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    files: Sequence[Path]
+    rounds: int
+    strategy: str | None
+    profiled_runs: int
+    fuser: str | None
+    optimize: bool
+
+
+def requested(values: dict[str, Any]) -> Request | None:
+    """What the options of :data:`executor_options` ask for; takes them out of ``values``.
+
+    Raises:
+        UsageError: they go with ``--inputs``, which is not there.
+    """
+    files, rounds, strategy = (values.pop(key) for key in ("recorded", "rounds", "fusion_strategy"))
+    runs, fuser, plain = (values.pop(key) for key in ("profiled_runs", "fuser", "no_optimize"))
+    if files:
+        return Request(files, rounds or 1, strategy, 1 if runs is None else runs, fuser, not plain)
+    given = {
+        "--rounds": rounds is not None,
+        "--fusion-strategy": strategy is not None,
+        "--profiled-runs": runs is not None,
+        "--fuser": fuser is not None,
+        "--no-optimize": plain,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} goes with --inputs", hint="add --inputs FILE.npz or a folder of them")
+    return None
+
+
+def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, values: Mapping[str, Any]) -> None:
+    """Let an executor run the files, and tell which plan each took."""
+    import graphopt
+    from graphopt.api import load_model
+    from graphopt.executor.executor import ExecutorOptions
+    from graphopt.profile import FusionStrategy
+    from graphopt.runtime.inputs.feeds import InputOptions, Inputs
+
+    if output is not None or values["input_shapes"] or values["input_files"]:
+        option = "-o" if output is not None else "--input and --input-shape"
+        raise UsageError(f"{option} and --inputs exclude each other", hint="--inputs makes many runs")
+    files = [file for path in asked.files for file in arrays_in(run, path)]
+    loaded = load_model(model)
+    feeds = {file: Inputs(loaded, InputOptions(files=((None, file),))).given for file in files}
+    strategy = None if asked.strategy is None else FusionStrategy.parse(asked.strategy)
+    device = options.chosen_device(run)
+    with ExitStack() as stack:
+        if asked.fuser is not None:
+            stack.enter_context(graphopt.fuser(asked.fuser))
+        stack.enter_context(graphopt.optimized_execution(asked.optimize))
+        advance = stack.enter_context(run.console.progress("compiling"))
+        how = ExecutorOptions(strategy=strategy, profiled_runs=asked.profiled_runs)
+        executor = graphopt.compile(model, how, device=device, verify=run.settings.verify)
+        rows: list[dict[str, Any]] = []
+        for number in range(asked.rounds):
+            for index, file in enumerate(files):
+                advance((number + index / len(files)) / asked.rounds, file.name)
+                begin = time.perf_counter()
+                executor.run(feeds[file])
+                took = time.perf_counter() - begin
+                rows.append(
+                    {"round": number + 1, "file": str(file), "plan": executor.last_plan, "seconds": took}
+                )
+    state = executor.debug_state()
+    run.console.json({"runs": rows, **state.to_dict()})
+    table = Table(["round", "file", "plan", "time"], "><<>")
+    for row in rows:
+        table.add(row["round"], row["file"], row["plan"], human_seconds(row["seconds"]))
+    run.console.table(table)
+    for line in state.lines():
+        run.console.print(f"  {line}")

@@ -1,0 +1,69 @@
+"""``run --inputs``: an executor on files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt import api
+from tests.cli.conftest import Invoke
+from tests.specialize.models import feeds_of, positions
+
+
+@pytest.fixture
+def requests(tmp_path: Path) -> Path:
+    api.save(positions(), tmp_path / "m.onnx")
+    folder = tmp_path / "requests"
+    folder.mkdir()
+    for name, sizes in {"a": (1, 8), "b": (2, 5)}.items():
+        np.savez(folder / f"{name}.npz", **feeds_of(*sizes))
+    return folder
+
+
+def test_it_tells_which_plan_took_each_file(invoke: Invoke, requests: Path) -> None:
+    told = invoke(
+        "run",
+        requests.parent / "m.onnx",
+        "--inputs",
+        requests,
+        "--rounds",
+        "3",
+        "--json",
+        "--set",
+        "verify=false",
+    )
+    assert told.status == 0, told.err
+    found = json.loads(told.out)
+    plans = [row["plan"] for row in found["runs"]]
+    assert plans == ["general", "general", "static-1", "static-2", "static-1", "static-2"]
+    assert found["depth"] == 10 and found["strategy"] == "static:2,dynamic:10"
+
+
+def test_switches_hold(invoke: Invoke, requests: Path) -> None:
+    arguments = ("run", requests.parent / "m.onnx", "--inputs", requests / "a.npz", "--set", "verify=false")
+    told = invoke(*arguments, "--no-optimize", "--rounds", "2")
+    assert told.status == 0 and "fallback: 2 runs" in told.out
+    told = invoke(*arguments, "--fuser", "none", "--profiled-runs", "0", "--fusion-strategy", "dynamic:1")
+    assert told.status == 0 and "dynamic-1: 1 run" in told.out
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--rounds", "2"], "--rounds goes with --inputs"),
+        (["--no-optimize"], "--no-optimize goes with --inputs"),
+        (["--inputs", "REQUESTS", "--fuser", "native"], "native kernels are not built yet"),
+        (["--inputs", "REQUESTS", "--fuser", "fast"], "no fuser is called 'fast'"),
+        (["--inputs", "REQUESTS", "-o", "o.npz"], "-o and --inputs exclude each other"),
+        (["--inputs", "nowhere"], "no such file or folder"),
+    ],
+)
+def test_what_does_not_go_together_is_told(
+    invoke: Invoke, requests: Path, options: list[str], why: str
+) -> None:
+    given = [str(requests) if option == "REQUESTS" else option for option in options]
+    told = invoke("run", requests.parent / "m.onnx", *given)
+    assert told.status == 2 and why in told.err
