@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
-from graphopt.profile import Behaviour, FusionStrategy, Profile, variants_of
+from graphopt.profile import Behaviour, FusionStrategy, Profile, Variant, variants_of
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.emit_model import Branch
 from graphopt.specialize.narrow import narrowed
@@ -102,7 +102,7 @@ def build(
                 raise
             report.variants.append(VariantReport(variant, 0, before, str(failure)))
             continue
-        reason = None if keep else too_little(general, model, variant.guard)
+        reason = _the_same(general, model, variant) if keep else too_little(general, model, variant.guard)
         nodes = ir.count_nodes(model.graph)
         dropped = tuple(map(str, told.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
@@ -113,3 +113,10 @@ def build(
     report.profiled_runs = how.profile.runs
     share_weights([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report, how.profile.model)
+
+
+def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+    """Why not even a bundle needs a variant: only known sizes make a difference to an equal graph."""
+    if variant.behaviour is Behaviour.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
+        return None
+    return "it would be the general model again"

@@ -232,6 +232,14 @@ def test_a_model_without_variants(tmp_path: Path) -> None:
     assert bundle.run({"x": np.ones(1, np.float32)})["y"].tolist() == [-1]
 
 
+def test_a_dynamic_variant_that_is_the_general_model_is_left_out() -> None:
+    model = parse("g (float[N, M] x) => (float[N, M] y) { y = Neg(x) }")
+    runs = [{"x": np.ones(shape, np.float32)} for shape in ((1, 2), (3, 4))]
+    found = _specialized(model, runs, "dynamic:1")
+    assert found.branches == [] and found.report.variants[0].left_out == "it would be the general model again"
+    assert [branch.name for branch in _specialized(model, runs, "static:1").branches] == ["static-1"]
+
+
 # Packed weights -------------------------------------------------------------------------------------
 
 
