@@ -77,7 +77,7 @@ def requested(values: dict[str, Any]) -> Request | None:
 def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, values: Mapping[str, Any]) -> None:
     """Let an executor run the files, and tell which plan each took."""
     import graphopt
-    from graphopt.api import load_model
+    from graphopt.api import is_bundle, load_model
     from graphopt.executor.executor import ExecutorOptions
     from graphopt.profile import FusionStrategy
     from graphopt.runtime.inputs.feeds import InputOptions, Inputs
@@ -85,6 +85,11 @@ def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, value
     if output is not None or values["input_shapes"] or values["input_files"]:
         option = "-o" if output is not None else "--input and --input-shape"
         raise UsageError(f"{option} and --inputs exclude each other", hint="--inputs makes many runs")
+    if is_bundle(model):
+        raise UsageError(
+            f"an executor specializes models, and {model} is a bundle of variants",
+            hint="--input FILE.npz runs it on the inputs of one file",
+        )
     files = [file for path in asked.files for file in arrays_in(run, path)]
     loaded = load_model(model)
     feeds = {file: Inputs(loaded, InputOptions(files=((None, file),))).given for file in files}

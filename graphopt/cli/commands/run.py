@@ -67,11 +67,9 @@ def command(
 
     check_file(output, [".npz"])
     inputs = options.given_inputs(run, values)
-    bundle = (
-        None
-        if not api.is_bundle(model)
-        else Bundle(model, optimizations=optimizations, session_options=session_options)
-    )
+    bundle = None
+    if api.is_bundle(model):
+        bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     device = options.chosen_device(run)
     with run.console.progress("running"):
