@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
 from graphopt.driver import Job, copy
@@ -155,3 +156,8 @@ def produce(
         candidate, report = repair(job, loaded(original), failure, found=found)
         report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
         return candidate, report
+
+
+def chosen_settings(**given: Any) -> config.Settings:
+    """The current settings with the arguments that were given."""
+    return replace(config.current(), **{key: value for key, value in given.items() if value is not None})

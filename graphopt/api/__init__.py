@@ -1,0 +1,43 @@
+"""The Python interface: load, optimize, verify, run, record_profile, save.
+
+>>> import graphopt
+>>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))   # doctest: +SKIP
+>>> print(report)                                                    # doctest: +SKIP
+>>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
+
+Arguments that are settings too (see :class:`graphopt.config.Settings`) default to the settings
+in force: those of the nearest ``graphopt.toml``, of the environment, or of
+:func:`graphopt.config.patch`.
+"""
+
+from graphopt.api.files import is_bundle, load, load_model, save
+from graphopt.api.optimizing import Result, explain, optimize
+from graphopt.api.running import run, try_out, verify
+from graphopt.api.specializing import compile, record_profile, specialize
+from graphopt.assembly import choose_device
+from graphopt.driver import context_for, copy, make_options, make_pipeline
+from graphopt.instrument.report import Report
+from graphopt.request import vouch
+
+__all__ = [
+    "Report",
+    "Result",
+    "choose_device",
+    "compile",
+    "context_for",
+    "copy",
+    "explain",
+    "is_bundle",
+    "load",
+    "load_model",
+    "make_options",
+    "make_pipeline",
+    "optimize",
+    "record_profile",
+    "run",
+    "save",
+    "specialize",
+    "try_out",
+    "verify",
+    "vouch",
+]

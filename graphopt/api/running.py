@@ -1,0 +1,137 @@
+"""Compare models by running them, and run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphopt import config, ir
+from graphopt.assembly import (
+    PathLike,
+    choose_device,
+    chosen_settings,
+    loaded,
+    oracle_for,
+)
+from graphopt.driver import copy, is_heavy
+from graphopt.numerics import Numerics
+from graphopt.request import vouch, within
+
+if TYPE_CHECKING:
+    from graphopt.runtime.devices import Device
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.once import Trial
+    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.runtime.session import Optimizations
+
+
+def verify(
+    original: ir.Model | PathLike,
+    candidate: ir.Model | PathLike,
+    *,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    inputs: InputOptions | None = None,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    signature: bool = True,
+    bits: bool = False,
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+) -> Verdict:
+    """Compare two models by running them: with onnxruntime's optimizations off, and at its defaults.
+
+    >>> verdict = verify("model.onnx", "model.opt.onnx")     # doctest: +SKIP
+    >>> verdict.ok, verdict.delta                            # doctest: +SKIP
+    (True, 2.1e-06)
+
+    Args:
+        original, candidate: models, or paths of models.
+        numerics: how far results may move.
+        inputs: how to feed them; made up by default, in several shapes and kinds of numbers.
+        dims: sizes of dynamic dims that are fixed in both first.
+        dim_ranges: sizes of dynamic dims outside which they may differ.
+        signature: they must be called alike, too.
+        bits: demand identical outputs where onnxruntime's optimizations are off.
+        device, allow_fallback: as for :func:`run`.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
+        InvalidModel: a file is not a model.
+    """
+    from graphopt.runtime.inputs.dims import fix_dims
+
+    settings = chosen_settings(allow_fallback=allow_fallback)
+    if dims or dim_ranges:
+        original, candidate = (copy(loaded(model)) for model in (original, candidate))
+        inputs = within(inputs, vouch(original, dims, dim_ranges), settings.seed)
+        fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
+    heavy = is_heavy(loaded(original), settings.memory_limit)
+    oracle, _ = oracle_for(original, inputs, settings, device, heavy)
+    with oracle:
+        return oracle.verify(loaded(candidate), numerics=numerics, signature=signature, bits=bits)
+
+
+def run(
+    model: ir.Model | PathLike,
+    feeds: Mapping[str, Any],
+    *,
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+    optimizations: Optimizations = "default",
+    session_options: bool = True,
+) -> dict[str, Any]:
+    """Run a model through onnxruntime; returns its outputs by name, in the model's order.
+
+    >>> outputs = run("model.onnx", {"x": np.zeros((1, 3), np.float32)})   # doctest: +SKIP
+
+    Args:
+        model: a model, or the path of one.
+        feeds: a numpy array for each input (of ``ml_dtypes`` where numpy lacks the element
+            type); sequences are lists, maps are dicts.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        allow_fallback: run on the CPU where the device can't be used.
+        optimizations: onnxruntime's own, ``default`` or ``off``.
+        session_options: use those that the model's metadata recommends for the device.
+
+    Raises:
+        UsageError: an input is missing, or there is none of that name.
+        RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
+    """
+    from graphopt.runtime.once import run_once
+    from graphopt.runtime.session_choice import recommended
+
+    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
+    found = loaded(model)
+    choice = recommended(found, chosen) if session_options else None
+    return run_once(found, feeds, device=chosen, optimizations=optimizations, choice=choice)
+
+
+def try_out(
+    model: ir.Model | PathLike,
+    inputs: InputOptions | None = None,
+    *,
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+    optimizations: Optimizations = "default",
+    session_options: bool = True,
+) -> Trial:
+    """Run a model on inputs that are made up to suit it, in shapes that it accepts.
+
+    Args:
+        model: a model, or the path of one.
+        inputs: what is given: shapes, arrays in files, the seed.
+        device, allow_fallback, optimizations, session_options: as for :func:`run`.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the model.
+        RuntimeFailure: the model runs on none of the inputs that were tried.
+    """
+    from graphopt.runtime import once
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.session_choice import recommended
+
+    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
+    given = inputs or InputOptions(seed=config.current().seed)
+    found = loaded(model)
+    choice = recommended(found, chosen) if session_options else None
+    return once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)

@@ -1,0 +1,198 @@
+"""Profiles, variants for what they tell, and executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from graphopt import config, ir
+from graphopt.api.optimizing import optimize
+from graphopt.assembly import (
+    PathLike,
+    choose_device,
+    chosen_settings,
+    loaded,
+    oracle_for,
+)
+from graphopt.driver import copy, is_heavy, make_options
+from graphopt.errors import UsageError
+from graphopt.instrument.report import Report
+from graphopt.passes.base import Pass
+
+if TYPE_CHECKING:
+    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.structure import Nested
+    from graphopt.profile import Profile
+    from graphopt.runtime.devices import Device
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.specialize.build import Specialization, Specialized
+
+
+def record_profile(
+    model: ir.Model | PathLike,
+    runs: Iterable[Mapping[str, Any] | InputOptions],
+    *,
+    requires_grad: Iterable[str] = (),
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+) -> Profile:
+    """Run a model, and tell what was seen of its inputs, and of inner values whose shapes depend on data.
+
+    >>> batches = [{"ids": np.zeros((1, n), np.int64)} for n in (128, 64)]   # doctest: +SKIP
+    >>> record_profile("model.onnx", batches).values["ids"].shape            # doctest: +SKIP
+    (1, 'd0')
+
+    Args:
+        model: a model, or the path of one.
+        runs: what to feed in each run: arrays by name, as for :func:`run`, or what is given of inputs that
+            are made up else, whose contents are not recorded.
+        requires_grad: inputs for which a gradient is wanted.
+        device, allow_fallback: as for :func:`run`.
+
+    Raises:
+        UsageError: what is fed does not fit the model, or ``requires_grad`` names no input.
+        RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
+    """
+    from graphopt.specialize.record import Recorder
+
+    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
+    with Recorder(loaded(model), device=chosen, requires_grad=requires_grad) as recorder:
+        for given in runs:
+            if isinstance(given, Mapping):
+                recorder.run(given)
+            else:
+                recorder.make_up(given)
+        return recorder.profile
+
+
+def specialize(
+    model: ir.Model | PathLike,
+    how: Specialization,
+    *,
+    bundle: bool = False,
+    pre_passes: Iterable[str | Pass] = (),
+    strict: bool = False,
+    inputs: InputOptions | None = None,
+    **arguments: Any,
+) -> Specialized:
+    """Optimize a model, and variants of it for what a profile saw of its inputs.
+
+    >>> found = specialize("model.onnx", Specialization(Profile.read("profile.json")))   # doctest: +SKIP
+    >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        how: the profile, and how many variants are made of it.
+        bundle: the result is to be a bundle, in which a guard costs next to nothing: hardly smaller variants
+            are kept, too.
+        pre_passes, strict, inputs: as for :func:`optimize`. Variants are verified with inputs made up.
+        arguments: of :func:`optimize`, for the general model and each variant.
+
+    Raises:
+        UsageError: the profile is of another model; or as for :func:`optimize`.
+        VerificationFailed: as for :func:`optimize`.
+    """
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.specialize import build
+    from graphopt.specialize.whole import joined
+
+    original = loaded(model)
+    chosen = {key: arguments.get(key) for key in ("exact", "fast_math", "verify", "allow_fallback")}
+    settings, device = chosen_settings(**chosen), arguments.get("device")
+
+    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> tuple[ir.Model, Report]:
+        if candidate is original:
+            return optimize(model, pre_passes=pre_passes, strict=strict, inputs=inputs, **arguments)
+        return optimize(candidate, pre_passes=(*first, *pre_passes), strict=strict, **arguments)
+
+    def judge(given: InputOptions) -> Oracle:
+        return oracle_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
+
+    limits = None if bundle else build.MODEL_LIMITS
+    found = build.build(original, how, optimized, limits=limits, keep=bundle, strict=strict)
+    if bundle:
+        return found
+    given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics
+    whole = joined(found, how, judge if settings.verify else None, given, numerics, strict=strict)
+    return replace(found, model=whole)
+
+
+def compile(
+    model: ir.Model | PathLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: Nested | None = None,
+    device: str | Device | None = None,
+    threads: int | None = None,
+    pipeline: str | None = None,
+    verify: bool | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Any,
+) -> Executor:
+    """An executor, which runs a model and specializes it for the inputs that come.
+
+    >>> executor = compile("model.onnx")                                    # doctest: +SKIP
+    >>> executor({"ids": ids})["logits"]                                    # doctest: +SKIP
+
+    Args:
+        model: a model, or the path of one, which is read again after it was released.
+        options: how the executor works.
+        inputs, outputs: names, nested in dicts, lists and tuples as tensors are; by default dicts by name.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: inside one operator; by default onnxruntime's choice.
+        pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
+        verify: compare each plan with the original before it runs.
+        clock: seconds, by which the original is released.
+        arguments: others of :func:`optimize`, for all plans.
+
+    Raises:
+        UsageError: ``inputs`` or ``outputs`` name something else than the model has.
+    """
+    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.plan import Host
+    from graphopt.executor.structure import check_names
+    from graphopt.executor.switches import current_fuser
+
+    fuser = current_fuser()
+    settings = chosen_settings(verify=verify)
+    text = pipeline or ("O3" if fuser is None else fuser.pipeline)
+    host = Host(
+        choose_device(device, settings)[0], threads, "default" if fuser is None else fuser.optimizations
+    )
+    path, in_memory = (None, [copy(model)]) if isinstance(model, ir.Model) else (model, [])
+    del model  # an executor that releases it must be the last to hold it
+
+    def load_original() -> ir.Model:
+        if path is not None:
+            return loaded(path)
+        if not in_memory:
+            raise UsageError(
+                "the original was released, and came from no file", hint="compile the model from its path"
+            )
+        return in_memory.pop()
+
+    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        with config.using(settings):
+            return optimize(candidate, pipeline=text, pre_passes=first, device=host.device, **arguments).model
+
+    def prepared(candidate: ir.Model) -> ir.Model:
+        with config.using(settings):
+            return optimize(candidate, pipeline="fallback", verify=False).model
+
+    executor = Executor(
+        load_original,
+        optimized,
+        prepared,
+        host,
+        options or ExecutorOptions(),
+        inputs=inputs,
+        outputs=outputs,
+        clock=clock,
+    )
+    check_names(inputs, [port.name for port in executor.signature.inputs], "input")
+    check_names(outputs, [port.name for port in executor.signature.outputs], "output")
+    return executor
