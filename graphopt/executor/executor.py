@@ -171,11 +171,7 @@ class Executor:
             plan = chain.plans[number] if number < len(chain.plans) else self._missed(feeds)
         else:
             plan = self._fallback_plan()
-        try:
-            found = plan.run(feeds)
-        except GraphoptError:
-            check_feeds(feeds, self.signature)
-            raise
+        found = plan.run(feeds)
         with self._counts:
             self._runs += 1
             plan.hits += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from graphopt import ir
 from graphopt.profile import Behaviour, Guard
@@ -13,9 +13,8 @@ from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+from graphopt.runtime.signature import Signature
+from graphopt.specialize.ready import Ready
 
 #: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.
 Kind = Literal["fallback", "general", "optimized"]
@@ -59,19 +58,18 @@ class Plan:
     behaviour: Behaviour | None = None
     hits: int = 0
     last_used: int = 0
-    _session: InferenceSession | None = None
+    _ready: Ready | None = None
     _artifact: Artifact | None = None
-    _idle: frozenset[str] = frozenset()
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def prepare(self) -> InferenceSession:
+    def prepare(self) -> Ready:
         """Make the session, once.
 
         Raises:
             RuntimeFailure: onnxruntime can't load the model.
         """
         with self._lock:
-            if self._session is None:
+            if self._ready is None:
                 self._artifact = Artifact(self.model)
                 host = self.host
                 made = session.create(
@@ -80,27 +78,14 @@ class Plan:
                     device=host.device,
                     threads=host.threads,
                 )
-                arguments = (*made.get_inputs(), *made.get_overridable_initializers())
-                declared = frozenset(value.name or "" for value in self.model.graph.inputs)
-                self._idle = declared.difference(argument.name for argument in arguments)
-                self._session = made
-            return self._session
+                self._ready = Ready(made, Signature.of(self.model))
+            return self._ready
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs, in the model's order.
 
         Raises:
+            UsageError: an input is missing, or there is none of that name.
             RuntimeFailure: onnxruntime can't load or run the model.
         """
-        made = self._session or self.prepare()
-        if self._idle:  # onnxruntime has no input of them any more
-            feeds = {name: value for name, value in feeds.items() if name not in self._idle}
-        return session.run(made, feeds)
-
-    def close(self) -> None:
-        """Let the session go; another run makes it anew."""
-        with self._lock:
-            self._session = None
-            if self._artifact is not None:
-                self._artifact.close()
-                self._artifact = None
+        return (self._ready or self.prepare()).run(feeds)

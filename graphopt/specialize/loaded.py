@@ -14,14 +14,13 @@ from graphopt.assembly import choose_device
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.runtime import session
 from graphopt.runtime.devices import Device
-from graphopt.runtime.once import check_feeds
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice, recommended_by
 from graphopt.runtime.signature import Signature
-from graphopt.runtime.values import LOW_TYPES
 from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.prepacked import prepacked
+from graphopt.specialize.ready import Ready
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Bundle:
         self.remarks: list[str] = []
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
-        self._ready: list[_Ready | None] = [None] * len(self._names)
+        self._ready: list[Ready | None] = [None] * len(self._names)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +159,7 @@ class Bundle:
             raise unknown("variant", name, self._names, f"variants: {', '.join(self._names)}")
         return self._names.index(name)
 
-    def _made(self, number: int) -> _Ready:
+    def _made(self, number: int) -> Ready:
         """The session number ``number``, made by whichever thread comes first."""
         with self._lock:
             ready = self._ready[number]
@@ -168,7 +167,7 @@ class Bundle:
                 ready = self._ready[number] = self._make(self._names[number])
             return ready
 
-    def _make(self, name: str) -> _Ready:
+    def _make(self, name: str) -> Ready:
         text = self.plan.session_options if self._heeds_options else None
         choice = recommended_by(text, self.device)
         try:
@@ -177,7 +176,7 @@ class Bundle:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
-        return _Ready(made, self.plan.signature)
+        return Ready(made, self.plan.signature)
 
     def _packed(self, name: str, choice: SessionChoice) -> InferenceSession | None:
         """A session whose weights the store has packed; ``None`` if that is not wanted, or not possible."""
@@ -194,41 +193,3 @@ class Bundle:
         return session.create(
             path, optimizations=level, device=self.device, threads=self._threads, choice=choice
         )
-
-
-class _Ready:
-    """A session, and what can be known of its runs before they start.
-
-    Attributes:
-        session: the session.
-        outputs: the names of the outputs.
-    """
-
-    def __init__(self, made: InferenceSession, signature: Signature) -> None:
-        import onnxruntime
-
-        arguments = [*made.get_inputs(), *made.get_overridable_initializers()]
-        results = made.get_outputs()
-        taken = {argument.name for argument in arguments}
-        self.session = made
-        self.outputs = [result.name for result in results]
-        self._signature = signature
-        self._idle = frozenset(port.name for port in signature.inputs) - taken
-        self._plain = all(value.type not in LOW_TYPES for value in (*arguments, *results))
-        self._options = onnxruntime.RunOptions()
-        self._options.log_severity_level = session.FATAL
-
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs; inputs that the session does not have are left out."""
-        if self._idle or type(feeds) is not dict:
-            feeds = {name: value for name, value in feeds.items() if name not in self._idle}
-        try:
-            if self._plain:
-                found: list[Any] = self.session.run(self.outputs, feeds, self._options)
-                return found
-            return session.run(self.session, feeds)
-        except Exception as error:  # onnxruntime's errors have no common base
-            check_feeds(feeds, self._signature)
-            if isinstance(error, RuntimeFailure):
-                raise
-            raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
