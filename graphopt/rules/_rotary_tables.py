@@ -15,6 +15,9 @@ _FAR = 16
 #: Operators of one tensor, perhaps with numbers beside it, that leave equal numbers equal.
 _KEEPS = facts.UNARY_ELEMENTWISE | {"Mul", "Div", "Add", "Sub", "Cast"}
 
+#: Operators that leave a last axis alone, or turn it round, if it stays as long.
+_VIEWS = ("Expand", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+
 
 def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
     """Whether each number along the last axis comes twice: side by side in ``pairs``, else half apart."""
@@ -35,7 +38,7 @@ def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
 
 
 def _is_doubled(array: np.ndarray, *, pairs: bool) -> bool:
-    if array.ndim == 0 or array.shape[-1] % 2:
+    if array.ndim == 0:
         return False
     half = array.shape[-1] // 2
     first, second = (array[..., ::2], array[..., 1::2]) if pairs else (array[..., :half], array[..., half:])
@@ -52,19 +55,19 @@ def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
         source = m.rank(node.inputs[0])
         index = m.constant(node.inputs[1])
         last = source is not None and forms.axis_of(m, node, source) == source - 1
-        return last and index is not None and index.ndim == 1 and _is_doubled(index, pairs=pairs)
+        return last and index is not None and _is_doubled(index, pairs=pairs)
     return pairs and node.op_type == "Reshape" and _joins_pairs(m, node)
 
 
 def _joins_pairs(m: Match, view: ir.Node) -> bool:
     """Whether the Reshape ``view`` puts pairs of equal numbers, each on an axis of its own, in rows."""
-    before, after = (None if x is None else m.shape(x) for x in (view.inputs[0], view.outputs[0]))
-    if not before or not after or before[-1] != 2 or not isinstance(after[-1], int) or after[-1] % 2:
+    before = None if view.inputs[0] is None else m.shape(view.inputs[0])
+    if not before or before[-1] != 2:
         return False
     joined = forms.producer_of(view.inputs[0], "Concat")
     if joined is not None:
         last = forms.axis_of(m, joined, len(before)) == len(before) - 1
-        return last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
+        return last and joined.inputs[0] is joined.inputs[1]
     repeated = forms.producer_of(view.inputs[0], "Expand")
     single = None if repeated is None or repeated.inputs[0] is None else m.shape(repeated.inputs[0])
     return bool(single and single[-1] == 1)
@@ -81,20 +84,13 @@ def _kept(m: Match, node: ir.Node) -> ir.Value | None:
         return None
     if not m.cx.facts.dim_equal(before[-1], after[-1]):
         return None
-    if node.op_type in ("Unsqueeze", "Squeeze"):
-        axes = forms.axes_of(m, node)
-        rank = max(len(before), len(after))
-        return source if axes is not None and rank - 1 not in axes else None
-    if node.op_type in ("Reshape", "Expand"):
+    if node.op_type in _VIEWS:
         return source
     if node.op_type == "Transpose":
         perm = forms.perm_of(m, node)
         return source if perm is not None and perm[-1] == len(perm) - 1 else None
     if node.op_type == "Gather":
         return source if forms.axis_of(m, node, len(before)) != len(before) - 1 else None
-    if node.op_type == "Slice":
-        ranges = forms.slice_ranges(m, node)
-        return source if ranges is not None and all(one.axis != len(before) - 1 for one in ranges) else None
     return None
 
 

@@ -116,7 +116,7 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
     step, apart = (2, 1) if pairs else (1, size)
     if first.taken != range(start, start + step * size, step) or second.taken[0] - start != apart:
         return m.no("its parts are no halves", b)
-    if first.taken.step != second.taken.step and size > 1:
+    if first.taken.step != second.taken.step:
         return m.no("its parts are no halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
     if x is not None and not _is(m, x, whole):
@@ -175,7 +175,7 @@ def _embedded(
     if len(shape) != 4:
         return m.no("it is not [batch, heads, length, an even size]", whole.source)
     told, same = m.shape(c), m.shape(s)
-    if told is None or not forms.same_shape(m, told, same) or len(told) > 4:
+    if told is None or not forms.same_shape(m, told, same):
         return m.no("cos and sin have other shapes than each other, or unknown ones", c)
     full = (1,) * (4 - len(told)) + told
     width = len(whole.taken) // (1 if doubled else 2)
