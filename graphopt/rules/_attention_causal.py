@@ -141,9 +141,9 @@ class Reader:
             return None
         if node.op_type in _COMPARISONS and all(isinstance(x, Positions) for x in known):
             return _compared(node.op_type, *known)
-        if node.op_type in ("Add", "Sub") and any(isinstance(x, Positions) for x in known):
+        if any(isinstance(x, Positions) for x in known):
             return self._moved(node, found)
-        if node.op_type in _ELEMENTWISE and all(isinstance(x, Step) for x in known):
+        if node.op_type in _ELEMENTWISE:
             dtype = self._m.dtype(node.outputs[0])
             steps = [x for x in known if isinstance(x, Step)]
             return _elementwise(self._m, _ELEMENTWISE[node.op_type], steps, dtype)
@@ -185,8 +185,6 @@ class Reader:
             return known if self._keeps_axes(node, [known]) else None
         if isinstance(known, Step):
             return known if forms.same_shape(self._m, before[-2:], after[-2:]) else None
-        if len(before) < -known.axis:
-            return None
         length = before[known.axis]
         for axis in (-1, -2):
             others = [dim for place, dim in enumerate(after, -len(after)) if place != axis]
@@ -253,7 +251,7 @@ def _data(node: ir.Node) -> list[ir.Value | None]:
 
 def _of_array(array: np.ndarray) -> Known | None:
     first = array.reshape(-1)[0].item()
-    if array.size == 1 or np.all(array == first):
+    if np.all(array == first):
         return Step(first, first)
     if any(size != 1 for size in array.shape[:-2]):
         return None

@@ -5,8 +5,6 @@ The models take the NaN out of the weights; of the fused operator only the resul
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from graphopt import ir
@@ -25,7 +23,7 @@ def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, ro
     """
     if not found.guarded:
         return result
-    dtype = m.dtype(result) or m.dtype(found.q.as_given)
+    dtype = m.dtype(found.q.as_given)
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
     if _takes_floats(m):  # perhaps NaN and infinities, of which 0 times a value makes NaN
@@ -48,7 +46,5 @@ def _takes_floats(m: Match) -> bool:
 
 def may_hide_all(m: Match, found: Attention) -> bool:
     """Whether no key may be left to some query, all its scores being minus infinity."""
-    if any(math.isinf(mask.low) for mask in found.masks):
-        return True
     total = sum((largest(m, bias) for bias in found.biases), sum(-mask.low for mask in found.masks))
     return not total < float(np.finfo(np.float32).max) * (1 + 1e-6)

@@ -158,7 +158,7 @@ def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
     number = ir.scalar_of(index)
     rank = m.rank(data)
     axis = forms.axis_of(m, node, rank)
-    if index is None or m.rank(index) != 0 or number is None or axis is None or rank != 5:
+    if number is None or axis is None or rank != 5:
         return None
     size = (m.shape(data) or ())[axis]
     return (axis, int(number) % size) if isinstance(size, int) and size > 0 else None

@@ -19,32 +19,29 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | Non
     if not found.terms:
         return None
     total: ir.Value | None = None
-    shape: tuple[Dim, ...] = (1,) * 4
+    places: tuple[Dim, Dim] = (1, 1)
     for term in reversed(found.terms):  # in turn: of what a mask hides nothing else counts
-        total, shape = _with(op, m, total, term), _joined(shape, _full(m, found, told_of(term)))
+        total, places = _with(op, m, total, term), _joined(places, _places(m, told_of(term)))
     assert total is not None
     told = told_of(found.terms[0])
     queries, keys = found.score_shape[2:]
-    if not is_along(m, shape[3], keys):
+    if not is_along(m, places[1], keys):
         return m.no("the mask is the same for all keys", told, hint=f"expand its last axis to {keys}")
     rank = max(m.rank(told_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = forms.unsqueeze(op, m, total, missing)
-    return whole if is_along(m, shape[2], queries) else _for_each_query(op, m, whole, found)
+    return whole if is_along(m, places[0], queries) else _for_each_query(op, m, whole, found)
 
 
-def _full(m: Match, found: Attention, value: ir.Value) -> tuple[Dim, ...]:
-    """The shape of ``value`` with axes of size 1 in front, or for the heads, four in all."""
-    shape = m.shape(value)
-    assert shape is not None
-    if found.merged and len(shape) == 3:
-        return (shape[0], 1, *shape[1:])
-    return (1,) * (4 - len(shape)) + shape
+def _places(m: Match, value: ir.Value) -> tuple[Dim, Dim]:
+    """For how many queries and keys ``value`` has numbers of their own."""
+    _, _, queries, keys = (1, 1, 1, 1, *(m.shape(value) or ()))[-4:]
+    return queries, keys
 
 
-def _joined(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The shape to which two that broadcast to the same are broadcast."""
-    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+def _joined(a: tuple[Dim, Dim], b: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+    """What two that broadcast to the same have."""
+    return (b[0] if a[0] == 1 else a[0], b[1] if a[1] == 1 else a[1])
 
 
 def _with(op: Builder, m: Match, total: ir.Value | None, term: Term) -> ir.Value:

@@ -50,7 +50,7 @@ class Side:
         wanted = tuple(perm[axis] for axis in self.perm(len(perm)))
         for rows_first, swapped in product((False, True), repeat=2):
             side = Side(source, rows_first, swapped)
-            if (len(perm) > 2 or not rows_first) and side.perm(len(perm)) == wanted:
+            if side.perm(len(perm)) == wanted:
                 return side
         return None
 
@@ -76,8 +76,6 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
         return m.no(fusions.ATTENTION, node.outputs[0])
     if any((m.rank(side) or 0) < 2 for side in (a, b)):
         return m.no("an operand is no matrix, or its rank is unknown", a)
-    if node.op_type == "MatMul":
-        return Product(Side(a), Side(b))
     flags = {
         name: bool(forms.int_of(m, node, name, 0))
         for name in ("transBatchA", "transA", "transBatchB", "transB")
@@ -92,7 +90,7 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
 
 def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
     """The FusedMatMul. Where it transposes, its sums must not be empty: the kernel leaves them undefined."""
-    transposes = any(side.swapped or side.rows_first for side in (found.a, found.b))
+    transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
     if transposes and (shape is None or not dims.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
         hint = "tell the size: --dim, --dim-range"

@@ -70,10 +70,8 @@ def _summands(
     """Two summands of ``shape``, and one number for each element of the last axis, if there is a third."""
     summands = [value for value in sum_of.inputs if value is not None]
     for index, value in enumerate(summands):
-        if not forms.same_shape(m, m.shape(value), shape) or not m.only_use(value):
-            continue
         node = forms.producer_of(value, "Add", graph=m.graph)
-        if node is None:
+        if node is None or not m.only_use(value):
             continue
         told = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
         if told is not None:
@@ -87,9 +85,7 @@ def _parted(
     given = [value for value in summands if value is not None]
     whole = [value for value in given if forms.same_shape(m, m.shape(value), shape)]
     rest = [value for value in given if forms.same_shape(m, m.shape(value), shape[2:])]
-    return (
-        (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) and len(rest) < 2 else None
-    )
+    return (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) else None
 
 
 def _epsilon(m: Match, node: ir.Node, default: float) -> float:

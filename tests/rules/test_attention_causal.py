@@ -20,7 +20,7 @@ HEAD = """
 g (float[S] q, float[T] k) => (KIND[S, T] y)
     <int64 zero = {0}, int64 one = {1}, float none = {0}, float some = {1}, float low = {-inf}, int64[1] last = {-1},
     int64[1] first = {0}, int64[1] start = {0}, int64[1] two = {1}, float far = {-1e31}, uint8 byte = {1},
-    int64[3] stack = {2, 1, 1}>
+    int64[3] stack = {2, 1, 1}, int64[1] skip = {2}, int64 pair = {2}, float[3] vector = {0, -inf, -inf}>
 {
     s = Shape(q)
     t = Shape(k)
@@ -65,6 +65,18 @@ STEPS = {
         "a = LessOrEqual(j, i) b = Where(a, none, far) y = Cast<to = 10>(b)",
         (0.0, -np.inf, 0),
     ),
+    "and all, the other way round": (
+        "bool",
+        "a = LessOrEqual(j, i) b = GreaterOrEqual(one, zero) y = And(b, a)",
+        (True, False, 0),
+    ),
+    "or none, the other way round": (
+        "bool",
+        "a = LessOrEqual(j, i) b = Greater(zero, one) y = Or(b, a)",
+        (True, False, 0),
+    ),
+    "moved, the other way round": ("bool", "a = Add(one, i) y = Less(j, a)", (True, False, 0)),
+    "expanded positions": ("bool", "a = Expand(j, st) y = LessOrEqual(a, i)", (True, False, 0)),
     "bytes": ("uint8", "a = LessOrEqual(j, i) y = Cast<to = 2>(a)", (1, 0, 0)),
     "stacked and taken apart": (
         "bool",
@@ -74,6 +86,21 @@ STEPS = {
     ),
 }
 OTHERS = {
+    "sums of positions": ("bool", "a = Add(i, j) y = LessOrEqual(a, one)"),
+    "cut at a place that is given": (
+        "bool",
+        "a = LessOrEqual(j, i) b = Cast<to = 7>(q) c = Slice(b, first, two) y = Slice(a, c, s, first)",
+    ),
+    "every other row": ("bool", "a = LessOrEqual(j, i) y = Slice(a, first, s, first, skip)"),
+    "positions that may overflow": (
+        "bool",
+        "a = Cast<to = 2>(i) b = Cast<to = 2>(j) y = LessOrEqual(b, a)",
+    ),
+    "moved by several numbers": ("bool", "a = Add(j, st) y = LessOrEqual(a, i)"),
+    "every other position": ("bool", "a = Range(zero, m, pair) y = LessOrEqual(a, i)"),
+    "a row of numbers beside a matrix": ("float", "a = Expand(none, st) y = Add(vector, a)"),
+    "keys beside keys": ("bool", "a = Add(j, one) y = LessOrEqual(j, a)"),
+    "infinities as integers": ("int64", "a = LessOrEqual(j, i) b = Where(a, none, low) y = Cast<to = 7>(b)"),
     "a row of it for all": (
         "bool",
         "a = LessOrEqual(j, i) b = Slice(a, first, two, first) y = Expand(b, st)",
@@ -137,7 +164,7 @@ def test_nothing_else_is_a_step(kind: str, body: str) -> None:
 def _of_constant(array: np.ndarray) -> Any:
     value = onnx.numpy_helper.from_array(array, "c")
     node = onnx.helper.make_node("Identity", ["c"], ["y"])
-    output = onnx.helper.make_tensor_value_info("y", 1, array.shape)
+    output = onnx.helper.make_tensor_value_info("y", value.data_type, array.shape)
     graph = onnx.helper.make_graph([node], "g", [], [output], [value])
     model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]))
     (root,) = model.graph
@@ -164,6 +191,28 @@ def test_a_constant_is_known_by_its_numbers(shape: tuple[int, ...], offset: int)
 def test_constants_that_are_no_single_matrix_are_none() -> None:
     array = np.where(np.tri(3, 5, dtype=bool), 0, -np.inf).astype(np.float32).reshape(3, 1, 5)
     assert _of_constant(array) is None
+
+
+def test_constants_whose_rows_are_of_one_number_each_are_none() -> None:
+    assert _of_constant(np.array([[0, 0], [-np.inf, -np.inf]], np.float32)) is None
+
+
+@pytest.mark.parametrize(
+    ("array", "step"),
+    [
+        (np.ones((3, 5), np.float32), (1, 1, None)),
+        (np.tri(3, 5, dtype=np.int64), (1, 0, 0)),
+        (np.array([[False, True]]), (False, True, 0)),
+    ],
+)
+def test_constants_of_any_type_are_known(array: np.ndarray, step: tuple[float, float, int | None]) -> None:
+    found = _of_constant(array)
+    assert (found.near, found.far, found.offset) == step
+
+
+def test_constants_without_numbers_are_none() -> None:
+    assert _of_constant(np.zeros((0, 3), np.float32)) is None
+    assert _of_constant(np.array([["a", "b"]], object)) is None
 
 
 def test_what_was_not_followed_far_enough_is_followed_again() -> None:
