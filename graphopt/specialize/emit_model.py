@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.profile import Guard
 from graphopt.specialize.guard_nodes import GuardNodes
+from graphopt.specialize.skeleton import skeleton
 
 #: Smaller weights are not worth sharing between branches.
 _SHARED = 256
@@ -48,7 +49,7 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         raise UnsupportedModel(
             f"the variants can't go into one model: {reason}", hint="--emit bundle can hold them"
         )
-    model = _skeleton(general)
+    model = skeleton(general)
     edit = ir.Editor(model)
     for output in model.graph.outputs:  # nothing makes them yet, but no body may use their names
         edit.fresh_name(output.name or "")
@@ -121,40 +122,6 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
                 f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which a model can't see"
             )
     return None
-
-
-def _skeleton(general: ir.Model) -> ir.Model:
-    """A model called like ``general`` that computes nothing yet."""
-    graph = general.graph
-    inputs = [_declared(value) for value in graph.inputs]
-    outputs = [_declared(value) for value in graph.outputs]
-    overridable = [value for value in inputs if value.const_value is not None]
-    bare = ir.Graph(
-        inputs,
-        outputs,
-        nodes=[],
-        initializers=overridable,
-        doc_string=graph.doc_string,
-        opset_imports=dict(general.opset_imports),
-        name=graph.name,
-        metadata_props=dict(graph.metadata_props),
-    )
-    bare.meta.update(graph.meta)
-    return ir.model_of(bare, general)
-
-
-def _declared(value: ir.Value) -> ir.Value:
-    """A value of the same name and declarations that nothing makes."""
-    copy = ir.Value(
-        name=value.name,
-        type=value.type,
-        shape=None if value.shape is None else value.shape.copy(),
-        doc_string=value.doc_string,
-        const_value=value.const_value if value.is_graph_input() else None,
-        metadata_props=dict(value.metadata_props),
-    )
-    copy.meta.update(value.meta)
-    return copy
 
 
 def _body(edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], *, suffix: str) -> ir.Graph:

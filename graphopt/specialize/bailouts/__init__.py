@@ -1,0 +1,10 @@
+"""Bailouts: leave a run of a model in its middle, and let another graph do the rest from there.
+
+The seed is ``bailout_graph.cpp`` of PyTorch's JIT. Its interpreter can stop anywhere; onnxruntime can't, so
+that the run up to a place is a graph of its own here (:mod:`graphopt.specialize.bailouts.leaving`).
+"""
+
+from graphopt.specialize.bailouts.build import Bailout, bailout_at
+from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
+
+__all__ = ["Bailout", "Place", "bailout_at", "places_behind", "places_of_guards"]

@@ -1,0 +1,155 @@
+"""The two parts of a model at a place: a prefix that runs up to there, and the graph that resumes there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.driver import context_for
+from graphopt.errors import UnsupportedModel
+from graphopt.specialize.bailouts.leaving import Leaving
+from graphopt.specialize.bailouts.liveness import Live, is_given, live_at
+from graphopt.specialize.bailouts.places import Level, Place, levels_of
+from graphopt.specialize.bailouts.rest import write_rest
+from graphopt.specialize.bailouts.writer import Writer
+from graphopt.specialize.skeleton import declared, skeleton
+
+
+@dataclass(frozen=True)
+class Bailout:
+    """A model in two parts. Run one after the other, they compute what the model computes.
+
+    Attributes:
+        place: where it is cut.
+        prefix: takes the inputs of the model and, if the place lies in a loop, ``occurrence``: how often the
+            place is reached before the run leaves there. Returns ``reached``, and what is handed over; that
+            means something only if the place was reached.
+        rest: takes the guarded value, the other live values, and those inputs of the model that it reads;
+            returns the outputs of the model.
+        handed: names of what the prefix returns besides and the rest takes.
+        occurrence: the name of that input; ``None`` if the place is reached once at most.
+        reached: the name of that output.
+    """
+
+    place: Place
+    prefix: ir.Model
+    rest: ir.Model
+    handed: tuple[str, ...]
+    occurrence: str | None
+    reached: str
+
+
+@dataclass(frozen=True)
+class _AtOccurrence:
+    """Leave when the place is reached for the k-th time, from 0."""
+
+    counts = True
+    wanted: ir.Value | None
+
+    def is_hit(self, writer: Writer, value: ir.Value, before: ir.Value | None) -> ir.Value:
+        if before is None or self.wanted is None:
+            return writer.identity(writer.number(True))
+        return writer.value("Equal", [before, self.wanted])
+
+
+def bailout_at(model: ir.Model, place: Place) -> Bailout:
+    """Cut ``model``, which is left as it is, at ``place``.
+
+    Raises:
+        UnsupportedModel: a run can't leave it there.
+    """
+    cx = context_for(model)
+    try:
+        levels = levels_of(place, cx)
+        live = live_at(place, levels)
+        handed = _handed(model, place, live, levels, cx)
+        return _cut(model, place, levels, live, handed, cx)
+    finally:
+        cx.evaluator.close()
+
+
+def _handed(
+    model: ir.Model, place: Place, live: Live, levels: Sequence[Level], cx: Context
+) -> dict[ir.Value, ir.Value]:
+    """What is handed over, as the rest declares it: called like the values, if that tells them apart."""
+    names = Counter(value.name for graph in ir.graphs_of(model) for value in ir.values_of(graph))
+    found: dict[ir.Value, ir.Value] = {}
+    for value in live.values:
+        if is_given(value, model.graph):
+            found[value] = declared(value)
+            continue
+        name = value.name or "value"
+        name = name if names[name] == 1 else cx.edit.fresh_name(name)
+        shape = cx.shape(value)
+        sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+        found[value] = _value(name, _type(value, cx), sizes)
+    for output, _ in live.rows:  # rows that are made up may have any sizes
+        name = cx.edit.fresh_name(f"{output.name}_so_far")
+        found[output] = _value(name, _type(output, cx), None)
+    return found
+
+
+def _type(value: ir.Value, cx: Context) -> ir.TypeProtocol:
+    type_ = cx.facts.type(value) or value.type
+    if type_ is None:
+        raise UnsupportedModel(f"a run can't leave there: the type of {value.name!r} is not known")
+    return type_
+
+
+def _value(name: str, type_: ir.TypeProtocol, sizes: Sequence[int | None] | None) -> ir.Value:
+    return ir.Value(name=name, type=type_, shape=None if sizes is None else ir.Shape(sizes))
+
+
+def _cut(
+    model: ir.Model,
+    place: Place,
+    levels: Sequence[Level],
+    live: Live,
+    handed: dict[ir.Value, ir.Value],
+    cx: Context,
+) -> Bailout:
+    fresh = cx.edit.fresh_name
+    in_loop = any(level.form is not None for level in levels)
+    bool_, int64 = (ir.TensorType(dtype) for dtype in (ir.DataType.BOOL, ir.DataType.INT64))
+    told = fresh("reached")
+    reached = _value(told, bool_, [])
+    occurrence = _value(fresh("occurrence"), int64, []) if in_loop else None
+    made = {key: value for key, value in handed.items() if not is_given(key, model.graph)}
+
+    outputs = [_value(value.name or "", value.type, None) for value in made.values() if value.type]
+    inputs = [declared(value) for value in model.graph.inputs]
+    prefix = skeleton(model, [*inputs, *([] if occurrence is None else [occurrence])], [reached, *outputs])
+    writer = Writer.of(prefix)
+    writer.copier.values.update(zip(model.graph.inputs, inputs, strict=True))
+    leaving = Leaving(levels, live, _AtOccurrence(occurrence), cx, resumes=False)
+    left = leaving.write(writer)
+    _return(writer, [left.hit, *(left.live[key] for key in made)])
+
+    rest = skeleton(model, list(handed.values()))
+    writer = Writer.of(rest)
+    for key, value in handed.items():
+        if key in dict(live.rows):
+            continue
+        writer.copier.values[key] = value
+    rows = {output: handed[output] for output, _ in live.rows}
+    _return(writer, write_rest(writer, levels, rows))
+    names = tuple(value.name or "" for value in made.values())
+    return Bailout(place, prefix, rest, names, None if occurrence is None else occurrence.name, told)
+
+
+def _return(writer: Writer, values: Sequence[ir.Value]) -> None:
+    """Let the main graph return ``values``, under the names that its outputs have."""
+    graph, edit = writer.graph, writer.edit
+    taken: dict[ir.Value, None] = {}
+    for index, (value, output) in enumerate(zip(values, list(graph.outputs), strict=True)):
+        if value.name != output.name:
+            producer = value.producer()
+            if producer is None or producer.graph is not graph or value in taken:
+                value = writer.identity(value)
+            edit.take_over(value, output)
+        taken[value] = None
+        edit.set_output(graph, index, value)
+    ir.sort_model(edit.model)

@@ -1,0 +1,153 @@
+"""Places in a model at which a run can leave it, and what lies before and behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.driver import context_for, copy
+from graphopt.errors import UnsupportedModel
+from graphopt.ops import guards
+from graphopt.passes._loops import LoopForm, loop_form
+from graphopt.passes.remove_profile_nodes import RemoveProfileNodes
+from graphopt.profile import Seen
+from graphopt.profile.notes import asserted
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place at which a run can leave a model.
+
+    Attributes:
+        number: in preorder: those in bodies come before what their node computes.
+        value: the guarded value.
+        graph: where the place is.
+        before: the first node behind the place; ``None`` for the end of the graph.
+        seen: what the guard there asserts; ``None`` if there is no guard.
+    """
+
+    number: int
+    value: ir.Value
+    graph: ir.Graph
+    before: ir.Node | None
+    seen: Seen | None = None
+
+
+def places_behind(model: ir.Model, values: Container[ir.Value]) -> list[Place]:
+    """The places right behind those of ``values`` that inputs of graphs or nodes give, numbered from 0."""
+    found: list[Place] = []
+    for graph, node, following in _steps(model):
+        for value in graph.inputs if node is None else node.outputs:
+            if value in values:
+                found.append(Place(len(found), value, graph, following))
+    return found
+
+
+def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
+    """A copy of ``model`` without guards and notes of profiles, and the places where guards stood.
+
+    Nothing may have relied on the guards yet.
+    """
+    general = copy(model)
+    found: list[Place] = []
+    unguarded: dict[ir.Value, ir.Value] = {}
+    for graph, node, following in _steps(general):
+        value = node.inputs[0] if guards.is_guard(node) and node is not None and node.inputs else None
+        if node is None or value is None:
+            continue
+        value = unguarded.get(value, value)
+        unguarded[node.outputs[0]] = value
+        found.append(Place(len(found), value, graph, following, asserted(node)))
+    cx = context_for(general)
+    RemoveProfileNodes().run(general, cx)
+    cx.evaluator.close()
+    return general, found
+
+
+def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None, ir.Node | None]]:
+    """Graphs as they are entered, and nodes as they are done; with each the next node that is no guard."""
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
+        following: dict[ir.Node | None, ir.Node | None] = {}
+        for kind, graph, node in ir.in_order(root):
+            if kind == "enter":
+                behind: ir.Node | None = None
+                for item in reversed(graph):
+                    following[item] = behind
+                    behind = behind if guards.is_guard(item) else item
+                yield graph, None, behind
+            elif kind == "define":
+                yield graph, node, following[node]
+
+
+@dataclass(frozen=True)
+class Level:
+    """A graph around a place, cut in two.
+
+    Attributes:
+        graph: the main graph, or a body.
+        holder: the If or Loop that holds it; ``None`` for the main graph.
+        before: its nodes before the place, or before the node that holds the next inner level.
+        after: its nodes behind.
+        form: the holder, if it is a Loop.
+    """
+
+    graph: ir.Graph
+    holder: ir.Node | None
+    before: tuple[ir.Node, ...]
+    after: tuple[ir.Node, ...]
+    form: LoopForm | None = None
+
+
+def levels_of(place: Place, cx: Context) -> list[Level]:
+    """The graphs around ``place``, the main graph first and its own last.
+
+    Raises:
+        UnsupportedModel: a run can't leave the model there.
+    """
+    if ir.constant_of(place.value) is not None:
+        raise _refused(place, "that is a constant")
+    scopes, levels = cx.edit.scopes, []
+    function = scopes.function(place.graph)
+    if function is not None:
+        raise _refused(place, f"it lies in the function {function.domain}::{function.name}, which ends whole")
+    graph, behind, skipped = place.graph, place.before, 0
+    while True:
+        holder = scopes.holder(graph)
+        nodes = list(graph)
+        cut = len(nodes) if behind is None else nodes.index(behind)
+        form = None if holder is None else _form(place, holder, graph, cx)
+        before, after = tuple(nodes[:cut]), tuple(nodes[cut + skipped :])
+        levels.append(Level(graph, holder, before, after, form))
+        if holder is None:
+            break
+        assert holder.graph is not None
+        graph, behind, skipped = holder.graph, holder, 1
+    version = cx.edit.model.opset_imports.get("", cx.edit.model.opset_imports.get("ai.onnx", 1))
+    if len(levels) > 1 and version < 11:
+        raise _refused(place, f"it lies in a body, and opset {version} lacks operators to leave that")
+    return levels[::-1]
+
+
+def _form(place: Place, holder: ir.Node, graph: ir.Graph, cx: Context) -> LoopForm | None:
+    """``holder`` as a loop, if it is one that can be left; ``None`` for an If."""
+    name = ir.label(holder)
+    if holder.domain == "" and holder.op_type == "If":
+        if len(graph.outputs) != len(holder.outputs):
+            raise _refused(place, f"the If {name!r} around it leaves outputs out")
+        return None
+    if holder.domain == "" and holder.op_type == "Loop":
+        form = loop_form(holder, cx, short=True)
+        if form is None:
+            raise _refused(place, f"the Loop {name!r} around it leaves something out")
+        return form
+    kind = holder.op_type if holder.domain == "" else f"{holder.domain}::{holder.op_type}"
+    raise _refused(place, f"it lies in {name!r}, and a {kind} runs to its end")
+
+
+def _refused(place: Place, reason: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"a run can't leave at {place.number}, behind {place.value.name!r}: {reason}",
+        hint="--list shows all places",
+    )

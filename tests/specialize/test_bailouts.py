@@ -1,0 +1,153 @@
+"""A prefix and the graph that resumes compute what the whole model does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from graphopt import ir
+from graphopt.errors import UnsupportedModel
+from graphopt.specialize.bailouts import bailout_at
+from tests.specialize.resuming import RUNS, Resumed, all_places, check, nested_models
+from tests.support import parse
+
+X = np.array([1, -2, 3], np.float32)
+
+
+def _behind(model: ir.Model, name: str) -> Resumed:
+    return Resumed(model, next(place for place in all_places(model) if place.value.name == name))
+
+
+CHAIN = """g (float[N] x, float[N] u) => (float[N] y, float[N] early) <float half = {0.5}> {
+  a = Relu(x)
+  early = Add(a, half)
+  b = Exp(a)
+  c = Mul(b, early)
+  y = Sub(c, u)
+}"""
+
+
+def test_in_the_main_graph() -> None:
+    model = parse(CHAIN)
+    assert check(model, [{"x": X, "u": X}]) == 7
+    bailout = _behind(model, "b").bailout
+    assert [value.name for value in bailout.rest.graph.inputs] == ["b", "early", "u"]
+    assert [value.name for value in bailout.prefix.graph.outputs] == ["reached", "b", "early"]
+    assert [value.name for value in bailout.rest.graph.outputs] == ["y", "early"]
+    assert bailout.occurrence is None
+
+
+def test_in_branches() -> None:
+    model = parse("""g (float[N] x, bool c, bool d) => (float[A] y, float[B] z) <float half = {0.5}> {
+      y, z = If(c) <then_branch = t () => (float[N] p, float[N] q) {
+          a = Relu(x) p = Add(a, half)
+          q = If(d) <then_branch = tt () => (float[N] f) { g1 = Mul(a, a) f = Add(g1, p) },
+                     else_branch = te () => (float[N] f) { g1 = Exp(a) f = Add(g1, p) }> },
+        else_branch = e () => (float[N] p, float[N] q) { a = Neg(x) p = Sub(a, half) q = Identity(x) }>
+    }""")
+    runs = [{"x": X, "c": np.array(c), "d": np.array(d)} for c in (True, False) for d in (True, False)]
+    assert check(model, runs) == 36
+    assert _behind(model, "g1").left(runs[2]) is None  # the other branch is taken
+
+
+LOOP = """g (float[N] x, int64 m, bool c) => (float[A] y, float[B, N] rows, int64[D] counts)
+  <int64 one = {1}, int64 three = {3}, float half = {0.5}> {
+  y, rows, counts = Loop(COUNT, CONDITION, x) <body = b (int64 i, bool k, float[N] v)
+      => (bool on, float[N] end, float[N] row, int64 count) {
+    scaled = Mul(v, half)
+    on = Less(i, three)
+    end = Add(scaled, x)
+    row = Sub(end, v)
+    count = Add(i, one)
+  }>
+}"""
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17, 21])
+@pytest.mark.parametrize(("count", "condition"), [("m", "c"), ("m", ""), ("", "c"), ("", "")])
+def test_in_a_loop(count: str, condition: str, opset: int) -> None:
+    model = parse(LOOP.replace("COUNT", count).replace("CONDITION", condition), opset=opset)
+    runs = [
+        {"x": X, "m": np.array(m), "c": np.array(c)} for m, c in ((0, True), (1, True), (9, True), (9, False))
+    ]
+    assert check(model, runs) > 20
+    resumed = _behind(model, "scaled")
+    assert resumed.reached(runs[2]) == 4  # the body ends it before its ninth trip
+    names = [value.name for value in resumed.bailout.rest.graph.inputs]
+    assert names[0] == "scaled" and {"i", "rows_so_far", "counts_so_far"} <= {*names}
+    assert ("m" in names) == bool(count)
+
+
+def test_rows_so_far_are_joined_with_those_behind() -> None:
+    model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
+    resumed = _behind(model, "end")
+    handed = resumed.left({"x": X, "m": np.array(9), "c": np.array(True)}, 2)
+    assert handed is not None
+    assert handed["i"] == 2 and handed["counts_so_far"][:2].tolist() == [1, 2]
+
+
+def test_lists_and_growing_tensors() -> None:
+    model = parse("""g (float[N] x, int64 m) => (float[A] y, seq(float) parts) <bool yes = {1}> {
+      e = SequenceEmpty<dtype = 1>()
+      y, parts = Loop(m, yes, x, e) <body = b (int64 i, bool k, float[N] v, seq(float) l)
+          => (bool on, float[A] grown, seq(float) more) {
+        on = Identity(k)
+        grown = Concat<axis = 0>(v, x)
+        more = SequenceInsert(l, grown)
+      }>
+    }""")
+    assert check(model, [{"x": X, "m": np.array(m)} for m in (0, 1, 3)]) > 30
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(nested_models())
+def test_in_nested_loops_and_branches(model: ir.Model) -> None:
+    check(model, RUNS, all_places(model)[::3])
+
+
+def test_the_model_is_left_alone() -> None:
+    model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
+    before = ir.to_bytes(model)
+    for place in all_places(model):
+        bailout_at(model, place)
+    assert ir.to_bytes(model) == before
+
+
+def test_the_same_bytes_each_time() -> None:
+    model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
+    for one, other in zip(all_places(model), all_places(model), strict=True):
+        a, b = bailout_at(model, one), bailout_at(model, other)
+        assert ir.to_bytes(a.prefix) == ir.to_bytes(b.prefix)
+        assert ir.to_bytes(a.rest) == ir.to_bytes(b.rest)
+
+
+SCAN = """g (float[N] x, float[T, N] rows) => (float[N] y, float[T, N] all) {
+  y, all = Scan <num_scan_inputs = 1, body = b (float[N] s, float[N] r) => (float[N] e, float[N] o) {
+    e = Add(s, r)
+    o = Relu(e)
+  }> (x, rows)
+}"""
+CALL = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+g (float[N] x) => (float[N] y) { y = local.double(x) }
+<opset_import: ["" : 17], domain: "local"> double (a) => (b) { c = Relu(a) b = Add(c, c) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [(SCAN, "e", "a Scan runs to its end"), (CALL, "c", "the function local::double, which ends whole")],
+)
+def test_other_owners_are_refused(text: str, name: str, words: str) -> None:
+    model = parse(text)
+    place = next(place for place in all_places(model) if place.value.name == name)
+    with pytest.raises(UnsupportedModel, match=words):
+        bailout_at(model, place)
+
+
+def test_a_long_chain() -> None:
+    lines = " ".join(f"v{k + 1} = Neg(v{k})" for k in range(10_000))
+    model = parse(f"g (float[N] v0) => (float[N] v10000) {{ {lines} }}")
+    place = next(place for place in all_places(model) if place.value.name == "v5000")
+    bailout = bailout_at(model, place)
+    assert len(bailout.rest.graph) == 5000
+    assert len(bailout.prefix.graph) == 5001
