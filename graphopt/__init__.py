@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         save,
         verify,
     )
-    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.executor import Executor
+    from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.switches import (
         fuser,
         last_executed_optimized_graph,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bundle": "graphopt.specialize.loaded",
     "Executor": "graphopt.executor.executor",
-    "ExecutorOptions": "graphopt.executor.executor",
+    "ExecutorOptions": "graphopt.executor.options",
     "Tune": "graphopt.tune.tuned",
     "compile": "graphopt.api",
     "fuser": "graphopt.executor.switches",

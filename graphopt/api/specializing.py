@@ -22,7 +22,8 @@ from graphopt.instrument.report import Report
 from graphopt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.executor import Executor
+    from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.structure import Nested
     from graphopt.profile import Profile
     from graphopt.runtime.devices import Device
@@ -152,7 +153,8 @@ def compile(
     Raises:
         UsageError: ``inputs`` or ``outputs`` name something else than the model has.
     """
-    from graphopt.executor.executor import Executor, ExecutorOptions
+    from graphopt.executor.executor import Executor
+    from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.plan import Host
     from graphopt.executor.structure import check_names
     from graphopt.executor.switches import current_fuser

@@ -78,7 +78,7 @@ def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, value
     """Let an executor run the files, and tell which plan each took."""
     import graphopt
     from graphopt.api import is_bundle, load_model
-    from graphopt.executor.executor import ExecutorOptions
+    from graphopt.executor.options import ExecutorOptions
     from graphopt.profile import FusionStrategy
     from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 

@@ -12,23 +12,28 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.executor import switches
+from graphopt.executor.binding import Bound, run_bound
+from graphopt.executor.chain import Chain
+from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Host, Plan
 from graphopt.executor.state import DebugState, PlanState
 from graphopt.executor.structure import Nested, as_array, flatten, unflatten
-from graphopt.profile import Behaviour, FusionStrategy, Guard, Profile, Seen, assumed
+from graphopt.profile import Behaviour, Guard, Profile, Seen, assumed
 from graphopt.runtime.once import check_feeds
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.build import FIRST
-from graphopt.specialize.dispatch import Dispatch, compile_guards
 from graphopt.specialize.narrow import narrowed
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
 
 #: Optimizes a model by a preset, running the named passes before all others.
 Optimize = Callable[[ir.Model, tuple[str, ...]], ir.Model]
@@ -38,48 +43,6 @@ Prepare = Callable[[ir.Model], ir.Model]
 _REASONS = 50
 #: Contents are kept of tensors with no more elements than this.
 _MOST_INTS = 16
-
-
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """How an executor works.
-
-    Attributes:
-        strategy: how many specializations are made, and how closely they keep to what was seen.
-        profiled_runs: runs that are watched before each specialization.
-        compile: ``blocking`` makes a specialization while its first inputs wait; ``background`` runs the
-            general plan meanwhile.
-        release: let the original go once it is not needed; nothing is specialized from then on.
-        delay: seconds after the last specialization before that.
-        most_plans: optimized plans that are kept; those used least are let go, and made again by no run.
-        depth: specializations to make, if not as many as the strategy says.
-    """
-
-    strategy: FusionStrategy | None = None
-    profiled_runs: int = 1
-    compile: Literal["blocking", "background"] = "blocking"
-    release: bool = False
-    delay: float = 60.0
-    most_plans: int | None = None
-    depth: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.profiled_runs < 0 or self.delay < 0 or (self.most_plans is not None and self.most_plans < 1):
-            raise UsageError("profiled_runs and delay can't be negative, and most_plans has to be 1 or more")
-        if self.compile not in ("blocking", "background"):
-            raise UsageError(f"compile is blocking or background, not {self.compile!r}")
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """The plans that there are; never changed, but replaced as a whole."""
-
-    plans: tuple[Plan, ...] = ()
-    dispatch: Dispatch = field(default_factory=lambda: compile_guards([]))
-
-    @classmethod
-    def of(cls, plans: tuple[Plan, ...]) -> _Chain:
-        return cls(plans, compile_guards([plan.guard for plan in plans]))
 
 
 class Executor:
@@ -136,7 +99,7 @@ class Executor:
                 stacklevel=4,
             )
         self._depth = self._strategy.depth if depth is None else depth
-        self._chain = _Chain()
+        self._chain = Chain()
         self._record = Profile("")
         self._compiling: threading.Thread | None = None
         self._compiled_at: float | None = None
@@ -165,13 +128,36 @@ class Executor:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, for numpy arrays by name; raises as a call does."""
-        if switches.is_optimizing():
-            chain = self._chain
-            number = chain.dispatch(feeds)
-            plan = chain.plans[number] if number < len(chain.plans) else self._missed(feeds)
-        else:
-            plan = self._fallback_plan()
+        plan = self._plan_for(feeds)
         found = plan.run(feeds)
+        self._ran(plan, feeds)
+        return dict(zip(self._outputs, found, strict=True))
+
+    def run_bound(self, values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
+        """The outputs by name, as values on the executor's device, where ``values`` stay, too.
+
+        Args:
+            values: onnxruntime's own, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
+
+        Raises:
+            RuntimeFailure: onnxruntime can't run the model on them.
+        """
+        seen = {name: Bound(value) for name, value in values.items()}
+        plan = self._plan_for(seen)
+        ready = plan.prepare()
+        found = run_bound(ready.session, ready.taken(values), self._outputs, self._host.device)
+        self._ran(plan, seen)
+        return dict(zip(self._outputs, found, strict=True))
+
+    def _plan_for(self, feeds: Mapping[str, Any]) -> Plan:
+        if not switches.is_optimizing():
+            return self._fallback_plan()
+        chain = self._chain
+        number = chain.dispatch(feeds)
+        return chain.plans[number] if number < len(chain.plans) else self._missed(feeds)
+
+    def _ran(self, plan: Plan, feeds: Mapping[str, Any]) -> None:
+        """Count a run that succeeded, and learn from it."""
         with self._counts:
             self._runs += 1
             plan.hits += 1
@@ -182,7 +168,6 @@ class Executor:
             self._watch(feeds)
         if self.options.release and self._original is not None:
             self._release_if_due()
-        return dict(zip(self._outputs, found, strict=True))
 
     def _missed(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds`` that no guard let through: the general one, or a new one."""
@@ -215,7 +200,7 @@ class Executor:
             return "profiling" if self._is_worth_watching(feeds) else "an input is empty"
         return "a specialization is being made" if self.options.compile == "background" else None
 
-    def _tell(self, reason: str, chain: _Chain, feeds: Mapping[str, Any]) -> None:
+    def _tell(self, reason: str, chain: Chain, feeds: Mapping[str, Any]) -> None:
         """Count why the general plan runs, with the nearest guard's first difference."""
         near = min((plan.guard.explain(feeds) for plan in chain.plans), key=len, default=[])
         text = f"{reason}: {near[0]}" if near else reason
@@ -294,13 +279,11 @@ class Executor:
         kind = plan.behaviour.value
         self._made[kind] += 1
         plan.name = f"{kind}-{self._made[kind]}"
-        plans = (*self._chain.plans, plan)
-        most = self.options.most_plans
-        if most is not None and len(plans) > most:
-            victim = min(plans[:-1], key=lambda one: one.last_used, default=plan)
-            plans = tuple(one for one in plans if one is not victim)
-            self._evicted += 1  # its session ends with its last run
-        self._chain = _Chain.of(plans)
+        chain = self._chain.with_last(plan)
+        if self.options.most_plans is not None and len(chain.plans) > self.options.most_plans:
+            chain = chain.without_least_used()  # whose session ends with its last run
+            self._evicted += 1
+        self._chain = chain
 
     def _general_plan(self) -> Plan:
         with self._lock:
@@ -405,7 +388,7 @@ class Executor:
 
 def _seen(type_: str, value: Any) -> Seen:
     """What is seen of one input."""
-    if not isinstance(value, np.ndarray) or not type_.startswith("tensor("):
+    if not isinstance(value, np.ndarray | Bound) or not type_.startswith("tensor("):
         return Seen(type_)
     small = value.dtype.kind in "iub" and value.size <= _MOST_INTS
     return Seen(type_, value.shape, tuple(int(item) for item in value.ravel()) if small else None)

@@ -37,10 +37,14 @@ class Ready:
         self._options = onnxruntime.RunOptions()
         self._options.log_severity_level = session.FATAL
 
+    def taken(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """``feeds`` without inputs of the whole model that the session does not have."""
+        return {name: value for name, value in feeds.items() if name not in self._idle}
+
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs; inputs that the session does not have are left out."""
         if self._idle or type(feeds) is not dict:
-            feeds = {name: value for name, value in feeds.items() if name not in self._idle}
+            feeds = self.taken(feeds)
         try:
             if self._plain:
                 found: list[Any] = self.session.run(self.outputs, feeds, self._options)

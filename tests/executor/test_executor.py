@@ -13,7 +13,8 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import UsageError
-from graphopt.executor.executor import Executor, ExecutorOptions
+from graphopt.executor.executor import Executor
+from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.switches import fuser, optimized_execution, set_fusion_strategy
 from graphopt.profile import FusionStrategy
 from tests.specialize.models import feeds_of, positions
@@ -343,6 +344,19 @@ def test_tensors_of_others_are_read_where_they_are() -> None:
     assert np.shares_memory(as_array(_Foreign(array)), array)
     executor = _compiled(parse(_ANY))
     assert executor({"x": _Foreign(array), "z": np.zeros((2, 3), np.float32)})["y"].sum() == 6
+
+
+def test_values_of_onnxruntime_stay_where_they_are() -> None:
+    import onnxruntime
+
+    executor = _compiled(parse(_ANY))
+    for length in (3, 3, 3, 4):
+        feeds = _any_feeds((1, 2, length), (2, length))
+        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
+        found = executor.run_bound(values)["y"]
+        assert isinstance(found, onnxruntime.OrtValue)
+        np.testing.assert_array_equal(found.numpy(), feeds["x"] + np.float32(2 * length))
+    assert executor.debug_state().hits("static-1") == 2
 
 
 def test_missing_and_unknown_inputs_are_told() -> None:

@@ -1,0 +1,39 @@
+"""How an executor works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graphopt.errors import UsageError
+from graphopt.profile import FusionStrategy
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """How an executor works.
+
+    Attributes:
+        strategy: how many specializations are made, and how closely they keep to what was seen.
+        profiled_runs: runs that are watched before each specialization.
+        compile: ``blocking`` makes a specialization while its first inputs wait; ``background`` runs the
+            general plan meanwhile.
+        release: let the original go once it is not needed; nothing is specialized from then on.
+        delay: seconds after the last specialization before that.
+        most_plans: optimized plans that are kept; those used least are let go, and made again by no run.
+        depth: specializations to make, if not as many as the strategy says.
+    """
+
+    strategy: FusionStrategy | None = None
+    profiled_runs: int = 1
+    compile: Literal["blocking", "background"] = "blocking"
+    release: bool = False
+    delay: float = 60.0
+    most_plans: int | None = None
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.profiled_runs < 0 or self.delay < 0 or (self.most_plans is not None and self.most_plans < 1):
+            raise UsageError("profiled_runs and delay can't be negative, and most_plans has to be 1 or more")
+        if self.compile not in ("blocking", "background"):
+            raise UsageError(f"compile is blocking or background, not {self.compile!r}")
