@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         optimized_execution,
         set_fusion_strategy,
     )
+    from graphopt.profile import FusionStrategy
     from graphopt.specialize.loaded import Bundle
     from graphopt.tune.tuned import Tune
 
@@ -41,6 +42,7 @@ _HOMES = {
     "Bundle": "graphopt.specialize.loaded",
     "Executor": "graphopt.executor.executor",
     "ExecutorOptions": "graphopt.executor.options",
+    "FusionStrategy": "graphopt.profile",
     "Tune": "graphopt.tune.tuned",
     "compile": "graphopt.api",
     "fuser": "graphopt.executor.switches",
@@ -59,6 +61,7 @@ __all__ = [
     "Bundle",
     "Executor",
     "ExecutorOptions",
+    "FusionStrategy",
     "Tune",
     "compile",
     "fuser",
