@@ -19,8 +19,7 @@ from graphopt.rules import all_rules
 
 DOCS = Path(__file__).parent
 CASES = DOCS.parent / "tests" / "rules" / "cases"
-#: The operator of a node, in the text of a case.
-_OPERATOR = re.compile(r"=\s*((?:[\w.]+\.)?[A-Z]\w*)\s*[<(]")
+sys.path.insert(0, str(DOCS.parent))  # for the tests, whose cases are told of
 
 
 def passes_page() -> str:
@@ -115,25 +114,19 @@ class Made(NamedTuple):
 
 
 def fused_operators() -> dict[str, Made]:
-    """By operator, the patterns whose cases become it: onnxruntime's own, or standard ones that compute."""
+    """By operator, the patterns whose cases become it."""
+    from tests.rules import harness
+
     found: dict[str, Made] = {}
     for (pattern, _), tested in sorted(fusion_matrix().items()):
         for case in tested.fused:
             text = (CASES / f"{case}.txt").read_text(encoding="utf-8")
-            before, after = (_OPERATOR.findall(part) for part in re.split(r"^=>", text, flags=re.MULTILINE))
-            new = [op for op in dict.fromkeys(after) if op not in before]
-            own = [op for op in new if "." in op]
-            for op in own or [op for op in new if not _moves_data(op)]:
+            for op in harness.fused_in(harness.read_case(CASES / f"{case}.txt")):
                 made = found.setdefault(op, Made([], set()))
                 if pattern not in made.patterns:
                     made.patterns.append(pattern)
                 made.devices.update(re.findall(r"^# device: (\w+)", text, re.MULTILINE) or ["any"])
     return found
-
-
-def _moves_data(op: str) -> bool:
-    """Whether a standard operator takes elements of any type, strings too."""
-    return any("tensor(string)" in one.allowed_type_strs for one in defs.get_schema(op).type_constraints)
 
 
 def _since(op: str) -> int:

@@ -28,7 +28,16 @@ from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import feed_order, find_cycle, is_sorted, sort_model
-from graphopt.ir.provenance import is_within, label, made_by, makers, noted_scopes, origins
+from graphopt.ir.provenance import (
+    is_fused,
+    is_within,
+    label,
+    made_by,
+    makers,
+    mark_fused,
+    noted_scopes,
+    origins,
+)
 from graphopt.ir.region import (
     Split,
     extract,

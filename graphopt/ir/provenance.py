@@ -15,6 +15,7 @@ from graphopt.ir.onnxir import onnx_ir
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
 _MAKERS = NAMESPACE + "makers"
+_FUSED = NAMESPACE + "fused"
 _SEPARATOR = "\n"
 #: Where torch.onnx notes the modules that a node comes from: a list of their paths, and the operator's name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
@@ -39,6 +40,16 @@ def makers(node: onnx_ir.Node) -> tuple[str, ...]:
     """The rules and passes that took part in making ``node``, in turn, :func:`made_by` last."""
     recorded = node.metadata_props.get(_MAKERS)
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
+
+
+def mark_fused(node: onnx_ir.Node) -> None:
+    """Record that ``node`` is a fused operator, and not one of those that bring its operands into form."""
+    node.metadata_props[_FUSED] = "1"
+
+
+def is_fused(node: onnx_ir.Node) -> bool:
+    """Whether ``node`` is a fused operator that a rule wrote."""
+    return _FUSED in node.metadata_props
 
 
 def derive(nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:

@@ -106,6 +106,14 @@ class Builder:
             overload=node.overload,
         )
 
+    def fused(self, made: Any) -> Any:
+        """``made``, whose node is the fused operator; whatever else is made brings operands into form."""
+        value = made if isinstance(made, ir.Value) else made[0]
+        node = value.producer()
+        assert node in self._made
+        ir.mark_fused(node)
+        return made
+
     def constant(
         self, data: np.ndarray | np.generic | ir.TensorProtocol, name: str | None = None
     ) -> ir.Value:

@@ -8,7 +8,6 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import facts
 from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
@@ -16,25 +15,6 @@ from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.surroundings import alone_before, called, readers_after, sharing_hint, views_before
-
-#: Operators that stand beside a fused one, to bring its operands into form, or its result.
-_HELPERS = facts.VIEW | {
-    *(
-        "Add",
-        "Cast",
-        "Concat",
-        "Cos",
-        "Expand",
-        "Gather",
-        "IsNaN",
-        "Mul",
-        "Range",
-        "ReduceSum",
-        "Shape",
-        "Sin",
-    ),
-    *("Slice", "Split", "Sub", "Transpose", "Where"),
-}
 
 
 @dataclass(frozen=True)
@@ -160,16 +140,12 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
 
 def is_fused(group: Sequence[ir.Node]) -> bool:
     """Whether there is a fused operator among the nodes of one rewrite, or only what stood beside it."""
-    return any(map(_computes, group))
+    return any(map(ir.is_fused, group))
 
 
 def main_node(group: Sequence[ir.Node]) -> ir.Node:
     """Of the nodes of one rewrite the fused operator; the others bring operands into form."""
-    return [node for node in group if _computes(node)][-1]
-
-
-def _computes(node: ir.Node) -> bool:
-    return bool(node.domain) or node.op_type not in _HELPERS
+    return [node for node in group if ir.is_fused(node)][-1]
 
 
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:

@@ -47,7 +47,7 @@ def write(
     attributes = {"axis": axis, "epsilon": epsilon}
     if dtype == ir.DataType.DOUBLE:
         attributes["stash_type"] = int(dtype)
-    result = op.node(kind.name, operands, attributes)
+    result = op.fused(op.node(kind.name, operands, attributes))
     assert isinstance(result, ir.Value)
     return result
 

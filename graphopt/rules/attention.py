@@ -160,7 +160,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     attributes = {"num_heads": found.q.shape[1], "scale": found.scale}
     if found.causal:
         attributes["unidirectional"] = 1
-    result = op.node(MULTI_HEAD, inputs, attributes, domain=ir.MICROSOFT)
+    result = op.fused(op.node(MULTI_HEAD, inputs, attributes, domain=ir.MICROSOFT))
     return _split(op, m, result, found)
 
 
@@ -181,7 +181,7 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
     if rows:
         attributes |= {"q_num_heads": q.shape[1], "kv_num_heads": k.shape[1]}
     inputs = [x.as_rows(op, m) if rows else x.as_split(op, m) for x in (q, k, v)]
-    result = op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes)
+    result = op.fused(op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes))
     return _split(op, m, result, found) if rows else without_nan(op, m, found, result, rows=False)
 
 
@@ -201,7 +201,7 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
     inputs = [rows, k.as_rows(op, m), v.as_rows(op, m), None, None, lengths, total]
     attributes = {"num_heads": found.q.shape[1], "kv_num_heads": k.shape[1], "scale": found.scale}
     # without its other outputs, the present keys and values, it is twice as fast
-    result = op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT)
+    result = op.fused(op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT))
     return _split(op, m, result, found)
 
 

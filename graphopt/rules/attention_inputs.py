@@ -43,7 +43,7 @@ def scale_into_attention(
         return m.no("a bias is added to what is scaled", more[1])
     given = m.attribute(m.root, "scale")
     scale = float(given) if given else 1 / math.sqrt(shape[2] // int(heads.value))
-    return op.like(m.root, [query, k, *more], scale=scale * number)
+    return op.fused(op.like(m.root, [query, k, *more], scale=scale * number))
 
 
 @rule(
@@ -76,11 +76,11 @@ def bias_into_attention(
     arrays = [m.constant(bias) if isinstance(bias, ir.Value) else bias for bias in biases]
     known = [array for array in arrays if array is not None]
     if len(known) == len(biases):
-        return op.like(m.root, [*found, np.concatenate(known), *more[1:]])
+        return op.fused(op.like(m.root, [*found, np.concatenate(known), *more[1:]]))
     if len(added) == 1:
         return m.no("one bias, which is not constant, would have to be joined with zeros", added[0])
     parts = [bias if isinstance(bias, ir.Value) else op.constant(bias) for bias in biases]
-    return op.like(m.root, [*found, op.Concat(*parts, axis=0), *more[1:]])
+    return op.fused(op.like(m.root, [*found, op.Concat(*parts, axis=0), *more[1:]]))
 
 
 def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
@@ -120,6 +120,8 @@ def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: 
     if not known or widths[1] != widths[2] or widths[0] * heads[1] != widths[1] * heads[0]:
         return m.no("the heads, or their sizes, are unknown, or not the same", x)
     inputs = [x, None, None, *more]
-    return op.node(
-        m.root.op_type, inputs, dict(m.root.attributes), domain=m.root.domain, outputs=len(m.root.outputs)
+    return op.fused(
+        op.node(
+            m.root.op_type, inputs, dict(m.root.attributes), domain=m.root.domain, outputs=len(m.root.outputs)
+        )
     )

@@ -48,7 +48,7 @@ def attention_of_shared_keys(
     if any(value is not None for value in more[1:]):
         return m.no("it takes a past", k)
     inputs = [q, keys.as_split(op, m), values.as_split(op, m), *more[:1]]
-    return op.node("Attention", inputs, _attributes(m), outputs=1)
+    return op.fused(op.node("Attention", inputs, _attributes(m), outputs=1))
 
 
 @rule(
@@ -71,7 +71,7 @@ def attention_of_rows(
         return m.no("it takes a past", k)
     rows = [heads.as_rows(op, m) for heads in found]
     attributes = _attributes(m, q_num_heads=found[0].shape[1], kv_num_heads=found[1].shape[1])
-    result = op.node("Attention", [*rows, *more[:1]], attributes)
+    result = op.fused(op.node("Attention", [*rows, *more[:1]], attributes))
     return split_rows(op, m, result, (*found[0].shape[:3], found[2].shape[3]))
 
 
@@ -106,4 +106,4 @@ def past_into_attention(
         return m.no("the keys and values of the past are not as many", pk)
     mask = more[0] if more else None
     # onnxruntime's kernel wants to give the present ones, too
-    return op.node("Attention", [q, k, v, mask, pk, pv], dict(m.root.attributes), outputs=3)[0]
+    return op.fused(op.node("Attention", [q, k, v, mask, pk, pv], dict(m.root.attributes), outputs=3))[0]

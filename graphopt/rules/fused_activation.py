@@ -59,7 +59,7 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
         if shape is None or wanted is None or len(shape) != 1:
             continue
         if forms.same_shape(m, shape, wanted[-1:]):
-            return op.node(name, [data, bias], domain=ir.MICROSOFT)
+            return op.fused(op.node(name, [data, bias], domain=ir.MICROSOFT))
     return m.no("no side of the sum is one number for each element of the last axis", b)
 
 
@@ -108,7 +108,7 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
     attributes: dict[str, Any] = {**conv.attributes, "activation": activation}
     if parameters:
         attributes["activation_params"] = parameters
-    return op.node("FusedConv", conv.inputs, attributes, domain=ir.MICROSOFT)
+    return op.fused(op.node("FusedConv", conv.inputs, attributes, domain=ir.MICROSOFT))
 
 
 @rule(
@@ -132,4 +132,4 @@ def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     told = _parameters(m, _OF_GEMM[activation])
     parameters = {f"activation_{name}": value for name, value in told.items()}
     attributes: dict[str, Any] = {**gemm.attributes, "activation": activation, **parameters}
-    return op.node("FusedGemm", gemm.inputs, attributes, domain=ir.MICROSOFT)
+    return op.fused(op.node("FusedGemm", gemm.inputs, attributes, domain=ir.MICROSOFT))

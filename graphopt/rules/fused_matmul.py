@@ -107,7 +107,7 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
             attributes[f"trans{name}"] = 1
         if side.rows_first:
             attributes[f"transBatch{name}"] = 1
-    result = op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT)
+    result = op.fused(op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT))
     assert isinstance(result, ir.Value)
     return result
 

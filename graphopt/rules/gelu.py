@@ -140,9 +140,9 @@ def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refus
     if m.rank(x) == 0:
         return m.no("the kernel takes no single number", x)
     if (standard := forms.unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
-        result = op.Gelu(x, approximate=form.approximate)
+        result = op.fused(op.Gelu(x, approximate=form.approximate))
     elif forms.unavailable(m, form.vendor, x) is None:
-        result = op.node(form.vendor, [x], domain=ir.MICROSOFT)
+        result = op.fused(op.node(form.vendor, [x], domain=ir.MICROSOFT))
     else:
         return standard
     assert isinstance(result, ir.Value)
@@ -167,7 +167,7 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
         return refusal
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    return op.node("QuickGelu", [x], {"alpha": factor[(1,)]}, domain=ir.MICROSOFT)
+    return op.fused(op.node("QuickGelu", [x], {"alpha": factor[(1,)]}, domain=ir.MICROSOFT))
 
 
 @rule(

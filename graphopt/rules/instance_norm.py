@@ -42,7 +42,7 @@ def instance_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps:
         return refusal
     channels = int(shape[1])
     scale, bias = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
-    return op.node(_NAME, [x, scale, bias], {"epsilon": float(little)})
+    return op.fused(op.node(_NAME, [x, scale, bias], {"epsilon": float(little)}))
 
 
 @rule(
@@ -75,4 +75,4 @@ def constant_into_instance_norm(
     if factors is None or summands is None:
         return m.no("the scale or bias would not be finite, or lose digits", c)
     new_scale = s if added else op.constant(factors, s.name)
-    return op.like(m.node("norm"), [x, new_scale, op.constant(summands, b.name)])
+    return op.fused(op.like(m.node("norm"), [x, new_scale, op.constant(summands, b.name)]))

@@ -80,4 +80,4 @@ def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, no
         return m.no(forms.WIDENED, x)
     if (refusal := forms.unavailable(m, "LpNormalization", x, domain="")) is not None:
         return refusal
-    return op.LpNormalization(x, axis=axes[0], p=2)
+    return op.fused(op.LpNormalization(x, axis=axes[0], p=2))

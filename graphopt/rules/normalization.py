@@ -136,7 +136,7 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     factor = _for_each(op, m, g, one)
     if factor is None:
         return m.no("the factor is not one number for each element", g)
-    return op.like(norm, [x, factor])
+    return op.fused(op.like(norm, [x, factor]))
 
 
 @rule(
@@ -152,7 +152,7 @@ def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value)
     summand = _for_each(op, m, b, g)
     if summand is None:
         return m.no("the summand is not one number for each element", b)
-    return op.like(m.node("norm"), [x, g, summand])
+    return op.fused(op.like(m.node("norm"), [x, g, summand]))
 
 
 def _for_each(op: Builder, m: Match, value: ir.Value, scale: ir.Value) -> ir.Value | None:
@@ -191,7 +191,7 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
     parameters = [_narrowed(op, m, value, dtype) for value in s]
     if None in parameters:
         return m.no("the scale or bias has more digits than the type", s[parameters.index(None)])
-    return op.like(norm, [x, *parameters])
+    return op.fused(op.like(norm, [x, *parameters]))
 
 
 def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:

@@ -61,7 +61,7 @@ def matmul_integer_to_float(
     if len(m.shape(first) or ()) > 1 or len(shape or ()) > 1:
         return m.no("a scale has more than one axis", second)
     points = (*points, None, None)[:2]
-    return op.node(_TO_FLOAT, [a, b, first, second, *points], domain=ir.MICROSOFT)
+    return op.fused(op.node(_TO_FLOAT, [a, b, first, second, *points], domain=ir.MICROSOFT))
 
 
 @rule(
@@ -85,7 +85,7 @@ def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir
     if shape is None or bias is None or not forms.same_shape(m, bias, shape[-1:]):
         return m.no("the summand is not one number for each column", c)
     inputs = [*product.inputs, *[None] * place][:place]
-    return op.like(product, [*inputs, c])
+    return op.fused(op.like(product, [*inputs, c]))
 
 
 def _quantized_here(op: Any, x: Any, b: Any, s: Any, r: Any) -> Any:
@@ -109,4 +109,4 @@ def dynamic_quantize_matmul(
     """A product of what is quantized for it alone quantizes that itself."""
     if (refusal := forms.unavailable(m, _DYNAMIC, x)) is not None:
         return refusal
-    return op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT)
+    return op.fused(op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT))

@@ -197,7 +197,7 @@ def _embedded(
         rows = heads is not None or axis == 1
         at = np.array([0]) if shared else _places(op, m, tables[0], data, (0, 1 if rows else 2))
         inputs = [data, at, *tables]
-    turned = op.node(_ROTARY, inputs, attributes, domain=domain)
+    turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
     if heads is not None:
         return split_rows(op, m, turned, shape)
     return turned if axis == 2 else forms.reshape(op, m, turned, [0, 0, shape[2], shape[3]])
@@ -298,7 +298,7 @@ def partial_rotary_embedding(
     if (kept := node.attributes.get("interleaved")) is not None:
         attributes["interleaved"] = kept.value
     inputs = [turned.source, *([] if at is None else [at]), c, s]
-    return op.node(_ROTARY, inputs, attributes, domain=node.domain)
+    return op.fused(op.node(_ROTARY, inputs, attributes, domain=node.domain))
 
 
 @rule(
@@ -324,5 +324,5 @@ def rotary_embedding_of_rows(
     before = [] if at is None else [at]
     inputs = [heads.rows.built(op, m), *before, c, s, *(more or ())]
     attributes = {**m.root.attributes, "num_heads": heads.shape[1]}
-    turned = op.node(_ROTARY, inputs, attributes, domain=m.root.domain)
+    turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=m.root.domain))
     return split_rows(op, m, turned, heads.shape)

@@ -33,8 +33,10 @@ class Skip:
     attributes: dict[str, Any]
 
     def written(self, op: Builder, outputs: int = 1) -> Any:
-        """The new node's output, or outputs."""
-        return op.node(self.name, self.inputs, self.attributes, domain=ir.MICROSOFT, outputs=outputs)
+        """The output of the new node, or its outputs."""
+        return op.fused(
+            op.node(self.name, self.inputs, self.attributes, domain=ir.MICROSOFT, outputs=outputs)
+        )
 
 
 def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:

@@ -32,7 +32,7 @@ def casts_into_softmax(op: Builder, m: Match, x: ir.Value) -> Outcome:
         return m.no("it does not begin in float16", x)
     if m.cx.options.portable:
         return m.no("others may compute in float16 then", x, hint="leave out --portable")
-    return op.like(m.node("softmax"), [x])
+    return op.fused(op.like(m.node("softmax"), [x]))
 
 
 def _shifted(op: Any, x: Any, a: Any) -> Any:
@@ -62,7 +62,7 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     (found,) = axes if len(axes) == 1 else (None,)
     if found is None or len(found) != 1:
         return m.no("the largest and the sum are not taken over one axis, which stays as 1", x)
-    return getattr(op, op_type)(x, axis=found[0])
+    return op.fused(op.node(op_type, [x], {"axis": found[0]}))
 
 
 @rule(

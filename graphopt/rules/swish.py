@@ -31,7 +31,7 @@ def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: 
         return refusal
     if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
         return m.no(f"it is taken of {a:g} x + {b:g}, in a HardSwish of x / 6 + 1 / 2", x)
-    return op.HardSwish(x)
+    return op.fused(op.HardSwish(x))
 
 
 @rule(
@@ -50,4 +50,4 @@ def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
         return refusal
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    return op.Mish(x)
+    return op.fused(op.Mish(x))

@@ -186,6 +186,22 @@ def apply_rule(
     numerics: Numerics = Numerics.APPROXIMATES,
 ) -> tuple[onnx.ModelProto, int, list[str]]:
     """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
+    model, rewrites, reasons = _applied(proto, rule, portable=portable, device=device, numerics=numerics)
+    return ir.to_proto(model), rewrites, reasons
+
+
+def fused_in(case: Case) -> list[str]:
+    """The fused operators that the rule writes for ``case``, with their domains."""
+    model, _, _ = _applied(
+        case.before, case.rule, portable=case.portable, device=case.device, numerics=case.numerics
+    )
+    nodes = [node for graph in ir.graphs_of(model) for node in graph if ir.is_fused(node)]
+    return [f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes]
+
+
+def _applied(
+    proto: onnx.ModelProto, rule: str, *, portable: bool, device: Device, numerics: Numerics
+) -> tuple[ir.Model, int, list[str]]:
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
     options = Options(
         numerics=numerics,
@@ -198,7 +214,7 @@ def apply_rule(
     cx = context_for(model, options, observers=[refusals])
     passes: dict[str, Pass] = {pass_.name: pass_ for pass_ in _PASSES}
     passes[rules_by_name()[rule].by].run(model, cx)
-    return ir.to_proto(model), cx.actions, refusals.reasons
+    return model, cx.actions, refusals.reasons
 
 
 def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:

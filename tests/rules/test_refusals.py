@@ -1,4 +1,4 @@
-"""What rules that fuse answer where they leave a place is shown by a near miss each."""
+"""Rules that fuse: what they answer where they leave a place, and which operator they write."""
 
 from __future__ import annotations
 
@@ -82,3 +82,18 @@ def test_each_answer_is_shown_by_a_near_miss(shown: set[str]) -> None:
         if not any(re.fullmatch(pattern, reason) for reason in shown)
     ]
     assert missing == []
+
+
+#: Rules that fuse, and write no operator: two spell out what onnxruntime knows, one reads what is there.
+WRITE_NONE = {"rms-norm-spelling", "norm-of-skip-norm", "sum-before-norm"}
+
+
+def test_rules_that_fuse_say_which_operator_they_write() -> None:
+    fuse = {rule.name for rule in all_rules() if rule.fuses}
+    counts: dict[str, set[int]] = {name: set() for name in fuse}
+    for path in harness.case_files():
+        if harness.rule_of(path) in fuse and not harness.is_near_miss(path):
+            case = harness.read_case(path)
+            counts[case.rule].add(len(harness.fused_in(case)))
+    silent = {name for name, found in counts.items() if 0 in found}
+    assert silent == WRITE_NONE
