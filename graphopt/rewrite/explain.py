@@ -116,8 +116,8 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
 
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
-    """The operators that ``rules`` wrote, in the order of the model."""
-    rules = list(rules)
+    """The fused operators that ``rules`` wrote, in the order of the model."""
+    rules = [rule for rule in rules if rule.fuses]
     names = frozenset(rule.name for rule in rules)
     for group in filter(is_fused, groups_in(model, rules)):
         node = main_node(group)

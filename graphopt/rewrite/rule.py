@@ -56,7 +56,7 @@ class Rule:
     @property
     def fuses(self) -> bool:
         """Whether it puts one operator of the runtime in the place of many nodes."""
-        return self.by == "fuse-builtin"
+        return self.by == "fuse-builtin" and bool(self.pattern)
 
     @cached_property
     def variables(self) -> tuple[str, ...]:

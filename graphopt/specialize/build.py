@@ -93,7 +93,7 @@ def build(
         how.profile, how.strategy, most=how.most, limits=limits, optional=optional if keep else ()
     )
     branches, plan = [], []
-    before = ir.count_nodes(general.graph)
+    before = _nodes(general)
     for variant in variants:
         try:
             model, told = optimize(narrowed(original, variant.guard), FIRST)
@@ -103,7 +103,7 @@ def build(
             report.variants.append(VariantReport(variant, 0, before, str(failure)))
             continue
         reason = _the_same(general, model, variant) if keep else too_little(general, model, variant.guard)
-        nodes = ir.count_nodes(model.graph)
+        nodes = _nodes(model)
         dropped = tuple(map(str, told.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
         if reason is None:
@@ -120,3 +120,8 @@ def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | Non
     if variant.behaviour is Behaviour.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
     return "it would be the general model again"
+
+
+def _nodes(model: ir.Model) -> int:
+    """How many nodes there are, in functions too."""
+    return sum(map(ir.count_nodes, (model.graph, *(function.graph for function in model.functions.values()))))

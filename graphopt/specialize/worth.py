@@ -21,16 +21,41 @@ def steps(model: ir.Model, guard: Guard) -> int:
     """About how many nodes run where ``guard`` holds: of an If the larger branch, of a loop all trips."""
     found = narrowed(model, guard)
     cx = context_for(found)
-    total: dict[ir.Graph, int] = {}
-    for graph in reversed(list(ir.with_bodies(found.graph))):
-        total[graph] = sum(_steps(node, total, cx) for node in graph)
+    done: dict[ir.Graph, int] = {}
+    for function in _callees_first(found):
+        _count(function.graph, done, cx)
+    _count(found.graph, done, cx)
     cx.evaluator.close()
-    return total[found.graph]
+    return done[found.graph]
+
+
+def _callees_first(model: ir.Model) -> list[ir.Function]:
+    """The functions of ``model``, each behind those that it calls."""
+    order: dict[ir.Function | None, None] = {None: None}
+    waiting = list(model.functions.values())
+    while waiting:
+        function = waiting[-1]
+        called = (model.functions.get(node.op_identifier()) for node in ir.walk_nodes(function.graph))
+        missing = [callee for callee in called if callee not in order and callee not in waiting]
+        if missing:
+            waiting.extend(callee for callee in missing if callee is not None)
+            continue
+        order[waiting.pop()] = None
+    return [function for function in order if function is not None]
+
+
+def _count(graph: ir.Graph, done: dict[ir.Graph, int], cx: Context) -> None:
+    """Count the steps of ``graph`` and of the bodies in it."""
+    for inner in reversed(list(ir.with_bodies(graph))):
+        done[inner] = sum(_steps(node, done, cx) for node in inner)
 
 
 def _steps(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     if node.op_type == "Constant" and not node.domain:
         return 0
+    function = cx.model.functions.get(node.op_identifier())
+    if function is not None:
+        return done[function.graph]
     bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
     if not bodies:
         return 1

@@ -38,4 +38,4 @@ def test_a_bias_joins_the_gelu_that_another_rule_finds() -> None:
 
 
 def test_rules_that_come_last_fuse() -> None:
-    assert all(rule.fuses for rule in all_rules() if rule.last)
+    assert all(rule.by == "fuse-builtin" for rule in all_rules() if rule.last)
