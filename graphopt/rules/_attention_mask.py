@@ -11,7 +11,8 @@ from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
-from graphopt.rules._attention_core import Attention, Mask, Term, is_along, told_of
+from graphopt.rules._attention_core import Attention, is_along
+from graphopt.rules._attention_scores import Mask, Term, told_of
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
