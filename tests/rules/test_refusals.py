@@ -15,7 +15,7 @@ from tests.rules import harness
 
 RULES = Path(graphopt.rules.__file__).parent
 #: Files that rules which fuse share, all of whose answers are theirs.
-SHARED = ("_attention_*", "_forms", "_norms", "_rotary_tables", "_runtime_fusions")
+SHARED = ("_attention_*", "_operands", "_norms", "_rotary_tables", "_runtime_fusions")
 
 
 def _files() -> list[Path]:
