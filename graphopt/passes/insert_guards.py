@@ -39,7 +39,12 @@ class InsertGuards(Pass):
     No runtime has the operator: it serves other passes, and what makes choices of guards.
 
     The seed is ``InsertGuards`` of PyTorch's JIT.
+
+    Attributes:
+        pin: let constants be read instead of contents that never varied.
     """
+
+    pin: bool = True
 
     name: ClassVar[str] = "insert-guards"
 
@@ -98,7 +103,8 @@ class InsertGuards(Pass):
         output.type = value.type
         producer = value.producer()
         cx.edit.note_origin([node], [] if producer is None else [producer], self.name)
-        self._pin(value, output, seen, cx)
+        if self.pin:
+            self._pin(value, output, seen, cx)
         cx.wrote(action, node, [node])
         return True
 

@@ -1,8 +1,8 @@
-"""A guard as nodes, so that a model can check by itself what its inputs are like."""
+"""A guard as nodes, so that a model can check by itself what its inputs, or inner values, are like."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,17 +19,20 @@ class GuardNodes:
     """Writes guards into a graph: one vector holds all sizes and contents that some guard asks for.
 
     It is compared to itself and to numbers in one go, so that a guard costs a few nodes however many inputs
-    it is about. What the model declares is not checked: onnxruntime does.
+    it is about. What is known is not checked: of inputs onnxruntime checks what the model declares.
 
     Attributes:
         edit: of the model.
         graph: where the vector is made.
-        inputs: inputs of the model by name.
+        inputs: inputs of the model, or values that are visible in the graph, by the names that guards use.
+        shapes: what is known of their shapes, ``None`` for an unknown size or shape; by default what each of
+            them declares, which is only to be believed of inputs.
     """
 
     edit: ir.Editor
     graph: ir.Graph
     inputs: Mapping[str, ir.Value]
+    shapes: Mapping[str, Sequence[int | None] | None] | None = None
     _parts: list[ir.Value] = field(default_factory=list)
     _starts: dict[tuple[str, str], int] = field(default_factory=dict)
     _length: int = 0
@@ -39,13 +42,12 @@ class GuardNodes:
         """Make the vector of what ``guards`` ask for."""
         for guard in guards:
             for name, seen in guard.inputs.items():
-                value = self.inputs.get(name)
-                if value is None:
+                if name not in self.inputs:
                     continue
-                if ("shape", name) not in self._starts and self._is_open(value, seen):
-                    self._add(("shape", name), *self._shape(value, guards))
+                if ("shape", name) not in self._starts and self._is_open(name, seen):
+                    self._add(("shape", name), *self._shape(name, guards))
                 if ("ints", name) not in self._starts and seen.ints is not None:
-                    self._add(("ints", name), *self._contents(value, guards))
+                    self._add(("ints", name), *self._contents(name, guards))
         if len(self._parts) == 1:
             self._vector = self._parts[0]
         elif self._parts:
@@ -97,12 +99,11 @@ class GuardNodes:
         numbers = dict(self._declared(guard))
         firsts: dict[str, _Place] = {}
         for name, seen in guard.inputs.items():
-            value = self.inputs.get(name)
-            if value is None:
+            if name not in self.inputs:
                 continue
-            if value.shape is None and seen.shape is not None:
+            if self._known(name) is None and seen.shape is not None:
                 yield (("shape", name), len(seen.shape)), -1
-            for axis in self._open_axes(value, seen):
+            for axis in self._open_axes(name, seen):
                 dim, place = (seen.shape or ())[axis], (("shape", name), axis)
                 dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
                 if isinstance(dim, int):
@@ -115,9 +116,7 @@ class GuardNodes:
     def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
         """The symbols of ``guard`` of which some dim is declared to be of a size."""
         for name, seen in guard.inputs.items():
-            value = self.inputs.get(name)
-            declared = None if value is None else value.shape
-            for dim, size in zip(seen.shape or (), declared or (), strict=False):
+            for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
                 if isinstance(dim, str) and isinstance(size, int):
                     yield dim, size
 
@@ -125,50 +124,59 @@ class GuardNodes:
         """Whether ``guard`` can't hold for inputs as they are declared."""
         numbers = dict(self._declared(guard))
         for name, seen in guard.inputs.items():
-            value = self.inputs.get(name)
-            if value is None or value.shape is None or seen.shape is None:
+            known = self._known(name)
+            if known is None or seen.shape is None:
                 continue
-            if len(seen.shape) != len(value.shape):
+            if len(seen.shape) != len(known):
                 return True
-            for dim, size in zip(seen.shape, value.shape, strict=True):
+            for dim, size in zip(seen.shape, known, strict=True):
                 wanted = dim if isinstance(dim, int) else numbers.get(dim)
                 if isinstance(size, int) and wanted != size:
                     return True
         return False
 
-    def _open_axes(self, value: ir.Value, seen: Seen) -> Iterator[int]:
-        """The dims of ``value`` that the model does not declare."""
+    def _known(self, name: str) -> Sequence[int | None] | None:
+        """What is known of the sizes of a value."""
+        if self.shapes is not None:
+            return self.shapes.get(name)
+        value = self.inputs.get(name)
+        if value is None or value.shape is None:
+            return None
+        return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+    def _open_axes(self, name: str, seen: Seen) -> Iterator[int]:
+        """The dims of a value that are not known."""
+        known = self._known(name)
         for axis in range(len(seen.shape or ())):
-            if value.shape is None or not isinstance(value.shape[axis], int):
+            if known is None or known[axis] is None:
                 yield axis
 
-    def _is_open(self, value: ir.Value, seen: Seen) -> bool:
-        """Whether the shape of ``value`` has to be looked at."""
-        return seen.shape is not None and (value.shape is None or not value.shape.is_static())
+    def _is_open(self, name: str, seen: Seen) -> bool:
+        """Whether the shape of a value has to be looked at."""
+        known = self._known(name)
+        return seen.shape is not None and (known is None or None in known)
 
     def _add(self, place: tuple[str, str], part: ir.Value, length: int) -> None:
         self._starts[place] = self._length
         self._parts.append(part)
         self._length += length
 
-    def _shape(self, value: ir.Value, guards: list[Guard]) -> tuple[ir.Value, int]:
-        """The sizes of ``value``; if its rank is open, as many as guards ask for, and -1 behind the last."""
-        shape = self._node("Shape", [value], {})
-        if value.shape is not None:
-            return shape, len(value.shape)
-        most = max(
-            len(guard.inputs[value.name or ""].shape or ()) for guard in guards if value.name in guard.inputs
-        )
+    def _shape(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
+        """The sizes of a value; if its rank is open, as many as guards ask for, and -1 behind the last."""
+        shape, known = self._node("Shape", [self.inputs[name]], {}), self._known(name)
+        if known is not None:
+            return shape, len(known)
+        most = max(len(guard.inputs[name].shape or ()) for guard in guards if name in guard.inputs)
         return self._cut(shape, most + 1, -1), most + 1
 
-    def _contents(self, value: ir.Value, guards: list[Guard]) -> tuple[ir.Value, int]:
-        """The contents of ``value`` as int64 numbers, as many as guards ask for, whatever shape it has."""
-        found = [guard.inputs[value.name or ""].ints for guard in guards if value.name in guard.inputs]
-        count, numbers = max(len(ints or ()) for ints in found), value
-        if value.dtype is not ir.DataType.INT64:
+    def _contents(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
+        """The contents of a value as int64 numbers, as many as guards ask for, whatever shape it has."""
+        found = [guard.inputs[name].ints for guard in guards if name in guard.inputs]
+        count, numbers, known = max(len(ints or ()) for ints in found), self.inputs[name], self._known(name)
+        if numbers.dtype is not ir.DataType.INT64:
             numbers = self._node("Cast", [numbers], {"to": ir.DataType.INT64})
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
-        if value.shape is None or not value.shape.is_static():
+        if known is None or None in known:
             numbers = self._cut(numbers, count, 0)
         return numbers, count
 

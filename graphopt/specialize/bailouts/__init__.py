@@ -5,6 +5,15 @@ that the run up to a place is a graph of its own here (:mod:`graphopt.specialize
 """
 
 from graphopt.specialize.bailouts.build import Bailout, bailout_at
+from graphopt.specialize.bailouts.inserting import Inserted, insert_bailouts
 from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
 
-__all__ = ["Bailout", "Place", "bailout_at", "places_behind", "places_of_guards"]
+__all__ = [
+    "Bailout",
+    "Inserted",
+    "Place",
+    "bailout_at",
+    "insert_bailouts",
+    "places_behind",
+    "places_of_guards",
+]

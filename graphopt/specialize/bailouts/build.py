@@ -54,6 +54,9 @@ class _AtOccurrence:
             return writer.identity(writer.number(True))
         return writer.value("Equal", [before, self.wanted])
 
+    def passed(self, writer: Writer, value: ir.Value) -> ir.Value:
+        return value
+
 
 def bailout_at(model: ir.Model, place: Place) -> Bailout:
     """Cut ``model``, which is left as it is, at ``place``.
@@ -83,7 +86,8 @@ def _handed(
             continue
         name = value.name or "value"
         name = name if names[name] == 1 else cx.edit.fresh_name(name)
-        shape = cx.shape(value)
+        # a branch may be wrong for all shapes but those that never take it, as runtimes would see at once
+        shape = cx.shape(value) if len(levels) == 1 else None
         sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
         found[value] = _value(name, _type(value, cx), sizes)
     for output, _ in live.rows:  # rows that are made up may have any sizes
@@ -126,7 +130,7 @@ def _cut(
     writer.copier.values.update(zip(model.graph.inputs, inputs, strict=True))
     leaving = Leaving(levels, live, _AtOccurrence(occurrence), cx, resumes=False)
     left = leaving.write(writer)
-    _return(writer, [left.hit, *(left.live[key] for key in made)])
+    writer.give_all([left.hit, *(left.live[key] for key in made)])
 
     rest = skeleton(model, list(handed.values()))
     writer = Writer.of(rest)
@@ -135,21 +139,6 @@ def _cut(
             continue
         writer.copier.values[key] = value
     rows = {output: handed[output] for output, _ in live.rows}
-    _return(writer, write_rest(writer, levels, rows))
+    writer.give_all(write_rest(writer, levels, rows))
     names = tuple(value.name or "" for value in made.values())
     return Bailout(place, prefix, rest, names, None if occurrence is None else occurrence.name, told)
-
-
-def _return(writer: Writer, values: Sequence[ir.Value]) -> None:
-    """Let the main graph return ``values``, under the names that its outputs have."""
-    graph, edit = writer.graph, writer.edit
-    taken: dict[ir.Value, None] = {}
-    for index, (value, output) in enumerate(zip(values, list(graph.outputs), strict=True)):
-        if value.name != output.name:
-            producer = value.producer()
-            if producer is None or producer.graph is not graph or value in taken:
-                value = writer.identity(value)
-            edit.take_over(value, output)
-        taken[value] = None
-        edit.set_output(graph, index, value)
-    ir.sort_model(edit.model)

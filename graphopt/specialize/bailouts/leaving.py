@@ -34,6 +34,9 @@ class Exit(Protocol):
     def is_hit(self, writer: Writer, value: ir.Value, before: ir.Value | None) -> ir.Value:
         """Whether the run is to leave where ``value`` is guarded and was so often ``before``."""
 
+    def passed(self, writer: Writer, value: ir.Value) -> ir.Value:
+        """What all behind the place reads instead of ``value`` where the run does not leave."""
+
 
 @dataclass(frozen=True)
 class Left:
@@ -84,10 +87,26 @@ class Leaving:
         hit = self.exit.is_hit(inner, inner.stand_in(self.live.values[0]), reached)
         if reached is not None:
             reached = inner.value("Add", [reached, inner.number(1)])
+        known: dict[ir.Value, ir.Value] = {}
         for depth in reversed(range(1, len(levels))):
-            hit, reached = self._close(depth, writers[depth], holders[depth - 1], hit, reached)
-        rows = [output for output, _ in self.live.rows]
-        return Left(hit, {key: writer.stand_in(key) for key in (*self.live.values, *rows)})
+            state = hit, reached, known
+            hit, reached, known = self._close(depth, writers[depth], holders[depth - 1], *state)
+        return Left(hit, {key: known.get(key) or writer.stand_in(key) for key in self._crossing(0)})
+
+    def rest(self, depth: int, wanted: Sequence[ir.Value]) -> _Write:
+        """Writes what is behind the place in a level where the run does not leave, and gives ``wanted``."""
+        level, value = self.levels[depth], self.live.values[0]
+
+        def write(inner: Writer) -> list[ir.Value]:
+            raw = inner.stand_in(value)
+            if depth + 1 == len(self.levels):
+                inner.copier.values[value] = self.exit.passed(inner, raw)
+            inner.copy(level.after)
+            found = [inner.stand_in(value) for value in wanted]
+            inner.copier.values[value] = raw
+            return found
+
+        return write
 
     # What crosses -------------------------------------------------------------------------
 
@@ -112,7 +131,7 @@ class Leaving:
     def _nothing(self, writer: Writer, value: ir.Value) -> ir.Value:
         """Something of the type of ``value``."""
         shape = self.cx.shape(value)
-        return writer.placeholder(self._type(value), None if shape is None else len(shape))
+        return writer.placeholder(self._type(value), None if shape is None else (0,) * len(shape))
 
     # Bodies -------------------------------------------------------------------------------
 
@@ -160,7 +179,9 @@ class Leaving:
         starts = [writer.stand_in(value) for value in form.starts if value is not None]
         starts += [writer.number(False), *([] if before is None else [before])]
         starts += [self._nothing(writer, key) for key in crossing]
-        starts += [writer.placeholder(type_, None) for type_ in rows]
+        # runtimes make room for rows of declared sizes, so that made-up ones have to be so, too
+        sizes = [None if row.shape is None else ir.all_ints(tuple(row.shape)) for row in form.rows]
+        starts += [writer.placeholder(type_, dims) for type_, dims in zip(rows, sizes, strict=False)]
         formals = [_formal(writer, value.name, value.type, value.shape) for value in body.inputs]
         extra = [_formal(writer, "bailout_carried", type_, None) for type_ in (*more, *rows)]
         new = ir.Graph([*formals, *extra], [], nodes=[], name=body.name)
@@ -183,11 +204,24 @@ class Leaving:
         return _Opened(node, writer.into(new), extra[1] if before is not None else None)
 
     def _close(
-        self, depth: int, writer: Writer, node: ir.Node, hit: ir.Value, reached: ir.Value | None
-    ) -> tuple[ir.Value, ir.Value | None]:
-        """Let a body return; gives what its node tells: whether the run leaves, and how often it could."""
+        self,
+        depth: int,
+        writer: Writer,
+        node: ir.Node,
+        hit: ir.Value,
+        reached: ir.Value | None,
+        known: Mapping[ir.Value, ir.Value],
+    ) -> tuple[ir.Value, ir.Value | None, dict[ir.Value, ir.Value]]:
+        """Let a body return; gives what its node tells.
+
+        That is whether the run leaves, how often it could have, and what stands for the live values.
+
+        Args:
+            known: what stands for live values of inner levels.
+        """
         level, crossing = self.levels[depth], self._crossing(depth)
-        values = [hit, *([] if reached is None else [reached]), *map(writer.stand_in, crossing)]
+        live = [known.get(key) or writer.stand_in(key) for key in crossing]
+        values = [hit, *([] if reached is None else [reached]), *live]
         types = self._extra_types(reached, crossing)
         if level.form is not None:
             usual, rows = self._rest_of_trip(depth, writer, hit, node)
@@ -200,16 +234,15 @@ class Leaving:
             writer.give([*usual, *values], [*(value.type for value in usual), *types])
             first = len(usual)
         outer = node.outputs[first:]
-        known = dict(zip(crossing, outer[2 if reached is not None else 1 :], strict=False))
-        writer.copier.values.update({key: known[key] for key in self._crossing(depth)})
-        return outer[0], (outer[1] if reached is not None else None)
+        crossed = dict(zip(crossing, outer[2 if reached is not None else 1 :], strict=False))
+        return outer[0], (outer[1] if reached is not None else None), crossed
 
     def _rest_of_branch(self, depth: int, writer: Writer, hit: ir.Value) -> list[ir.Value]:
         """What the branch returns, or nothing in particular if the run leaves."""
         level = self.levels[depth]
         nothing = [self._nothing(writer, value) for value in level.graph.outputs]
         types = [self._type(value) for value in level.graph.outputs]
-        return writer.either(hit, lambda inner: nothing, self._rest(level, level.graph.outputs), types)
+        return writer.either(hit, lambda inner: nothing, self.rest(depth, level.graph.outputs), types)
 
     def _rest_of_trip(
         self, depth: int, writer: Writer, hit: ir.Value, node: ir.Node
@@ -225,18 +258,11 @@ class Leaving:
         no = writer.number(False)
         wanted = [form.body.outputs[0], *form.ends, *rows]
         types = [_BOOL, *map(self._type, form.ends), *(value.type for value in last)]
-        found = writer.either(hit, lambda inner: [no, *formals, *last], self._rest(level, wanted), types)
+        found = writer.either(hit, lambda inner: [no, *formals, *last], self.rest(depth, wanted), types)
         for value, told in zip(found, wanted, strict=True):
             if value.shape is None and told in rows and told.shape is not None:
                 value.shape = told.shape.copy()  # by which runtimes size what a loop of no trips gathers
         return found[: 1 + form.carried], found[1 + form.carried :]
-
-    def _rest(self, level: Level, wanted: Sequence[ir.Value]) -> _Write:
-        def write(inner: Writer) -> list[ir.Value]:
-            inner.copy(level.after)
-            return [inner.stand_in(value) for value in wanted]
-
-        return write
 
     def _extra_types(self, before: ir.Value | None, crossing: Sequence[ir.Value]) -> list[ir.TypeProtocol]:
         return [_BOOL, *([] if before is None else [_INT64]), *map(self._type, crossing)]

@@ -24,61 +24,64 @@ class Place:
         number: in preorder: those in bodies come before what their node computes.
         value: the guarded value.
         graph: where the place is.
-        before: the first node behind the place; ``None`` for the end of the graph.
+        after: the last node before the place; ``None`` for the beginning of the graph.
         seen: what the guard there asserts; ``None`` if there is no guard.
     """
 
     number: int
     value: ir.Value
     graph: ir.Graph
-    before: ir.Node | None
+    after: ir.Node | None
     seen: Seen | None = None
 
 
 def places_behind(model: ir.Model, values: Container[ir.Value]) -> list[Place]:
     """The places right behind those of ``values`` that inputs of graphs or nodes give, numbered from 0."""
     found: list[Place] = []
-    for graph, node, following in _steps(model):
+    for graph, node in _steps(model):
         for value in graph.inputs if node is None else node.outputs:
             if value in values:
-                found.append(Place(len(found), value, graph, following))
+                found.append(Place(len(found), value, graph, node))
     return found
 
 
 def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
     """A copy of ``model`` without guards and notes of profiles, and the places where guards stood.
 
-    Nothing may have relied on the guards yet.
+    Raises:
+        UnsupportedModel: something has come to rely on a guard, so that nothing reads it any more.
     """
     general = copy(model)
     found: list[Place] = []
     unguarded: dict[ir.Value, ir.Value] = {}
-    for graph, node, following in _steps(general):
-        value = node.inputs[0] if guards.is_guard(node) and node is not None and node.inputs else None
+    last: dict[ir.Graph, ir.Node | None] = {}
+    for graph, node in _steps(general):
+        value = node.inputs[0] if node is not None and guards.is_guard(node) and node.inputs else None
         if node is None or value is None:
+            last[graph] = node
             continue
+        if not ir.is_read(node.outputs[0]):
+            raise UnsupportedModel(
+                f"nothing reads what the guard {ir.label(node)!r} gives: the model relies on it already",
+                hint="insert-guards{pin=false} leaves that to later passes",
+            )
         value = unguarded.get(value, value)
         unguarded[node.outputs[0]] = value
-        found.append(Place(len(found), value, graph, following, asserted(node)))
+        found.append(Place(len(found), value, graph, last[graph], asserted(node)))
     cx = context_for(general)
     RemoveProfileNodes().run(general, cx)
     cx.evaluator.close()
     return general, found
 
 
-def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None, ir.Node | None]]:
-    """Graphs as they are entered, and nodes as they are done; with each the next node that is no guard."""
+def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None]]:
+    """Graphs as they are entered, and nodes as they are done."""
     for root in (model.graph, *(function.graph for function in model.functions.values())):
-        following: dict[ir.Node | None, ir.Node | None] = {}
         for kind, graph, node in ir.in_order(root):
             if kind == "enter":
-                behind: ir.Node | None = None
-                for item in reversed(graph):
-                    following[item] = behind
-                    behind = behind if guards.is_guard(item) else item
-                yield graph, None, behind
+                yield graph, None
             elif kind == "define":
-                yield graph, node, following[node]
+                yield graph, node
 
 
 @dataclass(frozen=True)
@@ -112,18 +115,18 @@ def levels_of(place: Place, cx: Context) -> list[Level]:
     function = scopes.function(place.graph)
     if function is not None:
         raise _refused(place, f"it lies in the function {function.domain}::{function.name}, which ends whole")
-    graph, behind, skipped = place.graph, place.before, 0
+    graph, nodes = place.graph, list(place.graph)
+    first = second = 0 if place.after is None else nodes.index(place.after) + 1
     while True:
         holder = scopes.holder(graph)
-        nodes = list(graph)
-        cut = len(nodes) if behind is None else nodes.index(behind)
         form = None if holder is None else _form(place, holder, graph, cx)
-        before, after = tuple(nodes[:cut]), tuple(nodes[cut + skipped :])
-        levels.append(Level(graph, holder, before, after, form))
+        levels.append(Level(graph, holder, tuple(nodes[:first]), tuple(nodes[second:]), form))
         if holder is None:
             break
         assert holder.graph is not None
-        graph, behind, skipped = holder.graph, holder, 1
+        graph, nodes = holder.graph, list(holder.graph)
+        first = nodes.index(holder)
+        second = first + 1
     version = cx.edit.model.opset_imports.get("", cx.edit.model.opset_imports.get("ai.onnx", 1))
     if len(levels) > 1 and version < 11:
         raise _refused(place, f"it lies in a body, and opset {version} lacks operators to leave that")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.runtime.signature import text_of_type
 from graphopt.specialize.bailouts.liveness import is_fixed
+
+#: Larger tensors of zeros are computed.
+_MOST_ZEROS = 64
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,13 @@ class Writer:
         edit: of the new model.
         graph: the main graph of the new model, or a body.
         copier: knows what stands for the values of the other model.
+        constants: what stands for its tensors, in the main graph.
     """
 
     edit: ir.Editor
     graph: ir.Graph
     copier: ir.Copier
+    constants: dict[int, ir.Value] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: ir.Model) -> Writer:
@@ -53,7 +59,10 @@ class Writer:
         if found is None:
             tensor = ir.constant_of(value) or (value.const_value if is_fixed(value) else None)
             assert tensor is not None, f"{value.name!r} is not there"
-            found = self.edit.constant(self.edit.model.graph, tensor, value.name or "constant")
+            found = self.constants.get(id(tensor))
+            if found is None:
+                found = self.edit.constant(self.edit.model.graph, tensor, value.name or "constant")
+                self.constants[id(tensor)] = found
             self.copier.values[value] = found
         return found
 
@@ -152,14 +161,29 @@ class Writer:
             found.append(value)
         self.edit.set_outputs(self.graph, found)
 
-    def placeholder(self, type_: ir.TypeProtocol, rank: int | None) -> ir.Value:
-        """Something of this type that nobody looks at, made where it is visible everywhere."""
+    def give_all(self, values: Sequence[ir.Value]) -> None:
+        """Let the main graph return ``values``, under the names that its outputs have."""
+        taken: dict[ir.Value, None] = {}
+        for index, (value, output) in enumerate(zip(values, list(self.graph.outputs), strict=True)):
+            if value.name != output.name:
+                producer = value.producer()
+                if producer is None or producer.graph is not self.graph or value in taken:
+                    value = self.identity(value)
+                self.edit.take_over(value, output)
+            taken[value] = None
+            self.edit.set_output(self.graph, index, value)
+        ir.sort_model(self.edit.model)
+
+    def placeholder(self, type_: ir.TypeProtocol, dims: Sequence[int] | None) -> ir.Value:
+        """Something of this type, and of these sizes, that nobody looks at, made where all graphs see it."""
         main = self.into(self.edit.model.graph)
         if isinstance(type_, ir.TensorType):
-            shape = (0,) if rank is None else (0,) * rank
-            dtype = type_.dtype
+            shape, dtype = (0,) if dims is None else tuple(dims), type_.dtype
+            if prod(shape) > _MOST_ZEROS and dtype is not ir.DataType.STRING:
+                zero = ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+                return main.value("ConstantOfShape", [self.number(shape)], {"value": zero})
             if dtype is ir.DataType.STRING:
-                data: ir.TensorProtocol = ir.StringTensor([b""] * (0 not in shape), shape=ir.Shape(shape))
+                data: ir.TensorProtocol = ir.StringTensor([b""] * prod(shape), shape=ir.Shape(shape))
             else:
                 data = ir.Tensor(np.zeros(shape, dtype.numpy()), dtype=dtype)
             return self.edit.constant(main.graph, data, "bailout_nothing")

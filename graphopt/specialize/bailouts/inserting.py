@@ -1,0 +1,151 @@
+"""One model in which a run that no guard foresaw goes on generally from the guard that it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.driver import context_for
+from graphopt.errors import UnsupportedModel
+from graphopt.specialize.bailouts.checking import Check, Symbol, checks_of
+from graphopt.specialize.bailouts.leaving import Leaving
+from graphopt.specialize.bailouts.liveness import Live, is_fixed, live_at
+from graphopt.specialize.bailouts.places import Level, Place, levels_of, places_of_guards
+from graphopt.specialize.bailouts.rest import write_rest
+from graphopt.specialize.bailouts.writer import Writer
+from graphopt.specialize.skeleton import skeleton
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """A model with bailouts.
+
+    Attributes:
+        model: computes what the original computes, whether guards hold or not. Where one was checked, there
+            is a guard again, which always holds: facts rely on it. ``remove-profile-nodes`` ends that.
+        places: where a run can leave.
+        refused: where it can't, and guards are gone; with reasons.
+    """
+
+    model: ir.Model
+    places: tuple[Place, ...]
+    refused: tuple[tuple[Place, str], ...]
+
+
+def insert_bailouts(model: ir.Model, *, most: int | None = None) -> Inserted:
+    """Make of each guard of ``model`` a choice: where it does not hold, the rest runs as if there were none.
+
+    The general rest is part of the model once for each guard, so that it grows by its own size each time.
+
+    The seed is ``InsertBailOuts`` of PyTorch's JIT.
+
+    Args:
+        model: with guards, on which nothing has relied yet; it is left as it is.
+        most: insert no more than that; the first guards count.
+    """
+    general, places = places_of_guards(model)
+    cx = context_for(general)
+    found: list[tuple[Place, list[Level]]] = []
+    refused: list[tuple[Place, str]] = []
+    for place in places:
+        try:
+            if most is not None and len(found) == most:
+                raise UnsupportedModel(f"only {most} are wanted")
+            found.append((place, levels_of(place, cx)))
+        except UnsupportedModel as failure:
+            refused.append((place, failure.message))
+    checks = checks_of([place for place, _ in found], [levels for _, levels in found], cx)
+    cx.evaluator.close()
+    current = general
+    stand = {value: value for graph in ir.graphs_of(general) for value in ir.values_of(graph)}
+    # from the last one on: so those that are still to come are around or before what is there already
+    done: list[Place] = []
+    for (place, levels), check in reversed(list(zip(found, checks, strict=True))):
+        if check is None:
+            refused.append((place, "it asserts nothing that can be checked"))
+            continue
+        try:
+            current, stand = _insert(current, stand, place, levels, check)
+            done.append(place)
+        except UnsupportedModel as failure:
+            if any(later is not None and later.asks_for(place.value) for later in checks):
+                raise
+            refused.append((place, failure.message))
+    return Inserted(current, tuple(done[::-1]), tuple(refused))
+
+
+def _insert(
+    current: ir.Model, stand: Mapping[ir.Value, ir.Value], place: Place, levels: Sequence[Level], check: Check
+) -> tuple[ir.Model, dict[ir.Value, ir.Value]]:
+    """``current`` with one more bailout, and what stands in it for values of the general model.
+
+    Args:
+        stand: the same for ``current``.
+        place: in the general model, with its ``levels``.
+    """
+    cx = context_for(current)
+    try:
+        here = _same_place(current, stand, place, levels)
+        general = live_at(place, levels)
+        live = Live(
+            tuple(stand[value] for value in general.values),
+            general.depths,
+            tuple((stand[output], depth) for output, depth in general.rows),
+        )
+        symbols = {name: _moved(symbol, stand) for name, symbol in check.symbols.items()}
+        exit_ = replace(check, symbols=symbols)
+        leaving = Leaving(levels_of(here, cx), live, exit_, cx, resumes=True)
+        model = skeleton(current)
+        writer = Writer.of(model)
+        writer.copier.values.update(zip(current.graph.inputs, model.graph.inputs, strict=True))
+        left = leaving.write(writer)
+        outputs = list(current.graph.outputs)
+        known = writer.copier.values
+        early = {output for node in leaving.levels[0].before for output in node.outputs}
+        late = [index for index, value in enumerate(outputs) if not _is_there(value, early)]
+
+        def bail_out(inner: Writer) -> list[ir.Value]:
+            values = {value: left.live[stand[value]] for value in general.values}
+            rows = {output: left.live[stand[output]] for output, _ in general.rows}
+            found = write_rest(inner.knowing(values), levels, rows)
+            return [found[index] for index in late]
+
+        types = [outputs[index].type for index in late]
+        go_on = leaving.rest(0, [outputs[index] for index in late])
+        results = writer.either(left.hit, bail_out, go_on, types)
+        whole = [writer.stand_in(value) if index not in late else None for index, value in enumerate(outputs)]
+        by_index = dict(zip(late, results, strict=True))
+        writer.give_all([value or by_index[index] for index, value in enumerate(whole)])
+        found = {value: known.get(now) for value, now in stand.items()}
+        return model, {value: now for value, now in found.items() if now is not None}
+    finally:
+        cx.evaluator.close()
+
+
+def _is_there(output: ir.Value, early: Container[ir.Value]) -> bool:
+    """Whether an output of the main graph is known where the run may leave."""
+    return output in early or output.is_graph_input() or is_fixed(output)
+
+
+def _moved(symbol: Symbol, stand: Mapping[ir.Value, ir.Value]) -> Symbol:
+    return replace(symbol, value=stand[symbol.value])
+
+
+def _same_place(
+    current: ir.Model, stand: Mapping[ir.Value, ir.Value], place: Place, levels: Sequence[Level]
+) -> Place:
+    """``place`` of the general model in ``current``."""
+    graph = current.graph
+    for level in levels[1:]:
+        assert level.holder is not None
+        holder = stand[level.holder.outputs[0]].producer()
+        assert holder is not None
+        name = next(
+            name
+            for name, attribute in level.holder.attributes.items()
+            if attribute.type is ir.AttributeType.GRAPH and attribute.value is level.graph
+        )
+        graph = holder.attributes[name].as_graph()
+    after = None if place.after is None else stand[place.after.outputs[0]].producer()
+    return replace(place, value=stand[place.value], graph=graph, after=after)
