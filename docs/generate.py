@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from onnx import defs
 
+from graphopt.cost import Costs, shipped
 from graphopt.passes.described import options_of, prose
 from graphopt.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules
@@ -201,6 +202,42 @@ def _counted(page: Path) -> list[str]:
     return [heading.strip() + " " + rest] if heading else []
 
 
+def cost_page() -> str:
+    """The page on costs, with what the shipped figures for CPUs say at the places that are marked for it."""
+    text, costs = (DOCS / "cost.md").read_text(encoding="utf-8"), shipped("cpu")
+    refusal = costs.weigh("SkipLayerNormalization", rows=512).reason
+    figures = ["| operator | case | least | most |", "|---|---|---|---|"]
+    figures += [
+        f"| `{grid.op}` | {grid.case} | {min(grid.ratios):.2f} | {max(grid.ratios):.2f} |"
+        for grid in costs.grids
+    ]
+    made = {
+        "refusal": ["```", f"  {refusal}", "```"],
+        "figures": [f"With {costs.where}:", "", *figures],
+        "joined products": [f"  {line}" for line in _joined_products(costs)],
+    }
+    for name, lines in made.items():
+        mark = f"<!-- made: {name} -->"
+        before, _, rest = text.partition(mark)
+        text = "\n".join([before + mark, *lines, "<!-- end -->" + rest.partition("<!-- end -->")[2]])
+    return text
+
+
+def _joined_products(costs: Costs) -> list[str]:
+    """The time of joined products over that of several, by width and rows."""
+    grid = costs.grid("batch-mm", "shared input")
+    assert grid is not None
+    axes = {axis.name: axis.sizes for axis in grid.axes}
+    lines = [
+        f"| width \\ rows | {' | '.join(map(str, axes['rows']))} |",
+        "|---" * (len(axes["rows"]) + 1) + "|",
+    ]
+    for width in axes["width"]:
+        at = [grid.at({"count": axes["count"][-1], "width": width, "rows": rows}) for rows in axes["rows"]]
+        lines.append(f"| {width} | {' | '.join(f'{one.ratio:.2f}' for one in at)} |")
+    return lines
+
+
 def pipelines_page() -> str:
     """Every named pipeline."""
     lines = [
@@ -303,6 +340,7 @@ PAGES = {
     "passes.md": passes_page,
     "rules.md": rules_page,
     "fusions.md": fusions_page,
+    "cost.md": cost_page,
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
 }
