@@ -207,7 +207,7 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
 
 def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
     """``rows`` by heads, if there are any."""
-    if found.v.has_rows or found.merged:
+    if found.v.has_rows:
         rows = without_nan(op, m, found, rows, rows=True)
         return rows if found.merged else split_rows(op, m, rows, found.shape)
     return without_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
