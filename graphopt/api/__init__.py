@@ -10,6 +10,7 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 :func:`graphopt.config.patch`.
 """
 
+from graphopt.api.bailing import Bailed, bailout, with_bailouts
 from graphopt.api.files import is_bundle, load, load_model, save
 from graphopt.api.optimizing import Result, explain, optimize
 from graphopt.api.running import run, try_out, verify
@@ -20,8 +21,10 @@ from graphopt.instrument.report import Report
 from graphopt.request import vouch
 
 __all__ = [
+    "Bailed",
     "Report",
     "Result",
+    "bailout",
     "choose_device",
     "compile",
     "context_for",
@@ -40,4 +43,5 @@ __all__ = [
     "try_out",
     "verify",
     "vouch",
+    "with_bailouts",
 ]

@@ -9,15 +9,21 @@ from graphopt.analysis.dims import Dim, symbols
 from graphopt.context import Facts
 
 
-def unforeseen(model: ir.Model, facts: Facts) -> Iterator[tuple[ir.Value, ir.TensorType]]:
+def unforeseen(
+    model: ir.Model, facts: Facts, *, bodies: bool = False
+) -> Iterator[tuple[ir.Value, ir.TensorType]]:
     """Tensors of the main graph whose rank is unknown, or that have a size which nothing tells, in order.
 
     What tells a size are the dims of inputs, and those of values before: of a NonZero and all that gathers
     by the indices that it finds, only the NonZero is unforeseen.
+
+    Args:
+        bodies: also those of bodies, graph by graph; what loops carry, too.
     """
     told = {name for value in model.graph.inputs for dim in facts.shape(value) or () for name in symbols(dim)}
-    for node in model.graph:
-        for value in node.outputs:
+    for graph in ir.with_bodies(model.graph) if bodies else (model.graph,):
+        given = () if graph is model.graph else graph.inputs
+        for value in (*given, *(output for node in graph for output in node.outputs)):
             type_ = facts.type(value) or value.type
             if not value.name or not isinstance(type_, ir.TensorType):
                 continue

@@ -103,6 +103,12 @@ def _type(value: ir.Value, cx: Context) -> ir.TypeProtocol:
     return type_
 
 
+def _open(value: ir.Value, cx: Context) -> list[None] | None:
+    """As many unknown sizes as ``value`` has dims."""
+    shape = cx.shape(value)
+    return None if shape is None else [None] * len(shape)
+
+
 def _value(name: str, type_: ir.TypeProtocol, sizes: Sequence[int | None] | None) -> ir.Value:
     return ir.Value(name=name, type=type_, shape=None if sizes is None else ir.Shape(sizes))
 
@@ -123,7 +129,7 @@ def _cut(
     occurrence = _value(fresh("occurrence"), int64, []) if in_loop else None
     made = {key: value for key, value in handed.items() if not is_given(key, model.graph)}
 
-    outputs = [_value(value.name or "", value.type, None) for value in made.values() if value.type]
+    outputs = [_value(value.name or "", _type(key, cx), _open(key, cx)) for key, value in made.items()]
     inputs = [declared(value) for value in model.graph.inputs]
     prefix = skeleton(model, [*inputs, *([] if occurrence is None else [occurrence])], [reached, *outputs])
     writer = Writer.of(prefix)

@@ -133,6 +133,11 @@ class Leaving:
         shape = self.cx.shape(value)
         return writer.placeholder(self._type(value), None if shape is None else (0,) * len(shape))
 
+    def _row_sizes(self, row: ir.Value) -> list[int] | None:
+        """As far as they are declared, or else known to be there."""
+        shape = row.shape if row.shape is not None else self.cx.shape(row)
+        return None if shape is None else [dim if isinstance(dim, int) else 0 for dim in shape]
+
     # Bodies -------------------------------------------------------------------------------
 
     def _open_if(self, depth: int, writer: Writer, before: ir.Value | None) -> _Opened:
@@ -180,7 +185,7 @@ class Leaving:
         starts += [writer.number(False), *([] if before is None else [before])]
         starts += [self._nothing(writer, key) for key in crossing]
         # runtimes make room for rows of declared sizes, so that made-up ones have to be so, too
-        sizes = [None if row.shape is None else ir.all_ints(tuple(row.shape)) for row in form.rows]
+        sizes = [self._row_sizes(row) for row in form.rows]
         starts += [writer.placeholder(type_, dims) for type_, dims in zip(rows, sizes, strict=False)]
         formals = [_formal(writer, value.name, value.type, value.shape) for value in body.inputs]
         extra = [_formal(writer, "bailout_carried", type_, None) for type_ in (*more, *rows)]

@@ -1,0 +1,241 @@
+"""graphopt bailout: leave a run of a model in its middle, and let another graph do the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import Count, reads_data, reads_model, writes
+from graphopt.errors import UsageError
+from graphopt.tables import Table, counted
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.profile import Profile
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.verdict import Verdict
+
+EXAMPLE = """
+graphopt bailout model.onnx --list
+graphopt bailout model.onnx --at 3 -o rest.onnx --prefix prefix.onnx
+graphopt bailout model.onnx --at /decoder/NonZero_output_0 -o rest.onnx
+graphopt bailout model.onnx --profile profile.json --list
+graphopt bailout model.onnx --profile profile.json --all -o model.bailouts.onnx
+"""
+
+
+@command_line.command("bailout", example=EXAMPLE)
+@click.argument("source", type=reads_model, metavar="MODEL")
+@options.group(
+    "Places",
+    click.option("--list", "listing", is_flag=True, help="List the places, and write nothing."),
+    click.option("--at", metavar="N|NAME", help="The place of this number, or behind this value."),
+    click.option(
+        "--all", "every", is_flag=True, help="Put them all into one model, which relies on the profile."
+    ),
+    click.option(
+        "--most", type=Count(1), metavar="N", help="With --all: only the first N places.  [default: 8]"
+    ),
+    click.option(
+        "--profile",
+        "profile_path",
+        type=reads_data,
+        metavar="FILE.json",
+        help="Places are the guards that this profile calls for; otherwise shapes that depend on data.",
+    ),
+)
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=writes, metavar="OUT", help="Where the result goes."),
+    click.option(
+        "--prefix", type=writes, metavar="PREFIX", help="With --at: write what runs up to there, too."
+    ),
+)
+@options.output_options
+@options.model_options
+@options.verify_options
+@options.input_options
+@options.device_options
+def command(
+    run: Run,
+    source: Path,
+    listing: bool,
+    at: str | None,
+    every: bool,
+    most: int | None,
+    profile_path: Path | None,
+    output: Path | None,
+    prefix: Path | None,
+    **values: Any,
+) -> None:
+    """Cut a model in two, also within a Loop or an If.
+
+    The prefix runs up to a place, and the rest from there. The rest (-o) takes the value at the place, then
+    what else was computed before and is read behind, and returns what the model returns. The prefix returns
+    these values, and whether the place was reached; if it lies in a loop, the input `occurrence` says in
+    which time the run leaves there. Both together are compared with the model before anything is written.
+
+    With --all, one model relies on what the profile saw of values within the model; where that is not so,
+    the rest runs generally from there (docs/bailouts.md).
+    """
+    from graphopt import api
+    from graphopt.cli.outputs import check_model_file
+    from graphopt.profile import Profile
+
+    _check(listing, at, every, most, profile_path, output, prefix)
+    for path in (output, prefix):
+        if path is not None:
+            check_model_file(path, source)
+    inputs = options.given_inputs(run, values)
+    model = api.load_model(source)
+    profile = None if profile_path is None else Profile.read(profile_path)
+    if listing:
+        _list(run, model, profile)
+    elif every and profile is not None and output is not None:
+        _insert(run, source, profile, output, most, inputs)
+    elif at is not None and output is not None:
+        _cut(run, source, at, profile, output, prefix, inputs)
+
+
+def _check(
+    listing: bool,
+    at: str | None,
+    every: bool,
+    most: int | None,
+    profile: Path | None,
+    output: Path | None,
+    prefix: Path | None,
+) -> None:
+    """Refuse options that do not go together."""
+    modes = {"--list": listing, "--at": at is not None, "--all": every}
+    given = [option for option, is_given in modes.items() if is_given]
+    if len(given) != 1:
+        said = f"{given[0]} and {given[1]} exclude each other" if given else "nothing is asked for"
+        raise UsageError(said, hint="--list shows the places, --at cuts at one, --all takes them all")
+    if listing and (output is not None or prefix is not None):
+        raise UsageError("--list writes nothing", hint="--at N says where to cut")
+    if not listing and output is None:
+        raise UsageError(f"{given[0]} needs -o", hint="-o OUT.onnx")
+    if every and profile is None:
+        raise UsageError("--all needs --profile", hint="graphopt profile MODEL -o FILE.json makes one")
+    if prefix is not None and at is None:
+        raise UsageError("--prefix goes with --at", hint="--at N says where to cut")
+    if most is not None and not every:
+        raise UsageError("--most goes with --all", hint="--at N cuts at one place")
+
+
+def _list(run: Run, model: ir.Model, profile: Profile | None) -> None:
+    from graphopt.cli.places import told
+
+    found = told(model, profile)
+    run.console.json({"places": found})
+    table = Table(["place", "value", "where", "what"], "><<<")
+    for place in found:
+        what = place["refused"] or place["seen"] or place["type"]
+        table.add(place["number"], place["value"], place["where"], what)
+    if found:
+        run.console.table(table)
+    else:
+        why = "no shape depends on data" if profile is None else "the profile calls for no guard"
+        run.console.print(f"  there are no places: {why}")
+        run.console.note("  --at takes the name of any value, too")
+
+
+def _cut(
+    run: Run,
+    source: Path,
+    at: str,
+    profile: Profile | None,
+    output: Path,
+    prefix: Path | None,
+    inputs: InputOptions | None,
+) -> None:
+    from graphopt import api
+
+    with run.console.progress(source.name) as advance:
+        advance(None, "cutting")
+        found, verdict = api.bailout(source, at, profile=profile, inputs=inputs)
+    sizes = _save(run, found.rest, output)
+    if prefix is not None:
+        sizes |= _save(run, found.prefix, prefix)
+    takes = [value.name or "" for value in found.rest.graph.inputs]
+    told = {
+        "source": str(source),
+        "place": found.place.number,
+        "value": found.place.value.name,
+        "inputs": takes,
+        "handed": list(found.handed),
+        "occurrence": found.occurrence,
+        "reached": found.reached,
+        "files": sizes,
+    }
+    run.console.json(told | _verdict(verdict))
+    show = run.console.print
+    if run.console.quiet:
+        return
+    show(f"  place     {found.place.number}, behind {found.place.value.name}")
+    show(f"  takes     {', '.join(takes)}")
+    if found.occurrence is not None:
+        show(f"  leaves    where the place is reached for the time that {found.occurrence!r} says, from 0")
+    _print_outcome(run, verdict, sizes)
+
+
+def _insert(
+    run: Run,
+    source: Path,
+    profile: Profile,
+    output: Path,
+    most: int | None,
+    inputs: InputOptions | None,
+) -> None:
+    from graphopt import api
+    from graphopt.api.bailing import MOST
+
+    with run.console.progress(source.name) as advance:
+        advance(None, "inserting bailouts")
+        found = api.with_bailouts(source, profile, most=most or MOST, inputs=inputs)
+    sizes = _save(run, found.model, output)
+    before, after = found.report.original.nodes, found.report.optimized.nodes
+    places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.places]
+    left = [{"value": place.value.name, "why": reason} for place, reason in found.inserted.refused]
+    verdict = found.report.verdict
+    told = {"source": str(source), "places": places, "left_out": left, "nodes": [before, after]}
+    run.console.json(told | {"files": sizes} | _verdict(verdict))
+    show = run.console.print
+    if run.console.quiet:
+        return
+    for place in places:
+        show(f"  bailout   {place['value']}: {place['seen']}")
+    for place in left:
+        show(f"  left out  {place['value']}: {place['why']}")
+    show(f"  nodes     {after:,}, with the rest behind {counted(len(places), 'place')}")
+    _print_outcome(run, verdict, sizes)
+
+
+def _save(run: Run, model: ir.Model, path: Path) -> dict[str, int]:
+    """Write a model; gives the files with their sizes."""
+    from graphopt import ir
+
+    written = ir.save(model, path, external_data=run.settings.external_data)
+    run.invocation.written += written
+    return {str(file): file.stat().st_size for file in written}
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any]:
+    from graphopt.instrument.report import verdict_dict
+
+    return {"verification": None if verdict is None else verdict_dict(verdict)}
+
+
+def _print_outcome(run: Run, verdict: Verdict | None, sizes: dict[str, int]) -> None:
+    from graphopt.instrument.report import verified
+    from graphopt.tables import human_bytes
+
+    if verdict is not None:
+        run.console.print(f"  {verified(verdict)}")
+    for path, size in sizes.items():
+        run.console.print(f"  wrote     {path}   {human_bytes(size)}")

@@ -1,0 +1,63 @@
+"""Places at which a run can leave a model, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphopt import ir
+from graphopt.driver import context_for
+from graphopt.errors import UnsupportedModel
+from graphopt.runtime.signature import text_of_type
+
+if TYPE_CHECKING:
+    from graphopt.context import Context
+    from graphopt.profile import Profile
+
+
+def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
+    """The places of ``model``, or those that ``profile`` calls for: what there is to tell of each."""
+    from graphopt.specialize.bailouts.listing import places_of
+    from graphopt.specialize.bailouts.places import levels_of
+
+    found = places_of(model, profile)
+    cx = context_for(found.model)
+    listed = []
+    for place in found.places:
+        refused, live = None, None
+        try:
+            levels = levels_of(place, cx)
+            live = len(levels) - 1
+        except UnsupportedModel as failure:
+            refused = failure.message
+        listed.append(
+            {
+                "number": place.number,
+                "value": place.value.name,
+                "where": _where(place.graph, cx),
+                "depth": live,
+                "type": _type(place.value, cx),
+                "seen": None if place.seen is None else str(place.seen),
+                "refused": refused,
+            }
+        )
+    cx.evaluator.close()
+    return listed
+
+
+def _where(graph: ir.Graph, cx: Context) -> str:
+    """The graph, and those around it."""
+    words = []
+    function = cx.edit.scopes.function(graph)
+    while (holder := cx.edit.scopes.holder(graph)) is not None:
+        name = next(name for name, item in holder.attributes.items() if item.value is graph)
+        words.append(f"{name} of {ir.label(holder)}")
+        assert holder.graph is not None
+        graph = holder.graph
+    words.append("main graph" if function is None else f"function {function.name}")
+    return ", ".join(words if len(words) == 1 else words[:-1])
+
+
+def _type(value: ir.Value, cx: Context) -> str:
+    type_, shape = cx.facts.type(value) or value.type, cx.shape(value)
+    dims = "" if shape is None else f"[{', '.join(str(d) if isinstance(d, int) else '?' for d in shape)}]"
+    return ("?" if type_ is None else text_of_type(type_)) + dims
