@@ -336,6 +336,29 @@ def gaps() -> list[str]:
     return nobody + unlisted
 
 
+def gradients_page() -> str:
+    """What was written by hand, and the table of operators."""
+    from graphopt.autodiff.gradient import Gradient, all_gradients
+
+    text, _, _ = (DOCS / "gradients.md").read_text(encoding="utf-8").partition("## Operators")
+    lines = [
+        text.rstrip(),
+        "",
+        "## Operators",
+        "",
+        "Made from the code by `python docs/generate.py`. x and y are the first input and output.",
+        "",
+        "| family | operators | gradient |",
+        "|---|---|---|",
+    ]
+    for family, items in all_gradients().items():
+        for item in items:
+            ops = ", ".join(f"`{op}`" for op in item.ops)
+            what = item.summary if isinstance(item, Gradient) else f"none: {item.because}"
+            lines.append(f"| {family} | {ops} | {_cell(what)} |")
+    return "\n".join([*lines, ""])
+
+
 PAGES = {
     "passes.md": passes_page,
     "rules.md": rules_page,
@@ -343,6 +366,7 @@ PAGES = {
     "cost.md": cost_page,
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
+    "gradients.md": gradients_page,
 }
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphopt.api import (
         compile,
+        grad,
         load,
         load_model,
         optimize,
@@ -46,6 +47,7 @@ _HOMES = {
     "Tune": "graphopt.tune.tuned",
     "compile": "graphopt.api",
     "fuser": "graphopt.executor.switches",
+    "grad": "graphopt.api",
     "last_executed_optimized_graph": "graphopt.executor.switches",
     "load": "graphopt.api",
     "load_model": "graphopt.api",
@@ -65,6 +67,7 @@ __all__ = [
     "Tune",
     "compile",
     "fuser",
+    "grad",
     "last_executed_optimized_graph",
     "load",
     "load_model",

@@ -22,7 +22,9 @@ def _generator() -> object:
     return module
 
 
-@pytest.mark.parametrize("name", ["passes.md", "rules.md", "fusions.md", "pipelines.md", "peers.md"])
+@pytest.mark.parametrize(
+    "name", ["passes.md", "rules.md", "fusions.md", "pipelines.md", "peers.md", "gradients.md"]
+)
 def test_generated_pages_are_fresh(name: str) -> None:
     assert (DOCS / name).read_text() == _generator().PAGES[name](), "run python docs/generate.py"  # type: ignore[attr-defined]
 

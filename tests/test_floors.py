@@ -37,6 +37,7 @@ FLOORS = [
     "pipelines",
     "driver",
     "request",
+    "autodiff",
     "debug",
     "tune",
     "assembly",

@@ -80,6 +80,7 @@ GOLDEN = {
     "forward": [
         "remove-type-specializations", "remove-profile-nodes", "update-requires-grad", "lower-fallbacks",
     ],
+    "joint": [["peephole", "constant-propagation", "cse", "dce"]],
     "final": ["add-if-then-else"],
     "plan-general": INSENSITIVE,
     "plan-profiled": [*INSENSITIVE, "instrument", "profile-autograd-zero"],

@@ -12,6 +12,7 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 
 from graphopt.api.bailing import Bailed, bailout, with_bailouts
 from graphopt.api.files import is_bundle, load, load_model, save
+from graphopt.api.gradients import grad
 from graphopt.api.optimizing import Result, explain, optimize
 from graphopt.api.running import run, try_out, verify
 from graphopt.api.specializing import compile, record_profile, specialize
@@ -30,6 +31,7 @@ __all__ = [
     "context_for",
     "copy",
     "explain",
+    "grad",
     "is_bundle",
     "load",
     "load_model",

@@ -195,6 +195,18 @@ class Editor:
             node.attributes.add(make_attributes({name: value})[0])
         self._changed("attribute")
 
+    def give_output(self, node: onnx_ir.Node, index: int) -> onnx_ir.Value:
+        """Let ``node`` also give its optional output ``index``, which it lacks."""
+        had = len(node.outputs)
+        if index >= had:
+            node.resize_outputs(index + 1)
+        for place in range(had, index):
+            node.outputs[place].name = ""
+        output = node.outputs[index]
+        output.name = self.fresh_name(f"{node.name or node.op_type}_output_{index}")
+        self._changed("output")
+        return output
+
     # Values ------------------------------------------------------------------------------
 
     def can_stand_for(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
@@ -399,6 +411,21 @@ class Editor:
                 if output.name and self._taken.is_shared(output):
                     self.rename(output, output.name)
         return nodes, outputs
+
+    def add_input(
+        self,
+        name: str,
+        dtype: onnx_ir.DataType,
+        dims: Sequence[int | str | onnx_ir.SymbolicDim | None] | None,
+    ) -> onnx_ir.Value:
+        """Let the model take a further input, whose name must be free."""
+        if self._taken.take_value(name) != name:
+            raise ValueError(f"the model has a value {name!r} already")
+        shape = None if dims is None else onnx_ir.Shape(dims)
+        value = onnx_ir.Value(name=name, type=onnx_ir.TensorType(dtype), shape=shape)
+        self.model.graph.inputs.append(value)
+        self._changed("input")
+        return value
 
     def add_output(self, body: onnx_ir.Graph, value: onnx_ir.Value) -> None:
         """Let ``body``, which a node holds, also return ``value``."""

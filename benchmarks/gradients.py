@@ -1,0 +1,303 @@
+"""Gradients of onnx's own node tests against finite differences.
+
+    python -m benchmarks.gradients                    all operators
+    python -m benchmarks.gradients --only 'reduce_|pad'   tests whose names match
+    python -m benchmarks.gradients --json out.json    with every test's verdict
+
+The true derivative is a central difference, in double precision, of what onnx's reference evaluator
+computes, in a random direction for each input; two step sizes and both sides must agree, else the test is
+of no use (kinks, operators that draw numbers, results that are no real numbers). Whole numbers are frozen.
+The joint graph runs in onnxruntime, without and with its optimizations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.test.case.node import collect_testcases
+from onnx.reference import ReferenceEvaluator
+
+from graphopt import ir
+from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
+from graphopt.errors import GraphoptError, RuntimeFailure
+from graphopt.ops import facts
+from graphopt.runtime import session
+
+#: Relative step sizes. They must agree to AGREES.
+STEPS = (1e-5, 1e-6)
+AGREES = 1e-4
+#: How far a gradient in single precision may be off, relative to the sum of its terms' magnitudes.
+TOLERANCE = 2e-3
+#: Elements of a test's inputs above which a run of the reference evaluator takes too long.
+LARGEST = 300_000
+_SINGLE = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+#: The newest IR version and opset that onnxruntime 1.31 reads; most operators mean the same there.
+NEWEST_IR, NEWEST_OPSET = 11, 26
+FLOATS = (np.float32, np.float64, np.float16)
+
+
+@dataclass
+class Outcome:
+    """What became of one test.
+
+    Attributes:
+        verdict: ``right``, ``refused``, ``wrong``, ``broken`` (the joint graph does not run), ``unfit`` for
+            finite differences, or ``unloadable``.
+    """
+
+    name: str
+    op: str
+    verdict: str
+    reason: str = ""
+    nodes: int = 0
+
+
+@dataclass
+class Case:
+    """A node test: its model, its inputs, and what varies.
+
+    Attributes:
+        varied: inputs of floating-point numbers.
+        real: outputs of floating-point numbers.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    varied: list[str] = field(default_factory=list)
+    real: list[str] = field(default_factory=list)
+
+    @property
+    def op(self) -> str:
+        """The operator that the test is of."""
+        nodes = self.model.graph.node
+        return nodes[0].op_type if len(nodes) == 1 else f"{self.name.removeprefix('test_')} (several)"
+
+
+def cases(only: str | None = None) -> Iterator[Case]:
+    """The tests with an input and an output of floating-point numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    for test in found:
+        if test.model is None or not test.data_sets or (only and not re.search(only, test.name)):
+            continue
+        inputs, outputs = test.data_sets[0]
+        names = [item.name for item in test.model.graph.input]
+        if not all(isinstance(value, (np.ndarray, np.generic)) for value in (*inputs, *outputs)):
+            continue
+        feeds = {name: np.asarray(value) for name, value in zip(names, inputs, strict=False)}
+        test.model.ir_version = min(test.model.ir_version, NEWEST_IR)
+        for imported in test.model.opset_import:
+            if imported.domain in ("", "ai.onnx"):
+                imported.version = min(imported.version, NEWEST_OPSET)
+        case = Case(test.name, test.model, feeds)
+        case.varied = [name for name, value in feeds.items() if value.dtype in FLOATS and value.size]
+        case.real = [
+            item.name
+            for item, value in zip(test.model.graph.output, outputs, strict=False)
+            if np.asarray(value).dtype in FLOATS and np.asarray(value).size
+        ]
+        if case.varied and case.real and sum(value.size for value in feeds.values()) <= LARGEST:
+            yield case
+
+
+def doubled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` in double precision throughout, as far as the reference evaluator looks at types."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    pending = [copy.graph]
+    while pending:
+        graph = pending.pop()
+        for tensor in graph.initializer:
+            _double(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    pending.append(attribute.g)
+                elif attribute.type == onnx.AttributeProto.TENSOR:
+                    _double(attribute.t)
+                elif attribute.name in ("to", "dtype") and attribute.i in _SINGLE:
+                    attribute.i = onnx.TensorProto.DOUBLE
+                elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                    numbers = np.array(onnx.helper.get_attribute_value(attribute), np.float64)
+                    attribute.CopyFrom(
+                        onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(numbers))
+                    )
+    return copy
+
+
+def _double(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type in _SINGLE:
+        numbers = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
+
+
+class Differences:
+    """Directional derivatives of a test by finite differences."""
+
+    def __init__(self, case: Case) -> None:
+        if not all(facts.is_deterministic(node, {}) for node in ir.from_proto(case.model).graph):
+            raise ValueError("it draws numbers")
+        self._case = case
+        self._evaluator = ReferenceEvaluator(doubled(case.model))
+        self._random = np.random.default_rng(0)
+        self._point = {
+            name: value.astype(np.float64) if name in case.varied else value
+            for name, value in case.feeds.items()
+        }
+        outputs = self._outputs(self._point)
+        self.cotangents = {name: self._random.standard_normal(outputs[name].shape) for name in case.real}
+
+    def _outputs(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = [item.name for item in self._case.model.graph.output]
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            found = self._evaluator.run(None, feeds)
+        return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+
+    def _weighed(self, feeds: dict[str, np.ndarray]) -> float:
+        outputs = self._outputs(feeds)
+        total = 0.0
+        for name, cotangent in self.cotangents.items():
+            total += float(np.sum(cotangent * outputs[name].astype(np.float64)))
+        return total
+
+    def along(self, name: str) -> tuple[np.ndarray, float] | None:
+        """A direction for an input, and the derivative along it; ``None`` if there is none there."""
+        x = self._point[name]
+        direction = self._random.standard_normal(x.shape)
+        scale = max(1.0, float(np.max(np.abs(x)))) if np.isfinite(x).all() else 1.0
+        middle = self._weighed(self._point)
+        slopes = []
+        for step in STEPS:
+            h = step * scale
+            up = self._weighed({**self._point, name: x + h * direction})
+            down = self._weighed({**self._point, name: x - h * direction})
+            slopes.append(((up - down) / (2 * h), (up - middle) / h, (middle - down) / h))
+        if not np.isfinite(slopes).all():
+            return None
+        (first, *_), (second, right, left) = slopes
+        size = max(1.0, abs(first))
+        if abs(first - second) > AGREES * size or abs(right - left) > 1e-2 * size:
+            return None
+        return direction, first
+
+
+def judge(case: Case) -> Outcome:
+    """Differentiate a test's model, and compare."""
+    outcome = Outcome(case.name, case.op, "unfit")
+    try:
+        differences = Differences(case)
+        tried = {name: differences.along(name) for name in case.varied}
+    except Exception as error:  # the reference evaluator's own, of any kind
+        outcome.reason = f"{type(error).__name__}: {error}"[:120]
+        return outcome
+    known = {name: found for name, found in tried.items() if found is not None}
+    if not known:
+        outcome.reason = "no derivative in any direction"
+        return outcome
+    try:
+        model = ir.from_proto(case.model)
+    except GraphoptError as error:
+        return Outcome(case.name, case.op, "unloadable", str(error))
+    try:
+        joint = differentiate(model, case.real, sorted(known))
+    except NoGradient as error:
+        return Outcome(case.name, case.op, "refused", f"{error.op}: {error.reason}")
+    except GraphoptError as error:
+        return Outcome(case.name, case.op, "refused", error.message)
+    outcome.nodes = joint.model.graph.num_nodes()
+    outcome.verdict, outcome.reason = _compared(case, joint, differences, known)
+    return outcome
+
+
+def _compared(
+    case: Case, joint: Joint, differences: Differences, known: dict[str, tuple[np.ndarray, float]]
+) -> tuple[str, str]:
+    proto = ir.to_bytes(joint.model)
+    types = {value.name: value.dtype.numpy() for value in joint.model.graph.inputs if value.dtype is not None}
+    feeds: dict[str, Any] = dict(case.feeds)
+    for name, cotangent in differences.cotangents.items():
+        feeds[COTANGENT + name] = np.asarray(cotangent, types[COTANGENT + name])
+    for optimizations in ("off", "default"):
+        try:
+            running = session.create(proto, optimizations=optimizations, threads=1)
+            results = session.run(running, feeds, list(joint.gradients.values()))
+        except RuntimeFailure as error:
+            return _who_fails(case, error.message)
+        for (name, _), gradient in zip(joint.gradients.items(), results, strict=True):
+            direction, truth = known[name]
+            if gradient.shape != direction.shape:
+                return "wrong", f"{name}: shape {gradient.shape} for {direction.shape}"
+            terms = gradient.astype(np.float64) * direction
+            if not np.isfinite(terms).all():
+                return "wrong", f"{name}: not finite ({optimizations})"
+            scale = max(1.0, float(np.abs(terms).sum()) / np.sqrt(terms.size), abs(truth))
+            allowed = TOLERANCE * scale * (20 if gradient.dtype == np.float16 else 1)
+            if abs(float(terms.sum()) - truth) > allowed:
+                return "wrong", f"{name}: {terms.sum():.5g} is {truth:.5g} ({optimizations})"
+    return "right", ""
+
+
+def _who_fails(case: Case, why: str) -> tuple[str, str]:
+    """Whether onnxruntime runs the test itself: if not, nothing can be said of its gradient."""
+    try:
+        session.run(session.create(case.model.SerializeToString(), threads=1), case.feeds)
+    except RuntimeFailure as error:
+        return "unfit", f"onnxruntime does not run it: {error.message}"
+    return "broken", why
+
+
+def summary(outcomes: list[Outcome]) -> list[str]:
+    """Right, refused and wrong by operator, and the reasons of what is not right."""
+    counts: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        counts.setdefault(outcome.op, Counter())[outcome.verdict] += 1
+    lines = []
+    for op, found in sorted(counts.items()):
+        if set(found) - {"right", "unfit"}:
+            counted = "  ".join(f"{verdict} {number}" for verdict, number in sorted(found.items()))
+            lines.append(f"{op:40} {counted}")
+    for verdict in ("refused", "unloadable", "broken", "wrong"):
+        reasons: dict[str, list[str]] = {}
+        for outcome in outcomes:
+            if outcome.verdict == verdict:
+                reasons.setdefault(outcome.reason, []).append(outcome.name.removeprefix("test_"))
+        for reason, names in sorted(reasons.items()):
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            lines.append(f"{verdict}: {reason}\n    {', '.join(names[:4])}{more}")
+    total = Counter(outcome.verdict for outcome in outcomes)
+    return [*lines, "  ".join(f"{verdict} {total[verdict]}" for verdict in sorted(total))]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge the tests; the exit status is 1 if any is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", metavar="REGEX", help="tests whose names match")
+    parser.add_argument("--json", metavar="FILE", help="write every verdict there")
+    options = parser.parse_args(arguments)
+    start = time.perf_counter()
+    outcomes = [judge(case) for case in cases(options.only)]
+    print("\n".join(summary(outcomes)))
+    print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(outcome) for outcome in outcomes], file, indent=1)
+    return int(any(outcome.verdict in ("wrong", "broken") for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The joint graph: a model that returns what it returned, and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphopt import ir
+from graphopt.autodiff.gradient import NeedsOpset
+from graphopt.autodiff.losses import Loss, declared_dims
+from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.reverse import Stopped, backward, is_real
+from graphopt.context import Context
+from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.errors import UsageError, unknown
+
+#: The oldest opset that gradients are written for; older models are converted to it.
+OLDEST = 13
+#: Names of outputs that are gradients begin so; gradients of gradients with ``grad2.``, and so on.
+PREFIX = "grad"
+#: Names of inputs that are gradients of outputs begin so.
+COTANGENT = "cotangent."
+
+
+@dataclass
+class Joint:
+    """A model with gradients.
+
+    Attributes:
+        model: it returns the original's outputs, the loss, and the gradients.
+        loss: the name of the loss; ``None`` if gradients are given from outside.
+        gradients: by the name of what was differentiated by, the name of its gradient.
+        unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
+        stopped: nodes on the way that let no gradient through, and why.
+        opset: the opset that the model was written for, if it had to be converted.
+    """
+
+    model: ir.Model
+    loss: str | None = None
+    gradients: dict[str, str] = field(default_factory=dict)
+    unrelated: list[str] = field(default_factory=list)
+    stopped: list[Stopped] = field(default_factory=list)
+    opset: int | None = None
+
+
+def differentiate(
+    model: ir.Model,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str],
+    *,
+    outputs: str = "all",
+    optimize: bool = True,
+) -> Joint:
+    """The joint graph of ``model``, which is left as it is.
+
+    Args:
+        loss: the name of the loss, an output or inner value with one element, or a loss function. For a
+            list of names there is no loss: the gradients of these values become inputs ``cotangent.<name>``.
+        wrt: names of inputs, initializers or inner values; or ``params``, the initializers that look like
+            parameters, or ``inputs``, those of floating-point numbers. Of these two, what the loss does not
+            depend on is left out.
+        outputs: ``all`` for the original's outputs besides the loss, ``loss`` for the loss alone.
+        optimize: run the pipeline ``joint`` over the result.
+
+    Raises:
+        UsageError: a name is unknown, or the loss has several elements.
+        NoGradient: a gradient that is asked for leads through an operator without one.
+        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+    """
+    if outputs not in ("all", "loss"):
+        raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
+    needed = OLDEST
+    while True:
+        joint = Joint(copy(model))
+        cx = _prepared(joint, needed)
+        try:
+            _add_gradients(joint, cx, loss, wrt, outputs)
+        except NeedsOpset as error:
+            needed = error.version
+            continue
+        finally:
+            cx.evaluator.close()
+        _clean(joint, "joint" if optimize else "dce")
+        return joint
+
+
+def _clean(joint: Joint, pipeline: str) -> None:
+    cx = context_for(joint.model)
+    try:
+        make_pipeline(pipeline).run(joint.model, cx)
+    finally:
+        cx.evaluator.close()
+    fault = ir.find_fault(joint.model)
+    if fault is not None:
+        raise AssertionError(f"the joint graph is broken: {fault.sentence}")
+
+
+def _prepared(joint: Joint, opset: int) -> Context:
+    """Inline functions, and write the model for ``opset`` at least."""
+    model = joint.model
+    imports = model.graph.opset_imports
+    version = imports.get("", imports.get("ai.onnx"))
+    steps = []
+    if model.functions:
+        steps.append("inline-functions")
+    if version is not None and version < opset:
+        steps.append(f"convert-opset{{target={opset}}}")
+        joint.opset = opset
+    cx = context_for(model)
+    if steps:
+        make_pipeline(",".join(steps)).run(model, cx)
+        cx.evaluator.close()
+        cx = context_for(model)
+    return cx
+
+
+def _add_gradients(
+    joint: Joint, cx: Context, loss: str | Loss | Sequence[str], wrt: str | Iterable[str], outputs: str
+) -> None:
+    graph = cx.model.graph
+    op = Operations(cx, graph)
+    values = _values(graph)
+    own = [*graph.inputs, *graph.initializers.values()]
+    given: dict[ir.Value, ir.Value] = {}
+    op.prefix = "loss"
+    if isinstance(loss, (str, Loss)):
+        value = loss.write(op, values) if isinstance(loss, Loss) else _named(loss, values)
+        if isinstance(loss, Loss):
+            cx.edit.rename(value, "loss")
+            values = _values(graph)
+        _check_loss(value, cx)
+        given[value] = op.ones_like(value)
+        joint.loss = value.name
+        _return(value, outputs, cx)
+    else:
+        for name in loss:
+            value = _named(name, values)
+            given[value] = cx.edit.add_input(f"{COTANGENT}{name}", op.dtype(value), declared_dims(cx, value))
+    asked = _asked(wrt, values, own, cx)
+    walk = backward(op, graph, given, asked)
+    joint.stopped = walk.stopped
+    order = _order(cx.model.graph)
+    for value in asked:
+        assert value.name is not None
+        found = walk.gradients.get(value)
+        if found is None:
+            joint.unrelated.append(value.name)
+            if isinstance(wrt, str):
+                continue
+            op.prefix = f"{value.name}_grad"
+            found = op.zeros_like(value)
+        name = f"{PREFIX}{order}.{value.name}"
+        joint.gradients[value.name] = name
+        cx.edit.add_output(graph, _as_output(op, found, name, value))
+    op.drop_constants()
+
+
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    """The values of the main graph by name."""
+    own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
+    return {value.name: value for value in own if value.name}
+
+
+def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:
+    if name not in values:
+        raise unknown("value", name, values, "graphopt dump shows all")
+    return values[name]
+
+
+def _check_loss(value: ir.Value, cx: Context) -> None:
+    shape = cx.shape(value)
+    if not is_real(value, cx):
+        raise UsageError(f"{value.name!r} holds no floating-point numbers, and can't be a loss")
+    if shape is not None and any(isinstance(dim, int) and dim != 1 for dim in shape):
+        dims = "x".join(map(str, shape))
+        raise UsageError(
+            f"{value.name!r} is no loss: it has {dims} elements",
+            hint="name a value with one, or a loss function",
+        )
+
+
+def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
+    """Let the graph return ``loss``, and nothing else if ``outputs`` says so."""
+    graph = cx.model.graph
+    if outputs == "loss":
+        cx.edit.set_outputs(graph, [loss])
+    elif not loss.is_graph_output():
+        cx.edit.add_output(graph, loss)
+    if loss.type is None:
+        dtype, rank = cx.dtype(loss), cx.rank(loss)
+        if dtype is not None:
+            cx.edit.declare(loss, dtype, [None] * rank if rank is not None else [])
+
+
+def _asked(
+    wrt: str | Iterable[str], values: Mapping[str, ir.Value], own: Sequence[ir.Value], cx: Context
+) -> list[ir.Value]:
+    """The values to differentiate by; ``own`` are the inputs and initializers that the model came with."""
+    if wrt == "inputs":
+        found = [value for value in own if value.is_graph_input() and not value.is_initializer()]
+        return [value for value in found if is_real(value, cx)]
+    if wrt == "params":
+        params = dict.fromkeys(value for value in own if value.is_initializer())
+        return [value for value in params if is_parameter(value, cx)]
+    if isinstance(wrt, str):
+        wrt = [name for name in wrt.split(",") if name] if wrt not in values else [wrt]
+    found = [_named(name, values) for name in wrt]
+    for value in found:
+        if not is_real(value, cx):
+            raise UsageError(f"{value.name!r} holds no floating-point numbers: it has no gradient")
+    return list(dict.fromkeys(found))
+
+
+def is_parameter(value: ir.Value, cx: Context) -> bool:
+    """Whether initializer ``value`` looks like a parameter: real numbers, of at least one axis.
+
+    Running statistics of BatchNormalization are none.
+    """
+    return (
+        is_real(value, cx)
+        and cx.rank(value) != 0
+        and not any(use.node.op_type == "BatchNormalization" and use.idx in (3, 4) for use in value.uses())
+    )
+
+
+def _order(graph: ir.Graph) -> str:
+    """What tells gradients of gradients from those that the model returns: nothing, or ``2`` and so on."""
+    names = [output.name or "" for output in graph.outputs]
+    order = 1
+    while any(name.startswith(f"{PREFIX}{order if order > 1 else ''}.") for name in names):
+        order += 1
+    return str(order) if order > 1 else ""
+
+
+def _as_output(op: Operations, gradient: ir.Value, name: str, like: ir.Value) -> ir.Value:
+    """``gradient`` under ``name``, declared as what it is the gradient of."""
+    edit = op.cx.edit
+    if gradient.producer() is None or gradient.is_graph_output() or not op.has_made(gradient):
+        op.prefix = name
+        gradient = op.Identity(gradient)
+    edit.rename(gradient, name)
+    if gradient.name != name:
+        raise UsageError(f"the model has a value {name!r} already, and the gradient is to be called so")
+    edit.declare(gradient, op.dtype(like), [])
+    believed = like.shape is not None and like.producer() is None  # other declarations may be wrong
+    gradient.shape = like.shape.copy() if believed and like.shape is not None else None
+    return gradient

@@ -1,0 +1,138 @@
+"""Loss functions that are written into a model: ``cross_entropy:logits,labels`` and ``mse:a,b``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.operations import Operations
+from graphopt.context import Context
+from graphopt.errors import UnsupportedModel, UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss function of two values, as ``cross_entropy:logits,labels`` or ``mse:a,b``.
+
+    What ``target`` names becomes an input if the model has no such value.
+
+    Attributes:
+        function: ``cross_entropy``, the mean over all places of -log softmax(prediction)[target], classes
+            along ``axis``, target whole numbers; or ``mse``, the mean of (prediction - target)².
+        prediction, target: names of values.
+        axis: the axis of classes.
+    """
+
+    function: str
+    prediction: str
+    target: str
+    axis: int = 1
+
+    def __post_init__(self) -> None:
+        if self.function not in _LOSSES:
+            raise unknown("loss function", self.function, _LOSSES, f"there are {' and '.join(_LOSSES)}")
+
+    @classmethod
+    def is_meant(cls, text: str, model: ir.Model) -> bool:
+        """Whether ``text`` tells a loss function, rather than a value of ``model`` with such a name."""
+        own = [*model.graph.inputs, *(output for node in model.graph for output in node.outputs)]
+        return text.partition(":")[0] in _LOSSES and ":" in text and all(value.name != text for value in own)
+
+    @classmethod
+    def parse(cls, text: str) -> Loss:
+        """The loss that ``text`` tells, as ``cross_entropy:logits,labels`` or with ``,axis=-1`` behind it.
+
+        Raises:
+            UsageError: it tells none.
+        """
+        function, _, rest = text.partition(":")
+        names = rest.split(",")
+        axis = 1
+        if names and names[-1].startswith("axis="):
+            number = names.pop().removeprefix("axis=")
+            if not number.lstrip("-").isdigit():
+                raise UsageError(f"no axis: {number!r}", hint="such as cross_entropy:logits,labels,axis=-1")
+            axis = int(number)
+        if len(names) != 2 or not all(names):
+            raise UsageError(
+                f"no loss function of two values: {text!r}", hint="such as mse:prediction,target"
+            )
+        return cls(function, names[0], names[1], axis)
+
+    def __str__(self) -> str:
+        axis = "" if self.axis == 1 else f",axis={self.axis}"
+        return f"{self.function}:{self.prediction},{self.target}{axis}"
+
+    def write(self, op: Operations, values: dict[str, ir.Value]) -> ir.Value:
+        """Write the loss at the end of the graph of ``op``; the value ``loss``, or a name like it.
+
+        Args:
+            values: the values of the graph by name.
+
+        Raises:
+            UsageError: the prediction is no value of the graph.
+            UnsupportedModel: its type or rank is unknown.
+        """
+        if self.prediction not in values:
+            raise unknown("value", self.prediction, values, "graphopt dump shows all")
+        prediction = values[self.prediction]
+        target = values.get(self.target)
+        return _LOSSES[self.function](op, self, prediction, target)
+
+
+def _mse(op: Operations, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Value:
+    if b is None:
+        b = op.cx.edit.add_input(loss.target, op.dtype(a), declared_dims(op.cx, a))
+    difference = op.Sub(a, b)
+    return op.ReduceMean(op.Mul(difference, difference), keepdims=0)
+
+
+def _cross_entropy(op: Operations, loss: Loss, logits: ir.Value, labels: ir.Value | None) -> ir.Value:
+    shape = op.cx.shape(logits)
+    if shape is None:
+        raise UnsupportedModel(
+            f"the rank of {logits.name!r} is unknown, of which cross_entropy is to be taken"
+        )
+    if not -len(shape) <= loss.axis < len(shape):
+        raise UsageError(
+            f"{logits.name!r} has {len(shape)} axes, and classes are to be along axis {loss.axis}"
+        )
+    axis = loss.axis % len(shape)
+    if labels is None:
+        dims = declared_dims(op.cx, logits)
+        dims = None if dims is None else [dim for place, dim in enumerate(dims) if place != axis]
+        labels = op.cx.edit.add_input(loss.target, ir.DataType.INT64, dims)
+    values = op.constant(np.array([0, 1]).astype(op.dtype(logits).numpy()))
+    depth = op.dim(logits, axis)
+    chosen = op.OneHot(
+        labels,
+        op.constant(np.array([depth], np.int64)) if isinstance(depth, int) else depth,
+        values,
+        axis=axis,
+    )
+    picked = op.ReduceSum(op.Mul(op.LogSoftmax(logits, axis=axis), chosen), [axis], keepdims=0)
+    return op.Neg(op.ReduceMean(picked, keepdims=0))
+
+
+def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None:
+    """The dims of ``value`` as an input may declare them: with the symbols of the model's own inputs."""
+    shape = cx.shape(value)
+    if shape is None:
+        return None
+    own = {
+        str(dim.value)
+        for item in cx.model.graph.inputs
+        if item.shape is not None
+        for dim in item.shape
+        if isinstance(dim, ir.SymbolicDim) and dim.value is not None
+    }
+    return [dim if isinstance(dim, int) else str(dim) if str(dim) in own else None for dim in shape]
+
+
+_LOSSES: dict[str, Callable[[Operations, Loss, ir.Value, ir.Value | None], ir.Value]] = {
+    "cross_entropy": _cross_entropy,
+    "mse": _mse,
+}

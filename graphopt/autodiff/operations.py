@@ -1,0 +1,283 @@
+"""``op`` in a gradient function: writes nodes at the end of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.gradient import NeedsOpset
+from graphopt.context import Context
+from graphopt.errors import UnsupportedModel
+
+Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | Sequence[int] | float | int | None
+#: A size: an int where it is known, else a vector of one element.
+Size = int | ir.Value
+
+#: Filled tensors of at most so many elements are constants.
+_SMALL = 16
+
+
+class Operations:
+    """Appends nodes to ``graph``: ``op.Mul(dy, b)``.
+
+    Operands are values, ``None`` for an input that is left out, numbers, which become scalars of the
+    element type of the other operands, lists of ints, which become int64 vectors, and numpy arrays.
+    ``op.Split(x, outputs=2)`` returns a tuple. Keywords are attributes; ``None`` leaves one out.
+
+    Attributes:
+        prefix: what names of new nodes begin with.
+    """
+
+    def __init__(self, cx: Context, graph: ir.Graph) -> None:
+        self.cx = cx
+        self.graph = graph
+        self.prefix = "grad"
+        self._made: list[ir.Node] = []
+        self._own: set[ir.Node] = set()
+        self._constants: dict[tuple[Any, ...], ir.Value] = {}
+
+    # Nodes ---------------------------------------------------------------------------------
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+
+        def make(*operands: Operand, outputs: int = 1, **attributes: Any) -> Any:
+            return self.node(op_type, operands, attributes, outputs=outputs)
+
+        return make
+
+    def node(
+        self,
+        op_type: str,
+        operands: Sequence[Operand],
+        attributes: Any = (),
+        *,
+        domain: str = "",
+        outputs: int = 1,
+    ) -> Any:
+        """A new node of any operator; attributes as for :meth:`ir.Editor.make_node`."""
+        inputs = self._values(operands)
+        name = f"{self.prefix}_{op_type}"
+        node = self.cx.edit.make_node(op_type, inputs, attributes, domain=domain, outputs=outputs, name=name)
+        self.cx.edit.append(self.graph, node)
+        self.cx.edit.import_domain(node)
+        self._made.append(node)
+        self._own.add(node)
+        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+
+    def needs(self, version: int) -> None:
+        """Say that what follows is of opset ``version``; an older model is converted first."""
+        if self.version < version:
+            raise NeedsOpset(version)
+
+    @property
+    def version(self) -> int:
+        """The opset version of the standard's operators."""
+        imports = self.cx.edit.scopes.imports(self.graph)
+        return imports.get("", imports.get("ai.onnx", 0))
+
+    def mark(self) -> int:
+        """A place among the nodes made so far, for :meth:`drop_unread`."""
+        return len(self._made)
+
+    def drop_unread(self, mark: int, results: Iterable[ir.Value]) -> None:
+        """Remove the nodes made since ``mark`` that neither each other nor ``results`` need."""
+        kept = set(results)
+        made = self._made[mark:]
+        del self._made[mark:]
+        for node in reversed(made):
+            if any(ir.is_read(output) or output in kept for output in node.outputs):
+                self._made.append(node)
+            else:
+                self.cx.edit.remove_whole(node)
+        self._made[mark:] = reversed(self._made[mark:])
+
+    def has_made(self, value: ir.Value) -> bool:
+        """Whether ``value`` is the output of a node made here."""
+        node = value.producer()
+        return node is not None and node in self._own
+
+    def drop_constants(self) -> None:
+        """Remove the constants that nothing reads."""
+        for value in self._constants.values():
+            if not ir.is_read(value) and value.is_initializer():
+                self.cx.edit.remove_initializer(value)
+        self._constants.clear()
+
+    # Operands ------------------------------------------------------------------------------
+
+    def _values(self, operands: Sequence[Operand]) -> list[ir.Value | None]:
+        dtype = None
+        if any(isinstance(operand, (float, int)) for operand in operands):
+            dtype = self._common_dtype(operands)
+        return [self._value(operand, dtype) for operand in operands]
+
+    def _value(self, operand: Operand, dtype: ir.DataType | None) -> ir.Value | None:
+        if operand is None or isinstance(operand, ir.Value):
+            return operand
+        if isinstance(operand, (float, int)) and not isinstance(operand, np.generic):
+            assert dtype is not None
+            return self.constant(np.array(operand).astype(dtype.numpy()))
+        if isinstance(operand, (list, tuple)):
+            return self.constant(np.array(operand, np.int64))
+        return self.constant(operand)
+
+    def _common_dtype(self, operands: Sequence[Operand]) -> ir.DataType:
+        """The element type of the first operand that is no condition."""
+        for operand in operands:
+            if isinstance(operand, ir.Value):
+                dtype = self.dtype(operand)
+                if dtype != ir.DataType.BOOL:
+                    return dtype
+        raise TypeError("a number needs an operand beside it that tells the element type")
+
+    def dtype(self, value: ir.Value) -> ir.DataType:
+        """The element type of ``value``.
+
+        Raises:
+            UnsupportedModel: it is unknown.
+        """
+        dtype = self.cx.dtype(value) or value.dtype  # onnxruntime holds models to declared element types
+        if dtype is None:
+            raise UnsupportedModel(f"no gradient: the element type of {value.name!r} is unknown")
+        return dtype
+
+    def constant(self, data: Any) -> ir.Value:
+        """A constant with these contents; the same small one is made once."""
+        if isinstance(data, np.generic):
+            data = np.asarray(data)
+        key = (data.dtype.name, data.shape, data.tobytes()) if isinstance(data, np.ndarray) else (id(data),)
+        value = self._constants.get(key)
+        if value is None:
+            value = self._constants[key] = self.cx.edit.constant(self.graph, data, "grad_const")
+        return value
+
+    def number(self, number: float, like: ir.Value) -> ir.Value:
+        """A scalar of the element type of ``like``."""
+        return self.constant(np.array(number).astype(self.dtype(like).numpy()))
+
+    # Shapes --------------------------------------------------------------------------------
+
+    def shape_of(self, x: ir.Value) -> ir.Value:
+        """The shape of ``x`` as an int64 vector: a constant where it is known."""
+        static = self.cx.static_shape(x)
+        return self.Shape(x) if static is None else self.constant(np.array(static, np.int64))
+
+    def dim(self, x: ir.Value, axis: int) -> Size:
+        """One size of ``x``, whose rank must be known if ``axis`` is negative: an int if it is known."""
+        shape = self.cx.shape(x)
+        if shape is not None and isinstance(shape[axis], int):
+            return int(shape[axis])
+        if axis < 0:
+            assert shape is not None
+            axis += len(shape)
+        return self.Gather(self.Shape(x), [axis])
+
+    def shape(self, *sizes: Size) -> ir.Value:
+        """A shape of its sizes, ints or vectors of one element, as an int64 vector."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.constant(np.array(sizes, np.int64))
+        parts: list[Any] = []
+        for size in sizes:
+            if isinstance(size, int) and parts and isinstance(parts[-1], list):
+                parts[-1].append(size)
+            else:
+                parts.append([size] if isinstance(size, int) else size)
+        return parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
+
+    def reshape(self, x: ir.Value, shape: Operand) -> ir.Value:
+        """``x`` with other dims, where a 0 is a size of 0."""
+        known = shape
+        if isinstance(shape, ir.Value):
+            known = self.cx.static_ints(shape)
+        zeros = known is None or 0 in known  # type: ignore[operator]
+        return self.Reshape(x, shape, allowzero=1 if zeros and self.version >= 14 else None)
+
+    def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """``x`` with the dims of ``like``, which has as many elements."""
+        return x if self.cx.facts.shape_equal(x, like) else self.reshape(x, self.shape_of(like))
+
+    def expand_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """``x`` broadcast to the dims of ``like``."""
+        return x if self.cx.facts.shape_equal(x, like) else self.Expand(x, self.shape_of(like))
+
+    def reduce_to(self, x: ir.Value, like: ir.Value, shaped_as: ir.Value | None = None) -> ir.Value:
+        """Sum ``x`` over the axes along which ``like`` was broadcast to its dims.
+
+        Nothing is done where facts tell that the dims are the same; axes are constants where facts tell
+        them, and found by the model where they do not.
+
+        Args:
+            shaped_as: a value that is known to have the dims of ``x``, of which facts may tell more.
+        """
+        big, small = self.cx.shape(shaped_as or x), self.cx.shape(like)
+        if big is None or small is None or len(big) < len(small):
+            return self._reduce_unknown(x, like)
+        extra = len(big) - len(small)
+        axes = list(range(extra))
+        for axis, dim in enumerate(small, extra):
+            if self.cx.facts.dim_equal(big[axis], dim) or (isinstance(dim, int) and dim != 1):
+                continue
+            if dim != 1:
+                return self._reduce_by_shapes(x, like, extra)
+            axes.append(axis)
+        if not axes:
+            return x
+        if len(axes) in (extra, len(big)) and (len(axes) == extra or not small):
+            return self.ReduceSum(x, axes, keepdims=0)
+        summed = self.ReduceSum(x, axes, keepdims=1)
+        return self.Squeeze(summed, list(range(extra))) if extra else summed
+
+    def _reduce_by_shapes(self, x: ir.Value, like: ir.Value, extra: int) -> ir.Value:
+        shape: ir.Value = self.shape_of(like)
+        if extra:
+            shape = self.Concat([1] * extra, shape, axis=0)
+        summed = self._sum_where_one(x, shape)
+        return self.Squeeze(summed, list(range(extra))) if extra else summed
+
+    def _reduce_unknown(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        shape = self.Shape(like)
+        missing = self.Sub(self.Shape(self.Shape(x)), self.Shape(shape))
+        ones = self.ConstantOfShape(missing, value=np.ones(1, np.int64))
+        summed = self._sum_where_one(x, self.Concat(ones, shape, axis=0))
+        return self.reshape(summed, shape)
+
+    def _sum_where_one(self, x: ir.Value, shape: ir.Value) -> ir.Value:
+        """Sum over the axes where ``shape`` is 1 and the dims of ``x`` are not."""
+        broadcast = self.And(self.Equal(shape, 1), self.Not(self.Equal(self.Shape(x), 1)))
+        axes = self.Squeeze(self.NonZero(broadcast), [0])
+        return self.ReduceSum(x, axes, keepdims=1, noop_with_empty_axes=1)
+
+    # Tensors -------------------------------------------------------------------------------
+
+    def filled_like(self, x: ir.Value, number: float) -> ir.Value:
+        """A tensor of the shape and element type of ``x`` with one number throughout."""
+        value = np.array([number]).astype(self.dtype(x).numpy())
+        static = self.cx.static_shape(x)
+        if static is not None and np.prod(static) <= _SMALL:
+            return self.constant(np.full(static, value[0]))
+        return self.ConstantOfShape(self.shape_of(x), value=value)
+
+    def zeros_like(self, x: ir.Value) -> ir.Value:
+        """Zeros of the shape and element type of ``x``."""
+        return self.filled_like(x, 0.0)
+
+    def ones_like(self, x: ir.Value) -> ir.Value:
+        """Ones of the shape and element type of ``x``."""
+        return self.filled_like(x, 1.0)
+
+    def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """``x`` in another element type."""
+        return x if self.cx.dtype(x) == dtype else self.Cast(x, to=dtype)
+
+    def cast_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """``x`` in the element type of ``like``."""
+        return self.cast(x, self.dtype(like))
+
+    def only_where(self, condition: ir.Value, x: ir.Value) -> ir.Value:
+        """``x`` where ``condition`` holds, zero elsewhere (even where ``x`` is not finite)."""
+        return self.Where(condition, x, self.number(0.0, x))

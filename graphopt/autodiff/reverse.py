@@ -1,0 +1,180 @@
+"""Reverse mode: from gradients of what a graph computes to gradients of what it is computed from.
+
+The graph is walked three times, without recursion: up from the outputs for what they need, down from
+what gradients are asked of for what depends on it, and up again through the nodes that are both, which
+writes nodes at the end of the graph. A gradient that is zero is the absence of one: no tensor and no
+node stands for it. Nothing of the forward graph is computed again, and nothing in it changes, but that
+a node may give a further output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff import gradient as known
+from graphopt.autodiff.forward import Forward
+from graphopt.autodiff.gradient import Gradient, NoGradient, Stops
+from graphopt.autodiff.operations import Operations
+from graphopt.context import Context
+
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A node on the way that lets no gradient through."""
+
+    op: str
+    node: str
+    reason: str
+
+
+@dataclass
+class Walk:
+    """What :func:`backward` found.
+
+    Attributes:
+        gradients: by value, its gradient; those that are zero are absent.
+        stopped: nodes that let no gradient through though they are on the way.
+    """
+
+    gradients: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    stopped: list[Stopped] = field(default_factory=list)
+
+
+def is_real(value: ir.Value, cx: Context) -> bool:
+    """Whether ``value`` may have a gradient: a tensor of floating-point numbers, or of unknown type."""
+    dtype = cx.dtype(value)
+    if dtype is not None:
+        return dtype in _FLOATS
+    type_ = cx.facts.type(value)
+    return type_ is None or type_.dtype in _FLOATS or type_.dtype == ir.DataType.UNDEFINED
+
+
+def backward(
+    op: Operations, graph: ir.Graph, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+) -> Walk:
+    """The gradients of ``wrt``, for gradients ``given`` of some values of ``graph``.
+
+    Args:
+        op: writes the nodes, at the end of ``graph`` or in a graph that sees all of its values.
+        graph: the main graph or a body. Its nodes as they are when this is called are walked.
+        given: by value of ``graph``, its gradient, of the same shape and element type.
+        wrt: inputs, initializers or inner values of ``graph``, or outer values that it reads.
+
+    Raises:
+        NoGradient: a gradient leads through an operator without one.
+        NeedsOpset: it takes a newer opset.
+    """
+    cx = op.cx
+    nodes = list(graph)
+    wrt = list(dict.fromkeys(wrt))
+    walk = Walk()
+    reached = dict.fromkeys(wrt)
+    way = _between(nodes, given, reached, walk, cx)
+    sums = _Sums(op, given)
+    for node, rule in reversed(way):
+        outer = [sums.total(output) for output in node.outputs]
+        if all(dy is None for dy in outer):
+            continue
+        forward = Forward(node, cx, reached)
+        if rule is None:
+            raise _unknown(forward)
+        op.prefix = f"{forward.label}_grad"
+        for value, dx in _gradients(op, forward, rule, outer):
+            sums.add(value, dx)
+    op.prefix = "grad"
+    for value in wrt:
+        total = sums.total(value)
+        if total is not None:
+            walk.gradients[value] = total
+    return walk
+
+
+def _between(
+    nodes: Sequence[ir.Node],
+    given: Iterable[ir.Value],
+    reached: dict[ir.Value, None],
+    walk: Walk,
+    cx: Context,
+) -> list[tuple[ir.Node, Gradient | None]]:
+    """The nodes from ``reached``, which grows by what they compute, to ``given``, with their gradients."""
+    needed = dict.fromkeys(given)
+    needing = []
+    for node in reversed(nodes):
+        if any(output in needed for output in node.outputs):
+            needing.append(node)
+            needed.update(dict.fromkeys(ir.reads(node)))
+    way: list[tuple[ir.Node, Gradient | None]] = []
+    for node in reversed(needing):
+        if not any(value in reached for value in ir.reads(node)):
+            continue
+        real = [output for output in node.outputs if output.name and is_real(output, cx)]
+        rule = known.find(node.domain, node.op_type, cx.version(node))
+        if isinstance(rule, Stops) or not real:
+            if not isinstance(rule, Stops) or not rule.quiet:
+                reason = rule.because if isinstance(rule, Stops) else "its results are no real numbers"
+                walk.stopped.append(Stopped(node.op_type, ir.label(node), reason))
+            continue
+        way.append((node, rule))
+        reached.update(dict.fromkeys(real))
+    return way
+
+
+class _Sums:
+    """What flows back into each value from all that read it."""
+
+    def __init__(self, op: Operations, given: Mapping[ir.Value, ir.Value]) -> None:
+        self._op = op
+        self._terms = {value: [dy] for value, dy in given.items()}
+
+    def add(self, value: ir.Value, dx: ir.Value) -> None:
+        """Add ``dx`` to the gradient of ``value``."""
+        self._terms.setdefault(value, []).append(dx)
+
+    def total(self, value: ir.Value) -> ir.Value | None:
+        """The gradient of ``value``, once all that read it are done; ``None`` for zero."""
+        terms = self._terms.get(value)
+        if terms is None:
+            return None
+        while len(terms) > 1:
+            last = terms.pop()
+            self._op.prefix = f"{value.name}_grad"
+            terms[-1] = self._op.Add(terms[-1], last)
+        return terms[0]
+
+
+def _gradients(
+    op: Operations, node: Forward, rule: Gradient, outer: Sequence[ir.Value | None]
+) -> list[tuple[ir.Value, ir.Value]]:
+    """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
+    mark = op.mark()
+    told: Any = rule.function(op, node, *outer)
+    pairs: list[tuple[ir.Value | None, ir.Value | None]]
+    if isinstance(told, Mapping):
+        pairs = list(told.items())
+    else:
+        results = told if isinstance(told, (tuple, list)) else (told,)
+        if len(results) > len(node.inputs) and any(dx is not None for dx in results[len(node.inputs) :]):
+            raise ValueError(f"the gradient of {node.op_type} tells of more inputs than {node.label} has")
+        pairs = list(zip(node.inputs, results, strict=False))
+    found = [(x, dx) for x, dx in pairs if x is not None and dx is not None and node.wants_value(x)]
+    if rule.broadcasts:
+        found = [(x, op.reduce_to(dx, x, node.y)) for x, dx in found]
+    op.drop_unread(mark, [dx for _, dx in found])
+    return found
+
+
+def _unknown(node: Forward) -> NoGradient:
+    """Why there is no gradient through ``node``, of which nothing is known."""
+    key = node.raw.op_identifier()
+    if key in node.cx.model.functions:
+        return node.refusal("the function's call can't be replaced by its body")
+    if node.raw.domain not in ("", "ai.onnx.ml"):
+        return node.refusal(f"its domain {node.raw.domain} is not the standard's")
+    if node.captured or ir.bodies(node.raw):
+        return node.refusal("gradients do not go through its bodies yet")
+    return node.refusal("no gradient is declared for it")

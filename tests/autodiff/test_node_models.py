@@ -1,0 +1,41 @@
+"""Gradients of onnx's node tests against finite differences: the fast part of ``benchmarks.gradients``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.gradients import Case, cases, judge, summary
+
+#: Small tests, of each family one form of each kind.
+QUICK = (
+    r"^test_(add_bcast|sub|mul_bcast|div|pow_bcast_array|pow_bcast_scalar|pow|max_three|mean_example|prelu_broadcast"
+    r"|where_example|abs|atanh|acosh|celu|clip_example|elu|gelu_tanh_1|hardswish|mish|selu|shrink_soft"
+    r"|softplus|softsign|sqrt_example|tan|thresholdedrelu|matmul_.d|gemm_all_attributes|gemm_default_scalar_bias"
+    r"|concat_3d_axis_negative_1|split_variable_parts_2d|slice|slice_neg_steps|slice_negative_axes"
+    r"|slice_end_out_of_bounds|constant_pad|reflect_pad|edge_pad|wrap_pad|tile|tile_precomputed|expand_dim_changed"
+    r"|depthtospace_crd_mode_example|spacetodepth|flatten_axis1|squeeze|unsqueeze_two_axes|transpose_all_permutations_3"
+    r"|reduce_(max|prod|l1|l2|log_sum|log_sum_exp|mean|sum|sum_square)_(do_not_)?keepdims_random"
+    r"|reduce_sum_default_axes_keepdims_random|cumsum_1d_reverse_exclusive|cumsum_2d_axis_1"
+    r"|softmax_axis_1|logsoftmax_negative_axis)$"
+)
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Case]:
+    return list(cases(QUICK))
+
+
+def test_gradients_of_node_tests_are_right(found: list[Case]) -> None:
+    outcomes = [judge(case) for case in found]
+    assert Counter(outcome.verdict for outcome in outcomes) == {"right": len(found)}, summary(outcomes)
+    assert len(found) > 60
+
+
+def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.autodiff.gradients import elementwise_unary
+
+    case = next(case for case in found if case.name == "test_tan")
+    monkeypatch.setitem(elementwise_unary.tan.__dict__, "function", lambda op, node, dy: op.Mul(dy, 2.0))
+    assert judge(case).verdict == "wrong"

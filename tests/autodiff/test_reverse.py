@@ -1,0 +1,159 @@
+"""The walk itself: what it visits, adds up, leaves out and refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.joint import differentiate
+from graphopt.errors import UsageError
+from tests.autodiff.models import check, run
+from tests.support import ops, parse
+
+X = np.random.default_rng(0).standard_normal((2, 3))
+
+
+def test_values_that_are_read_twice_get_the_sum() -> None:
+    check(
+        "m (double[A,B] x) => (double[A,B] y) { a = Exp(x) b = Mul(a, x) c = Mul(a, a) y = Add(b, c) }",
+        {"x": X},
+    )
+
+
+def test_one_value_read_twice_by_one_node() -> None:
+    check("m (double[A,B] x) => (double[A,B] y) { y = Mul(x, x) }", {"x": X})
+
+
+def test_several_outputs_of_which_one_is_read_inside() -> None:
+    check("m (double[A,B] x) => (double[A,B] y, double[A,B] z) { y = Exp(x) z = Sin(y) }", {"x": X})
+
+
+def test_broadcasts_are_undone_without_knowing_which_there_are() -> None:
+    text = "m (double[A,B] x, double[C,D] z) => (double[E,F] y) { y = Mul(x, z) }"
+    for shape in [(2, 3), (1, 3), (2, 1), (1, 1)]:
+        joint = check(text, {"x": X, "z": np.random.default_rng(1).standard_normal(shape)})
+    assert "NonZero" in ops(joint)
+
+
+def test_broadcasts_are_undone_where_no_rank_is_known() -> None:
+    text = """m (double[A,B] x, double[D] z, int64[R] s) => (double y)
+        { w = Reshape(z, s) p = Mul(x, w) y = Mul(p, p) }"""
+    for shape in [(3,), (1, 3), (2, 1), (1, 1, 1)]:
+        z = np.random.default_rng(1).standard_normal(int(np.prod(shape)))
+        check(text, {"x": X, "z": z, "s": np.array(shape)})
+
+
+def test_equal_shapes_need_no_sum_and_known_ones_no_search() -> None:
+    same = differentiate(
+        parse("m (float[A,B] x, float[A,B] z) => (float[A,B] y) { y = Add(x, z) }"), ["y"], "inputs"
+    )
+    assert set(ops(same.model)) <= {"Add", "Identity"}
+    row = differentiate(
+        parse("m (float[A,3] x, float[3] z) => (float[A,3] y) { y = Add(x, z) }"), ["y"], ["z"]
+    )
+    assert ops(row.model) == ["Add", "ReduceSum"]
+
+
+def test_what_the_loss_does_not_need_costs_nothing() -> None:
+    text = """m (float[4,4] x, float[4,4] w, float[4,4] v) => (float loss, float[4,4] z)
+        { a = MatMul(x, w) z = MatMul(x, v) s = Sin(z) loss = ReduceSum<keepdims=0>(a) }"""
+    joint = graphopt.grad(parse(text), "loss", ["w"])
+    assert (
+        sorted(ops(joint.model)) == sorted(["MatMul", "MatMul", "ReduceSum", "Expand", "Gemm"])
+        or len(ops(joint.model)) <= 4
+    )
+    assert joint.unrelated == []
+    assert graphopt.grad(parse(text), "loss", "inputs").unrelated == ["v"]
+
+
+def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> None:
+    text = "m (float[2] x, float[2] w) => (float loss) { f = Floor(w) p = Mul(x, f) loss = ReduceSum<keepdims=0>(p) }"
+    joint = graphopt.grad(parse(text), "loss", ["w"])
+    assert joint.unrelated == ["w"]
+    assert [(item.op, item.reason) for item in joint.stopped] == [
+        ("Floor", "it is constant between its jumps")
+    ]
+    feeds = {"x": np.ones(2, np.float32), "w": np.ones(2, np.float32)}
+    assert run(joint.model, feeds)["grad.w"].tolist() == [0, 0]
+
+
+def test_an_operator_without_a_gradient_is_named() -> None:
+    text = "m (float[2,2] x) => (float[2,2] y) { e = Exp(x) y = other.Thing(e) }"
+    model = parse(text, domains=', "other" : 1')
+    with pytest.raises(NoGradient, match=r"no gradient through other::Thing") as caught:
+        differentiate(model, ["y"], ["x"])
+    assert (caught.value.op, caught.value.reason) == (
+        "other::Thing",
+        "its domain other is not the standard's",
+    )
+    assert graphopt.grad(
+        parse("m (float[2] x, float[2] c) => (float loss) { k = Exp(c) loss = ReduceSum<keepdims=0>(x) }"),
+        "loss",
+        ["x"],
+    ).gradients == {"x": "grad.x"}
+
+
+def test_losses_have_one_element_and_names_exist() -> None:
+    model = parse("m (float[2,2] x, int64[2] i) => (float[2,2] y) { y = Exp(x) }")
+    with pytest.raises(UsageError, match="'y' is no loss: it has 2x2 elements"):
+        graphopt.grad(model, "y", ["x"])
+    with pytest.raises(UsageError, match="'z'"):
+        graphopt.grad(model, "z", ["x"])
+    with pytest.raises(UsageError, match="'i' holds no floating-point numbers"):
+        graphopt.grad(model, "mse:y,t", ["i"])
+
+
+def test_inner_values_and_the_model_as_it_was() -> None:
+    model = parse(
+        "m (float[2] x) => (float loss) { a = Exp(x) b = Mul(a, a) loss = ReduceSum<keepdims=0>(b) }"
+    )
+    before = ir.to_bytes(model)
+    joint = graphopt.grad(model, "loss", ["a", "x"], outputs="loss")
+    assert ir.to_bytes(model) == before
+    found = run(joint.model, {"x": np.zeros(2, np.float32)})
+    assert list(found) == ["loss", "grad.a", "grad.x"]
+    assert found["grad.a"].tolist() == [2, 2] and found["grad.x"].tolist() == [2, 2]
+
+
+def test_second_gradients() -> None:
+    model = parse(
+        "m (double[N] x) => (double loss) { a = Mul(x, x) b = Mul(a, x) loss = ReduceSum<keepdims=0>(b) }"
+    )
+    first = graphopt.grad(model, "loss", ["x"])
+    # the sum of the gradient's elements has 6x for gradient
+    second = differentiate(first.model, ["grad.x"], ["x"])
+    found = run(second.model, {"x": np.array([1.0, 2.0]), "cotangent.grad.x": np.ones(2)})
+    assert second.gradients == {"x": "grad2.x"}
+    assert np.allclose(found["grad.x"], [3, 12]) and np.allclose(found["grad2.x"], [6, 12])
+
+
+def test_older_models_and_functions() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 11, "local" : 1]>
+        m (float[2,3] x) => (float loss) { a = local.twice(x) s = ReduceSum<axes=[0,1], keepdims=0>(a) loss = Identity(s) }
+        <domain: "local", opset_import: ["" : 11]> twice (x) => (y) { y = Add(x, x) }"""
+    joint = graphopt.grad(parse(text), "loss", ["x"])
+    assert joint.opset == 13
+    found = run(joint.model, {"x": np.ones((2, 3), np.float32)})
+    assert found["grad.x"].tolist() == [[2, 2, 2]] * 2
+
+
+def test_a_newer_opset_where_a_gradient_needs_it() -> None:
+    text = "m (double[5] x, int64[2] p) => (double[B] y) { y = Pad<mode='reflect'>(x, p) }".replace("'", '"')
+    joint = check(text, {"x": np.arange(5.0) ** 2, "p": np.array([2, 3])}, opset=13)
+    assert joint.graph.opset_imports[""] == 16
+
+
+def test_a_long_chain() -> None:
+    lines = ["v0 = Sin(x)", *(f"v{i} = Sin(v{i - 1})" for i in range(1, 3000)), "loss = Identity(v2999)"]
+    model = parse(f"m (float[1] x) => (float[1] loss) {{ {' '.join(lines)} }}")
+    joint = differentiate(model, "loss", ["x"], optimize=False)
+    assert len(ops(joint.model)) < 4 * 3000
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    text = "m (float[A,B] x, float[C,B] z) => (float loss) { p = Mul(x, z) loss = ReduceSum<keepdims=0>(p) }"
+    once, again = (ir.to_bytes(graphopt.grad(parse(text), "loss", "inputs").model) for _ in range(2))
+    assert once == again
