@@ -139,6 +139,21 @@ RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 #: Move or relabel elements without computing.
 VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
 
+#: Give numbers that they read, with whatever sign, or whole ones next to them; or say how they compare.
+UNROUNDED = frozenset(
+    {
+        *VIEW, "Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "Compress", "Concat",
+        "ConcatFromSequence", "Constant", "ConstantOfShape", "DepthToSpace", "Equal", "EyeLike",
+        "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool", "Greater",
+        "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg",
+        "NonZero", "Not", "OneHot", "Optional", "OptionalGetElement", "OptionalHasElement", "Or",
+        "Pad", "ReduceMax", "ReduceMin", "Relu", "ReverseSequence", "Round", "SequenceAt",
+        "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+        "Shape", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Tile",
+        "TopK", "Trilu", "Unique", "Where", "Xor",
+    }
+)  # fmt: skip
+
 #: Compute something of the size of 1 and round it as such.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
 

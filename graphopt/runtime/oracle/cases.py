@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from graphopt.runtime.inputs.feeds import Feeds, Inputs
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.inputs.search import Found, Legal, find_legal
 from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes, sensitivity
+from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import Runner
 
@@ -183,7 +184,7 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
 def with_jitter(
     case: Case,
     original: Runner,
-    telling: Collection[int] = (),
+    natures: Sequence[Nature],
     shaken: Callable[[], Runner | None] = lambda: None,
 ) -> list[list[float]] | None:
     """How far ``original``'s outputs move when its float inputs are rounded differently.
@@ -191,13 +192,13 @@ def with_jitter(
     Without any, its weights are: ``shaken`` gives the same with other roundings of them.
     What is not finite counts as unknown for outputs that are not floats: an index of the largest
     element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
-    the outputs at the places ``telling``, which tell NaN from numbers.
+    outputs that tell NaN from numbers.
     """
     if case.jitter is None:
-        turns = [(original, feeds, False) for feeds in _jittered(case.feeds)]
+        turns = [(original, feeds, False) for feeds in jittered(case.feeds)]
         if not turns and (other := shaken()) is not None:
             turns = [(other, case.feeds, False)]
-        turns += [(original, feeds, True) for feeds in _with_finite(case.feeds)]
+        turns += [(original, feeds, True) for feeds in with_finite(case.feeds)]
         for runner, feeds, replaced in turns:
             try:
                 outputs = runner.run("off", feeds)
@@ -205,8 +206,8 @@ def with_jitter(
                 continue
             measure = discrete_movement if replaced else sensitivity
             moved = [
-                measure(a, a if replaced and place in telling else b)
-                for place, (a, b) in enumerate(zip(case.off, outputs, strict=True))
+                measure(a, b if _concerns(nature, replaced) else a)
+                for nature, a, b in zip(natures, case.off, outputs, strict=True)
             ]
             case.jitter = (
                 moved
@@ -214,6 +215,13 @@ def with_jitter(
                 else [list(map(max, old, new)) for old, new in zip(case.jitter, moved, strict=True)]
             )
     return case.jitter
+
+
+def _concerns(nature: Nature, replaced: bool) -> bool:
+    """Whether an output may move with roundings, or with what is put in NaN's place."""
+    if replaced:
+        return not nature.tells_nan and (nature.rounds or not nature.sure_nans)
+    return nature.rounds
 
 
 def _add(
@@ -270,7 +278,7 @@ def _same_feeds(a: Feeds, b: Feeds) -> bool:
     return list(a) == list(b) and all(identical(a[name], b[name]) for name in a)
 
 
-def _jittered(feeds: Feeds) -> Iterator[Feeds]:
+def jittered(feeds: Feeds) -> Iterator[Feeds]:
     """``feeds`` with every float rounded another way, twice; nothing if there are no floats."""
     for turn in range(2):
         generator = np.random.default_rng(turn)
@@ -303,14 +311,15 @@ def shake(proto: onnx.ModelProto) -> None:
             tensor.CopyFrom(onnx.numpy_helper.from_array(kept.astype(np.float32), tensor.name))
 
 
-def _with_finite(feeds: Feeds) -> Iterator[Feeds]:
-    """``feeds`` with large numbers of either sign for NaN and infinities; nothing if all is finite."""
+def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
+    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all is finite."""
     for filler in (1e3, -1e3):
         changed = {}
         for name, value in feeds.items():
             if str(getattr(value, "dtype", "")) in _JITTERS:
-                finite = np.isfinite(value.astype(np.float64))
-                if not finite.all():
-                    changed[name] = np.where(finite, value, np.array(filler, value.dtype))
+                exact = value.astype(np.float64)
+                if not np.isfinite(exact).all():
+                    kept = np.isfinite(exact) if nans else ~np.isinf(exact)
+                    changed[name] = np.where(kept, value, np.array(filler, value.dtype))
         if changed:
             yield {**feeds, **changed}

@@ -29,15 +29,22 @@ class _Trait(Flag):
     POLE = auto()
     #: An operator that tells what is not finite, or not equal to itself, from what is.
     TELLS_NAN = auto()
+    #: An operator that rounds floats.
+    ROUNDS = auto()
 
 
 _NONE = _Trait(0)
+_FLOATS = _Trait.DOUBLE | _Trait.FLOAT | _Trait.BFLOAT16 | _Trait.FLOAT16 | _Trait.FLOAT8
 _BY_OPERATOR = {
     **dict.fromkeys(("Max", "Min", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _Trait.EITHER_ZERO | _Trait.NAN_BY_PLACE),
-    "LogSoftmax": _Trait.NAN_BY_PLACE,
+    **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_PLACE),
     **dict.fromkeys(("Div", "Reciprocal", "Pow"), _Trait.POLE),
     **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.TELLS_NAN),
+    # floats of integers
+    **dict.fromkeys(
+        ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix", "TfIdfVectorizer"), _Trait.FLOAT
+    ),
 }
 _BY_NAME = {
     "DOUBLE": _Trait.DOUBLE,
@@ -64,6 +71,7 @@ class Nature:
         sure_nans: whether a NaN reaches it is sure; kernels for a maximum drop it or not by its place.
         poles: it divides, so that the sign of an infinity may hang on that of a zero.
         tells_nan: it tells NaN or infinities from numbers.
+        rounds: a float that it depends on is rounded; else no rounding is an excuse.
     """
 
     coarsest: Coarsest = "float32"
@@ -71,6 +79,7 @@ class Nature:
     sure_nans: bool = True
     poles: bool = False
     tells_nan: bool = False
+    rounds: bool = True
 
     @property
     def halves(self) -> bool:
@@ -98,6 +107,7 @@ def _nature(traits: _Trait) -> Nature:
         _Trait.NAN_BY_PLACE not in traits,
         _Trait.POLE in traits,
         _Trait.TELLS_NAN in traits,
+        _Trait.ROUNDS in traits,
     )
 
 
@@ -115,7 +125,8 @@ def _along(
             own |= reduce(or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(body)), _NONE)
         own = reduce(or_, (found.get(value, _NONE) for value in ir.reads(node)), own)
         for output in node.outputs:
-            found[output] = own | _of_dtype(output.dtype)
+            traits = own | _of_dtype(output.dtype)
+            found[output] = traits if traits & _FLOATS else traits & ~_Trait.ROUNDS
     return found
 
 
@@ -138,7 +149,22 @@ def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _T
             traits |= _of_dtype(ir.named_dtype(attribute))
         elif attribute.type == ir.AttributeType.TENSOR:
             traits |= _of_dtype(attribute.value.dtype)
-    return traits
+    return traits | _Trait.ROUNDS if _rounds(node) else traits
+
+
+#: What a Cast to float32 keeps.
+_FEW_BITS = ("FLOAT16", "BFLOAT16", "BOOL", "INT8", "UINT8", "INT16", "UINT16")
+
+
+def _rounds(node: ir.Node) -> bool:
+    """Whether ``node`` itself rounds floats, if it reads or gives any."""
+    if node.domain != "":
+        return True
+    if node.op_type == "Cast" and "to" in node.attributes:
+        to, dtype = ir.named_dtype(node.attributes["to"]), node.inputs[0] and node.inputs[0].dtype
+        kept = to == ir.DataType.FLOAT and dtype is not None and dtype.name in _FEW_BITS
+        return not kept and to not in (ir.DataType.DOUBLE, ir.DataType.BOOL)
+    return node.op_type not in facts.UNROUNDED and not ir.bodies(node)
 
 
 def _of_dtype(dtype: ir.DataType | None) -> _Trait:

@@ -671,6 +671,36 @@ _WRONG = {
         "y = Identity(x)",
     ),
     "ties": ("(float[B] x) => (float[B] y)", "float h = {0.5}", "y = Round(x)", "a = Add(x, h) y = Floor(a)"),
+    "ties of integers": (
+        "(int32[B, 4] x) => (int64[B, 1] y)",
+        "int32 two = {2}",
+        "a = Mul(x, two) y = ArgMax<axis = 1>(a)",
+        "a = Mul(x, two) y = ArgMax<axis = 1, select_last_index = 1>(a)",
+    ),
+    "ties of what is fed": (
+        "(float[B, 4] x) => (int64[B, 1] y)",
+        "",
+        "a = Neg(x) y = ArgMax<axis = 1>(a)",
+        "a = Neg(x) y = ArgMax<axis = 1, select_last_index = 1>(a)",
+    ),
+    "integers beside what is rounded": (
+        "(int64[B, 4] x, float[B, 4] f) => (int64[B, 1] y, float[B, 4] e)",
+        "",
+        "y = ArgMin<axis = 1>(x) e = Exp(f)",
+        "y = ArgMin<axis = 1, select_last_index = 1>(x) e = Exp(f)",
+    ),
+    "NaN is neither less nor more": (
+        "(float[B] x) => (bool[B] y)",
+        "float k = {0}",
+        "a = Less(x, k) y = Not(a)",
+        "y = GreaterOrEqual(x, k)",
+    ),
+    "NaN that was computed is neither less nor more": (
+        "(float[B] x) => (bool[B] y)",
+        "float two = {2}, float k = {0.3}",
+        "m = Mul(x, two) s = Add(m, k) a = Less(s, k) y = Not(a)",
+        "m = Mul(x, two) s = Add(m, k) y = GreaterOrEqual(s, k)",
+    ),
     "a half beside": (
         "(float[B] x, float16[B] h) => (float[B] y, float16[B] z)",
         "float one = {1}, float more = {1.004}",
