@@ -84,6 +84,13 @@ def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir
         return m.no("it has a bias already", product.outputs[0])
     if shape is None or bias is None or not forms.same_shape(m, bias, shape[-1:]):
         return m.no("the summand is not one number for each column", c)
+    scales = [value for value in product.inputs[2 : place // 2 + 1] if value is not None]
+    if any(m.shape(scale) is None or len(m.shape(scale) or ()) > 1 for scale in scales):
+        return m.no("the kernel would scale the bias, too: a scale has more than one axis", c)
+    if len(scales) > 1 and not forms.has_one_element(m, scales[0]):
+        return m.no(
+            "the kernel would scale the bias, too: the scale of the first operand is not one number", c
+        )
     inputs = [*product.inputs, *[None] * place][:place]
     return op.fused(op.like(product, [*inputs, c]))
 

@@ -88,4 +88,6 @@ def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome
 )
 def log_softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
     """(x - max) - log(sum of exp(x - max)) is a LogSoftmax."""
+    if m.dtype(x) in (None, ir.DataType.DOUBLE):
+        return m.no("onnxruntime's LogSoftmax of doubles drops a NaN", x)
     return _written(op, m, x, "LogSoftmax")
