@@ -107,8 +107,14 @@ def _floats(element: str, shape: Shape, flavour: Flavour, generator: np.random.G
             return flat.reshape(shape)
         case "special":
             flat = numbers.reshape(-1)
-            places = generator.permutation(flat.size)[: _SPECIALS.get(flat.size, 4)]
-            flat[places] = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[: places.size]
+            count = _SPECIALS.get(flat.size, 4)
+            specials = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[:count]
+            places = generator.permutation(flat.size)
+            inner = np.flatnonzero(places % shape[-1]) if shape and flat.size else np.array([], int)
+            for nan in np.flatnonzero(np.isnan(specials)):
+                if inner.size and places[nan] % shape[-1] == 0:  # kernels that drop a NaN keep one in front
+                    places[[nan, inner[0]]] = places[[inner[0], nan]]
+            flat[places[:count]] = specials[: flat.size]
             return flat.reshape(shape)
     return numbers
 

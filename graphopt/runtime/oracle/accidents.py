@@ -63,12 +63,14 @@ def accident_of(
             identical(meant.value, actual) or (nature.rounds and original.picks(name, case.feeds, actual))
         )
         return "in the original, rounding decides" if same else None
-    if not nature.sure_nans and _agree_but(np.isnan(meant.value), expected, actual, tolerance):
-        return "a maximum of NaN is taken or not by its place"
+    if not nature.sure_nans:
+        dropped = original.dropping(name, case.feeds)
+        by_place = np.isnan(meant.value) & ~np.isnan(meant.value if dropped is None else dropped)
+        if _agree_but(by_place, expected, actual, tolerance):
+            return "a maximum of NaN is taken or not by its place"
     with np.errstate(all="ignore"):
         wide = meant.value.astype(expected.dtype)
-    slack = [_MARGIN * error for error in movement(wide, expected)]
-    if not exact and compare(wide, actual, tolerance, slack=slack).reason is None:
+    if not exact and _as_near(wide, expected, actual, tolerance):
         return "in the original, rounding decides"
     halved = original.output(name, case.feeds) if nature.halves else None
     if halved is not None and halved.shape == wide.shape:  # no runtime computes all of them so
@@ -88,6 +90,14 @@ def _differ_by_zeros(
         return False
     one, other = (reference.unsigned(name, case.feeds) for reference in references)
     return one is not None and other is not None and compare(one, other, tolerance).reason is None
+
+
+def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance) -> bool:
+    """Whether ``actual`` is about as near to ``wide`` as ``expected`` is, but for what is not finite in one."""
+    strays = ~(np.isfinite(wide) & np.isfinite(expected)) & ~np.isclose(wide, expected, equal_nan=True)
+    wide, expected, actual = (np.where(strays, 0, value) for value in (wide, expected, actual))
+    slack = [_MARGIN * error for error in movement(wide, expected)]
+    return compare(wide, actual, tolerance, slack=slack).reason is None
 
 
 def _agree_but(excepted: Any, expected: Any, actual: Any, tolerance: Tolerance) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -186,23 +187,28 @@ class Judge:
         It is asked where kernels stray from it: where there are tensors without elements, and,
         unless every bit is to stay, of NaN, of which some make a number or not by its place. It does
         settle it where it makes of the original what the candidate gave; and where the original
-        strays in its shape, or nobody does (some kernels leave a sum over nothing uninitialized),
-        also if it makes the same of both models.
+        strays, or, without elements, nobody does in its shape (some kernels leave a sum over nothing
+        uninitialized), also if it makes the same of both models.
         """
         lenient = case.flavour == "special" and self.numerics is not Numerics.EXACT
-        if self.references is None or not (case.empty or lenient or self.empties):
+        nothing = case.empty or self.empties
+        if self.references is None or not (nothing or lenient):
             return False
         original, candidate = (
             reference.output(self.outputs[place], case.feeds) for reference in self.references
         )
         if original is None:
             return False
-        only_candidate = same_kind(original, actual).reason is not None
-        original_strays = same_kind(original, expected).reason is not None
-        same = [actual] if only_candidate and not original_strays else [actual, candidate]
+
+        def strays(value: Any) -> bool:
+            """In its shape, or, where there are elements, in what they are."""
+            told = same_kind if nothing else partial(compare, tolerance=tolerance, nonfinite=demand)
+            return told(original, value).reason is not None
+
+        same = [candidate] if strays(expected) or not strays(actual) else []
         return any(
             value is not None and compare(original, value, tolerance, nonfinite=demand).reason is None
-            for value in same
+            for value in [actual, *same]
         )
 
 

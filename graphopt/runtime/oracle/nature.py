@@ -36,8 +36,10 @@ class _Trait(Flag):
 _NONE = _Trait(0)
 _FLOATS = _Trait.DOUBLE | _Trait.FLOAT | _Trait.BFLOAT16 | _Trait.FLOAT16 | _Trait.FLOAT8
 _BY_OPERATOR = {
-    **dict.fromkeys(("Max", "Min", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO),
-    **dict.fromkeys(("ReduceMax", "ReduceMin"), _Trait.EITHER_ZERO | _Trait.NAN_BY_PLACE),
+    **dict.fromkeys(("Max", "Min"), _Trait.EITHER_ZERO),
+    **dict.fromkeys(
+        ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO | _Trait.NAN_BY_PLACE
+    ),
     **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_PLACE),
     **dict.fromkeys(("Div", "Reciprocal", "Pow"), _Trait.POLE),
     **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.TELLS_NAN),

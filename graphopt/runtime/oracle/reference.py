@@ -13,8 +13,8 @@ import onnx
 
 from graphopt import ir
 
-#: As the specification says, with the widest floats, or with no zero negative.
-Mode = Literal["plain", "wide", "unsigned"]
+#: As the specification says, with the widest floats, with no zero negative, or with maxima that drop NaN.
+Mode = Literal["plain", "wide", "unsigned", "dropping"]
 #: What onnx's evaluator says before a result and its name.
 _RESULT = " + %s: %s"
 #: Seconds that one evaluation may take.
@@ -52,6 +52,11 @@ class Reference:
     def unsigned(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` where every -0.0 on the way becomes 0.0."""
         results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
+        return None if results is None else results[name]
+
+    def dropping(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """The output called ``name`` where every NaN is dropped that some kernel drops by its place."""
+        results = self._run(name, feeds, "dropping")
         return None if results is None else results[name]
 
     def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
@@ -111,7 +116,8 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
     from onnx.reference import ReferenceEvaluator
 
-    from graphopt.runtime.oracle.widened import OPERATORS
+    from graphopt.runtime.oracle import dropping
+    from graphopt.runtime.oracle import widened as wide
 
     class Hasty(ReferenceEvaluator):
         deadline = math.inf
@@ -123,9 +129,11 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
                 np.add(args[-1], 0, out=args[-1])
 
-    evaluator = Hasty(proto, new_ops=OPERATORS if mode == "wide" else None)
-    change = {"plain": lambda value: value, "wide": widened, "unsigned": _unsigned}[mode]
-    evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
+    operators = {"wide": wide.OPERATORS, "dropping": dropping.OPERATORS}.get(mode)
+    evaluator = Hasty(proto, new_ops=operators)
+    change = {"wide": widened, "unsigned": _unsigned}.get(mode)
+    if change is not None:
+        evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
 
     def results(name: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
         evaluator.deadline = time.monotonic() + _PATIENCE

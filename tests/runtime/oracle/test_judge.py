@@ -77,12 +77,16 @@ def test_a_shape_that_is_wrong_already_says_nothing() -> None:
 
 
 def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> None:
-    special = replace(CASE, flavour="special", empty=False)
+    there = np.array([[0, np.nan], [0, 0]], np.float32)
+    special = replace(CASE, flavour="special", empty=False, off=[there])
     moved = np.array([[np.nan, 0], [0, 0]], np.float32)
     assert judged(PRODUCT, moved, special)
     assert not judged(SHIFTED, moved, special)
     assert not judged(PRODUCT, moved, special, Numerics.EXACT)
     assert not judged(PRODUCT, moved, replace(CASE, empty=False))
+    assert not judged(
+        PRODUCT, moved, replace(CASE, flavour="special", empty=False)
+    )  # it does not stray itself
 
 
 @pytest.mark.parametrize("halves", [True, False])

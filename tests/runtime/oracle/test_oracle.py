@@ -587,6 +587,21 @@ def test_a_maximum_of_nan_hangs_on_its_place(child) -> None:
     assert not judge(before, wrong, header={"opset": 13}).ok
 
 
+def test_a_nan_that_no_maximum_drops_is_told(child) -> None:
+    """The largest element may be a number, but not its distance from NaN, nor the sum of such distances."""
+    text = "g (double[N, 4] x) => (double[N, 4] y) {{ m = ReduceMax<axes = [1]>(x) s = Sub(x, m) {steps} }}"
+    before, wrong = (
+        text.format(steps=steps)
+        for steps in (
+            "e = Exp(s) t = ReduceSum<keepdims = 1>(e, l) u = Log(t) y = Sub(s, u)",
+            "y = LogSoftmax<axis = 1>(x)",
+        )
+    )
+    before = before.replace("{ m", "{ l = Constant<value_ints = [1]>() m")
+    assert judge(before, before, header={"opset": 13}).ok
+    assert not judge(before, wrong, header={"opset": 13}).ok
+
+
 def test_sums_over_nothing_may_be_unwritten(child) -> None:
     before, after = (
         f"g (int8[2, 0] x, int8[0, 3] w) => (int32[2, 3] y) {{ {steps} }}"
