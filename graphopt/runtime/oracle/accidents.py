@@ -93,7 +93,7 @@ def _differ_by_zeros(
 
 
 def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance) -> bool:
-    """Whether ``actual`` is about as near to ``wide`` as ``expected`` is, but for what is not finite in one."""
+    """Whether ``actual`` is about as near to ``wide`` as ``expected``, but for what is finite in one only."""
     strays = ~(np.isfinite(wide) & np.isfinite(expected)) & ~np.isclose(wide, expected, equal_nan=True)
     wide, expected, actual = (np.where(strays, 0, value) for value in (wide, expected, actual))
     slack = [_MARGIN * error for error in movement(wide, expected)]

@@ -716,6 +716,18 @@ _WRONG = {
         "m = Mul(x, two) s = Add(m, k) a = Less(s, k) y = Not(a)",
         "m = Mul(x, two) s = Add(m, k) y = GreaterOrEqual(s, k)",
     ),
+    "a factor of a sum that is rounded to halves": (
+        "(float16[N, 400] x) => (float16 y)",
+        "float one = {1}, float more = {1.01}",
+        "a = Cast<to = 1>(x) s = ReduceSum<keepdims = 0>(a) b = Mul(s, one) y = Cast<to = 10>(b)",
+        "a = Cast<to = 1>(x) s = ReduceSum<keepdims = 0>(a) b = Mul(s, more) y = Cast<to = 10>(b)",
+    ),
+    "a little more": (
+        "(float[N] x) => (float[N] y)",
+        "float one = {1}, float more = {1.0001}",
+        "y = Mul(x, one)",
+        "y = Mul(x, more)",
+    ),
     "a half beside": (
         "(float[B] x, float16[B] h) => (float[B] y, float16[B] z)",
         "float one = {1}, float more = {1.004}",
