@@ -111,9 +111,11 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
 def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     """Why onnxruntime's kernel of Attention does not compute what is found, if it doesn't.
 
-    It fails where there is nothing to attend to, and gives 0 where a mask hides all keys of a query, even by
+    It fails where the scale is not above 0 or there is nothing to attend to, and gives 0 where a mask hides all keys of a query, even by
     numbers that are finite.
     """
+    if found.scale <= 0:
+        return m.no("onnxruntime's Attention takes no scale but one above 0", found.q.as_given)
     sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
     empty = [dim for dim in sizes if not dims.known_nonzero(dim)]
     if empty:
