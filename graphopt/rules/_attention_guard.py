@@ -26,7 +26,7 @@ def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, ro
     dtype = m.dtype(found.q.as_given)
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
-    if _takes_floats(m):  # perhaps NaN and infinities, of which 0 times a value makes NaN
+    if takes_floats(m):  # perhaps NaN and infinities, of which 0 times a value makes NaN
         values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
         nothing = forms.reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
     elif may_hide_all(m, found):
@@ -38,7 +38,7 @@ def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, ro
     return guarded
 
 
-def _takes_floats(m: Match) -> bool:
+def takes_floats(m: Match) -> bool:
     """Whether the model is handed floats, or it is not known what it is handed."""
     dtypes = [m.dtype(value) for value in m.cx.model.graph.inputs]
     return any(dtype is None or dtype.is_floating_point() for dtype in dtypes)

@@ -14,7 +14,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules._attention_choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
 from graphopt.rules._attention_core import Attention, attention_of
-from graphopt.rules._attention_guard import without_nan
+from graphopt.rules._attention_guard import takes_floats, without_nan
 from graphopt.rules._attention_heads import split_rows
 from graphopt.rules._attention_mask import bias_of
 from graphopt.rules._attention_profit import saved_by
@@ -75,6 +75,8 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
     if isinstance(found, Refusal):
         return found
+    if found.guarded and found.masks and takes_floats(m):
+        return m.no("scores that a mask hides may be NaN, which would hide all others", found.q.as_given)
     possible = _possible(m, found)
     if isinstance(possible, Refusal):
         return possible
@@ -111,8 +113,8 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
 def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     """Why onnxruntime's kernel of Attention does not compute what is found, if it doesn't.
 
-    It fails where the scale is not above 0 or there is nothing to attend to, and gives 0 where a mask hides all keys of a query, even by
-    numbers that are finite.
+    It fails where the scale is not above 0 or there is nothing to attend to, and gives 0 where a mask hides
+    all keys of a query, even by numbers that are finite.
     """
     if found.scale <= 0:
         return m.no("onnxruntime's Attention takes no scale but one above 0", found.q.as_given)
