@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -69,16 +70,42 @@ def _nd_index(node: ir.Node, index: int) -> Domain:
 
 def _compared(node: ir.Node, index: int) -> Domain | None:
     """Around a constant that elements are compared with, the graph behaves differently."""
-    tensor = ir.constant_of(node.inputs[1 - index])
-    if tensor is None or tensor.size > 8 or tensor.dtype == ir.DataType.STRING:
+    numbers = _numbers(node.inputs[1 - index])
+    if not numbers:
         return None
-    numbers = [
-        float(number) for number in np.unique(tensor.numpy().astype(np.float64)) if np.isfinite(number)
-    ]
-    if node.op_type == "Equal":
-        return Domain(choices=tuple(numbers), from_end=True)
-    around = tuple(number + step for number in numbers for step in (-1, 0, 1))
-    return Domain(choices=around, from_end=True)
+    return Domain(choices=numbers if node.op_type == "Equal" else _around(numbers), from_end=True)
+
+
+def _bounded(node: ir.Node, index: int) -> Domain | None:
+    """Likewise around the bounds of floats; integers are as likely to lie beyond them as not."""
+    others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
+    named = (_attribute(node, name) for name in ("min", "max"))
+    numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]
+    return (
+        Domain(choices=_around(numbers), from_end=True) if numbers and _is_float(node.inputs[index]) else None
+    )
+
+
+def _numbers(value: ir.Value | None) -> tuple[float, ...]:
+    """The different finite numbers of a small constant."""
+    tensor = ir.constant_of(value)
+    if tensor is None or tensor.size > 8 or tensor.dtype == ir.DataType.STRING:
+        return ()
+    return tuple(float(x) for x in np.unique(tensor.numpy().astype(np.float64)) if np.isfinite(x))
+
+
+def _around(numbers: Iterable[float]) -> tuple[float, ...]:
+    steps = ((number, sorted({1.0, max(1.0, abs(number) / 8)})) for number in numbers)
+    return tuple(
+        x for number, sizes in steps for size in sizes for x in (number - size, number, number + size)
+    )
+
+
+def _halfway(node: ir.Node, index: int) -> Domain | None:
+    """Halfway between two integers, by their scale, there are several ways to round."""
+    scales = _numbers(node.inputs[1])
+    ties = tuple(scale * tie for scale in scales for tie in (-1.5, -0.5, 0.5, 2.5))
+    return Domain(choices=ties, from_end=True) if ties else None
 
 
 def _keys(node: ir.Node, index: int) -> Domain | None:
@@ -168,6 +195,10 @@ _DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] 
     ("LessOrEqual", None): _compared,
     ("Greater", None): _compared,
     ("GreaterOrEqual", None): _compared,
+    ("Max", None): _bounded,
+    ("Min", None): _bounded,
+    ("Clip", 0): _bounded,
+    ("QuantizeLinear", 0): _halfway,
     ("LabelEncoder", 0): _keys,
     ("CategoryMapper", 0): _keys,
     ("OneHotEncoder", 0): _keys,
@@ -183,3 +214,8 @@ _DEMANDS |= {
 def _is_integer(value: ir.Value | None) -> bool:
     """Whether ``value`` holds integers; where its type is not declared, it may."""
     return value is not None and (value.dtype is None or value.dtype.is_integer())
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    """Whether ``value`` holds floats; where its type is not declared, it may."""
+    return value is not None and (value.dtype is None or value.dtype.is_floating_point())

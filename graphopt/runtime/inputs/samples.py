@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
 _WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
 #: Halfway between two integers, where ways to round differ.
 _TIES = np.array([-1.5, -0.5, 0.5, 2.5])
+#: Of numbers beyond these, twice as much, or their product with a few others, may overflow.
+_MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
 #: How many special numbers there are in as many as this, if not four: some are to stay normal.
 _SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
 #: Large for the type, yet squares and small sums of them are finite.
@@ -77,7 +80,7 @@ def _tensor(
         if domain.known or domain.only_choices:
             numbers = _bounded(shape, domain, flavour, caution, generator)
         else:
-            numbers = _floats(element, shape, flavour, generator)
+            numbers = _floats(element, shape, flavour, generator, domain.choices)
         return numbers.astype(
             _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
         )
@@ -90,20 +93,35 @@ def _bools(shape: Shape, flavour: Flavour, caution: int, generator: np.random.Ge
     return np.asarray(generator.integers(0, 2, shape) > 0)
 
 
-def _floats(element: str, shape: Shape, flavour: Flavour, generator: np.random.Generator) -> Array:
+def _floats(
+    element: str,
+    shape: Shape,
+    flavour: Flavour,
+    generator: np.random.Generator,
+    choices: Sequence[float] = (),
+) -> Array:
+    """Floats that nothing is known of but what ``choices`` they are compared with."""
     if flavour == "zero":
         return np.zeros(shape)
+    most = _MOST.get(element, 100.0)
+    telling = [choice for choice in choices if abs(choice) < most]
     numbers: Array = np.asarray(
         generator.standard_normal(shape, np.float64 if element == "double" else np.float32)
     )
     match flavour:
         case "negative":
-            return np.asarray(-np.abs(numbers))
+            return _below(-np.abs(numbers), min(telling, default=0.0))
         case "large":
             flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
+            if flat.sum() < 0:  # what hangs on a sum is tried with negative numbers, too
+                flat = -flat
             places = np.flatnonzero(generator.random(flat.size) < 0.1)
             places = np.union1d(places, np.arange(flat.size)[2:3])  # of three, one
             flat[places] = generator.choice(_TIES, places.size)
+            if telling:
+                places = np.flatnonzero(generator.random(flat.size) < 0.3)
+                places = np.union1d(places, np.arange(flat.size)[:1])
+                flat[places] = generator.choice(telling, places.size)
             return flat.reshape(shape)
         case "special":
             flat = numbers.reshape(-1)
@@ -117,6 +135,14 @@ def _floats(element: str, shape: Shape, flavour: Flavour, generator: np.random.G
             flat[places[:count]] = specials[: flat.size]
             return flat.reshape(shape)
     return numbers
+
+
+def _below(numbers: Array, bound: float) -> Array:
+    """``numbers``, of which about half, in whole rows, move below a ``bound`` that they do not reach."""
+    if bound < -1 and numbers.ndim:
+        rows = numbers.reshape(-1, numbers.shape[-1])
+        rows[: (len(rows) + 1) // 2] += 2 * bound
+    return np.asarray(numbers)
 
 
 def _integers(
@@ -152,8 +178,22 @@ def _free_integers(
         case "negative":
             return generator.integers(max(-9, least), 0, shape) if least else generator.integers(0, 3, shape)
         case "large":
-            return generator.integers(0, min(10**6, 2 ** (bits - 1)), shape)
+            numbers = generator.integers(0, min(10**6, 2 ** (bits - 1)), shape)
+            return numbers if bits <= 16 else _with_extremes(numbers, least, generator)
     return generator.integers(low, high, shape)
+
+
+def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
+    """Some integers become such as floats can't hold; there are none so large where there is but one.
+
+    None is both positive and so large that making a tensor of that size would take all memory.
+    """
+    flat = numbers.reshape(-1)
+    places = np.flatnonzero(generator.random(flat.size) < 0.2)
+    places = np.union1d(places, np.arange(flat.size)[1:2])
+    extremes = [2**24 + 1, -(2**24) - 3, least + 7] if least else [2**24 + 1, 2**24 + 3]
+    flat[places] = generator.choice(extremes, places.size)
+    return flat.reshape(numbers.shape)
 
 
 def _cautious(shape: Shape, caution: int, generator: np.random.Generator) -> Array:

@@ -728,6 +728,44 @@ _WRONG = {
         "y = Mul(x, one)",
         "y = Mul(x, more)",
     ),
+    "integers that floats can't hold": (
+        "(int64[N, 4] x) => (int64[N, 4] y)",
+        "",
+        "y = Identity(x)",
+        "a = Cast<to = 1>(x) y = Cast<to = 7>(a)",
+    ),
+    "integers that fewer bits can't hold": (
+        "(int64[N, 4] x) => (int64[N, 4] y)",
+        "",
+        "y = Identity(x)",
+        "a = Cast<to = 6>(x) y = Cast<to = 7>(a)",
+    ),
+    "integers that overflow": (
+        "(int32[N, 4] x) => (int32[N, 4] y)",
+        "int32 three = {3}, float third = {3}",
+        "y = Mul(x, three)",
+        "a = Cast<to = 1>(x) b = Mul(a, third) y = Cast<to = 6>(b)",
+    ),
+    "a bound below all of a row": (
+        "(float[N, 4] x) => (float[N] y)",
+        "float low = {-1000000}",
+        "a = Max(x, low) y = ReduceMax<axes = [1], keepdims = 0>(a)",
+        "y = ReduceMax<axes = [1], keepdims = 0>(x)",
+    ),
+    "a number like no other": (
+        "(float[N, 4] x) => (bool[N, 4] y)",
+        "float k = {0.7}",
+        "y = Equal(x, k)",
+        "e = Equal(x, k) n = Not(e) y = And(e, n)",
+    ),
+    "a branch for large sums": (
+        "(float[N, 4] x) => (float[N, 4] y)",
+        "float k = {100}",
+        "s = ReduceSum<keepdims = 0>(x) c = Greater(s, k) y = If(c)"
+        " <then_branch = t() => (float[N, 4] a) { a = Neg(x) },"
+        " else_branch = e() => (float[N, 4] b) { b = Identity(x) }>",
+        "y = Identity(x)",
+    ),
     "a half beside": (
         "(float[B] x, float16[B] h) => (float[B] y, float16[B] z)",
         "float one = {1}, float more = {1.004}",
