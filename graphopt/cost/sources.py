@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphopt.config import Settings
 from graphopt.cost.table import FORMAT, Costs, read, shipped
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unknown
 from graphopt.runtime.devices import Device, choose
 from graphopt.runtime.health import version_of
 from graphopt.runtime.processor import processor
@@ -27,12 +27,16 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
         cache: the folder of the store.
 
     Raises:
-        UsageError: the file can't be read, holds no table, or one for another kind of device.
+        UsageError: it names none; the file can't be read, holds no table, or one for another kind of device.
     """
     if setting == SHIPPED:
         return shipped(device.kind)
     if setting == AUTO:
         return recall(Store(cache), device) or shipped(device.kind)
+    if not Path(setting).suffix and not Path(setting).exists():
+        raise unknown(
+            "table of costs", setting, (AUTO, SHIPPED), "auto, shipped, or a file of graphopt calibrate"
+        )
     costs = read(Path(setting))
     if costs.device != device.kind:
         raise UsageError(

@@ -68,7 +68,7 @@ def repair(
         if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
             if isinstance(failure, PassFailed):
                 raise failure
-            raise _required_fails(culprit.pass_text, culprit.reason)
+            raise _required_fails(culprit.pass_text, culprit.reason, original)
         limits, drop = _without(limits, culprit, dropped)
         drop = replace(drop, failed=isinstance(failure, PassFailed))
         dropped.append(drop)
@@ -124,14 +124,17 @@ def _check_required(attempt: Attempt, job: Job, original: ir.Model) -> None:
         return
     reason = _check_of(job, original)(outcome.model)
     if reason is not None:
-        raise _required_fails(str(first[-1]), reason)
+        raise _required_fails(str(first[-1]), reason, original)
 
 
-def _required_fails(pass_text: str, reason: str) -> VerificationFailed:
-    return VerificationFailed(
-        f"after {pass_text} the model does not compute the same: {reason}",
-        hint=_HINTS["default" if "optimizations default" in reason else "off"],
-    )
+def _required_fails(pass_text: str, reason: str, original: ir.Model) -> VerificationFailed:
+    hint = _HINTS["default" if "optimizations default" in reason else "off"]
+    if pass_text.startswith("convert-opset") and "Could not find an implementation" in reason:
+        own = original.graph.opset_imports.get("")
+        hint = (
+            f"onnxruntime runs it under its own opset, {own}, and maybe under others between: --target-opset"
+        )
+    return VerificationFailed(f"after {pass_text} the model does not compute the same: {reason}", hint=hint)
 
 
 def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:

@@ -60,12 +60,14 @@ class _Scope:
 
 
 def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -> None:
-    groups = [group for group in groups_in(model, rules) if any(map(scope.holds, group))]
+    everywhere = groups_in(model, rules)
+    groups = [group for group in everywhere if any(map(scope.holds, group))]
     fused = dict.fromkeys(node for group in groups for node in group)
     nodes = [node for graph in ir.graphs_of(model) for node in graph if node.op_type != "Constant"]
     strays = [node for node in nodes if node not in fused and scope.holds(node)]
     if strays:
-        raise _left_out(scope.name, strays, list(missed_in(model, rules, cx)))
+        missed = list(missed_in(model, rules, cx))
+        raise _left_out(scope.name, strays, missed, nothing=not any(map(is_fused, everywhere)))
     groups = list(filter(is_fused, groups))
     if not groups:
         raise NotFused(f"{scope.name!r} became no fused operator: no node of it is left")
@@ -74,8 +76,12 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
         raise NotFused(f"{scope.name!r} became several fused operators: {operators}")
 
 
-def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed]) -> NotFused:
-    """The error that names ``strays`` under the reasons why they are none of a fused operator."""
+def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed], *, nothing: bool) -> NotFused:
+    """The error that names ``strays`` under the reasons why they are none of a fused operator.
+
+    Args:
+        nothing: no operator of the model is a fused one.
+    """
     reasons: dict[str, list[str]] = {}
     far = False
     for node in strays:
@@ -85,10 +91,13 @@ def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed]) -
         if place is not None and place.hint is not None:
             reason += f" ({place.hint})"
         reasons.setdefault(reason, []).append(told(node))
+    hint = "name a smaller scope, without the nodes that no pattern comes near" if far else None
+    if far and nothing:
+        hint = f"nothing in the model is fused: let fuse-builtin go in front, as -O3 does, or {hint}"
     return NotFused(
         f"not all of {scope!r} became one fused operator: {counted(len(strays), 'node')} left out, "
         f"such as {told(strays[0])}",
-        hint="name a smaller scope, without the nodes that no pattern comes near" if far else None,
+        hint=hint,
         details=[
             line for reason, names in reasons.items() for line in (reason, *(f"  {name}" for name in names))
         ],

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import onnx
+import onnx.parser
 
 from tests.cli.conftest import Invoke
 
@@ -44,3 +45,13 @@ def test_an_opset_that_can_not_be_verified(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, target, "--target-opset", newest)
     assert outcome.status == 2 and "runs opsets up to" in outcome.err and not target.exists()
     assert invoke("convert", small, target, "--target-opset", newest, "--no-verify").status == 0
+
+
+def test_an_opset_without_a_kernel_is_told_with_one_that_has_it(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    text = '<ir_version: 9, opset_import: ["" : 18]> g (double[N] x) => (double[N] y) { y = Softplus(x) }'
+    onnx.save(onnx.parser.parse_model(text), path)
+    outcome = invoke("optimize", path, "-o", tmp_path / "out.onnx", "--target-opset", "23")
+    told = outcome.err
+    assert outcome.status == 1 and "Could not find an implementation for Softplus" in told
+    assert "under its own opset, 18" in told

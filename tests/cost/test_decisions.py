@@ -16,6 +16,7 @@ from graphopt.context import Options
 from graphopt.cost import Costs, Decision, shipped
 from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import UNASKED, choices
+from graphopt.errors import UsageError
 from tests.support import ATTENTION_STEPS, ops, parse, run_pipeline
 
 ATTENTION = (
@@ -124,3 +125,11 @@ def test_the_same_table_gives_the_same_bytes_and_another_may_give_others(tmp_pat
         for costs in (shipped("cpu"), shipped("cpu"), slow(shipped("cpu"), "MultiHeadAttention"))
     ]
     assert bytes_of[0] == bytes_of[1] != bytes_of[2]
+
+
+def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
+    with (
+        config.patch(costs="shiped"),
+        pytest.raises(UsageError, match=r"nearest: shipped .*auto, shipped, or a file"),
+    ):
+        graphopt.optimize(attention(64), pipeline="O3", device="cpu")

@@ -75,6 +75,12 @@ def test_what_no_pattern_comes_near_is_named_too() -> None:
     assert raised.value.hint is not None and "smaller scope" in raised.value.hint
 
 
+def test_without_a_pass_that_fuses_the_hint_names_one() -> None:
+    with pytest.raises(NotFused) as raised:
+        run_pipeline(model(), "check-strict-fusion{scopes=/one}")
+    assert raised.value.hint is not None and "fuse-builtin" in raised.value.hint
+
+
 def test_a_scope_that_became_several_operators_fails() -> None:
     both = model()
     for node in both.graph:

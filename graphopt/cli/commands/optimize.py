@@ -83,7 +83,7 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
         type=Seconds(positive=True),
         metavar="TIME",
         help="Measure for about so long, such as 60s or 2m; the comparison with IN, which is made in any"
-        " case, takes up to half a minute more, so that less than about 35s measures nothing else."
+        " case, takes up to half a minute more; less than about 35s leaves little time for anything else."
         "  [default: 60s]",
     ),
     click.option(
