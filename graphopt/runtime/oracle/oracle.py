@@ -38,6 +38,8 @@ precision, for which onnxruntime puts in casts, and takes them out. What the ori
 double precision is allowed, too (an argmax of what overflows, the log of a softmax that vanishes),
 and anything where large numbers overflow even there; halves may be rounded at each step or at none;
 a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
+No rounding excuses an output on whose way no float is rounded, and where NaN is fed without infinities, what
+is no float must be the same.
 Outputs that are random in the original must stay random; of them, types and shapes are compared.
 """
 
