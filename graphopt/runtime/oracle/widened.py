@@ -1,4 +1,4 @@
-"""Operators of onnx's reference evaluator that would narrow floats again, for a wider evaluation."""
+"""Operators of onnx's reference evaluator that would narrow floats, or lose NaN, for a wider evaluation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx.helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_max_pool
 
 from graphopt.runtime.oracle.reference import widened
 
@@ -32,4 +33,15 @@ class Cast(OpRun):
         return (widened(x.astype(dtype)),)
 
 
-OPERATORS = [Constant, Cast]
+class MaxPool(op_max_pool.MaxPool):
+    """MaxPool, which is NaN where one is in the window."""
+
+    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
+        nans = np.isnan(x)
+        numbers = np.where(nans, -np.inf, x).astype(x.dtype)
+        found, *places = super()._run(numbers, **options)  # type: ignore[no-untyped-call]
+        lost, *_ = super()._run(nans.astype(x.dtype), **options)  # type: ignore[no-untyped-call]
+        return np.where(lost > 0, np.nan, found).astype(x.dtype), *places
+
+
+OPERATORS = [Constant, Cast, MaxPool]

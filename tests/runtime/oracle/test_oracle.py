@@ -587,6 +587,20 @@ def test_a_maximum_of_nan_hangs_on_its_place(child) -> None:
     assert not judge(before, wrong, header={"opset": 13}).ok
 
 
+def test_a_pool_keeps_a_nan_by_its_place(child) -> None:
+    """onnxruntime's MaxPool drops a NaN unless it comes first, and padding comes before it."""
+    before, after, wrong = (
+        f"g (float[N, 2, 4, 4] x) => (float[N, 2, 3, 3] y) <int64[8] p = {{0, 0, 1, 1, 0, 0, 1, 1}}, float low = {{-inf}}> {{ {steps} }}"
+        for steps in (
+            "a = Pad(x, p, low) y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)",
+            "y = MaxPool<kernel_shape = [2, 2], strides = [2, 2], pads = [1, 1, 1, 1]>(x)",
+            "a = Pad(x, p) y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(a)",
+        )
+    )
+    assert judge(before, after).ok
+    assert not judge(before, wrong).ok
+
+
 def test_a_nan_that_no_maximum_drops_is_told(child) -> None:
     """The largest element may be a number, but not its distance from NaN, nor the sum of such distances."""
     text = "g (double[N, 4] x) => (double[N, 4] y) {{ m = ReduceMax<axes = [1]>(x) s = Sub(x, m) {steps} }}"
