@@ -151,6 +151,7 @@ _DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] 
     ("Loop", 0): _COUNT,
     ("ConstantOfShape", 0): _SIZE,
     ("Expand", 1): _SIZE,
+    ("CenterCropPad", 1): _SIZE,
     ("Reshape", 1): _fixed(Domain(1, 3, pattern="reshape")),
     ("Tile", 1): _SIZE,
     ("Resize", 1): _fixed(Domain(0, 1)),

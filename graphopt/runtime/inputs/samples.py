@@ -184,14 +184,14 @@ def _free_integers(
 
 
 def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
-    """Some integers become such as floats can't hold; there are none so large where there is but one.
+    """Some integers become such as floats can't hold, unless there is but one.
 
-    None is both positive and so large that making a tensor of that size would take all memory.
+    None but unsigned ones are positive, lest a tensor of such a size is made.
     """
     flat = numbers.reshape(-1)
     places = np.flatnonzero(generator.random(flat.size) < 0.2)
     places = np.union1d(places, np.arange(flat.size)[1:2])
-    extremes = [2**24 + 1, -(2**24) - 3, least + 7] if least else [2**24 + 1, 2**24 + 3]
+    extremes = [-(2**24) - 1, least + 7] if least else [2**24 + 1, 2**32 - 9]
     flat[places] = generator.choice(extremes, places.size)
     return flat.reshape(numbers.shape)
 
