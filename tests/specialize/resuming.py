@@ -99,7 +99,7 @@ class _Text:
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
         self.made = 0
-        self.extra: list[str] = []
+        self.rows: str | None = None  # what the last loop has gathered
 
     def name(self, stem: str) -> str:
         self.made += 1
@@ -170,6 +170,7 @@ class _Text:
             f" {self.name('g')} (int64 {counter}, bool {going}, float[N] {state}) => (bool {keep},"
             f" float[N] {result}{f', float[N] {row}' if gathers else ''}) {{ {' '.join(inside)} }}>"
         ]
+        self.rows = rows if gathers else None
         if not gathers:
             return lines, [out]
         total, both = self.name("r"), self.name("v")  # of no trips, nothing is known but that the sum is 0
@@ -185,11 +186,12 @@ def nested_models(draw: st.DrawFn) -> ir.Model:
     text = _Text(draw)
     lines, values = text.block(["x"], [], 3)
     more, made = text.loop(values, [], 2)
+    gathered, given = (", float[C, N] rows", f"rows = Neg({text.rows})") if text.rows else ("", "")
     constants = "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 three = {3}"
     return parse(
-        f"g (float[N] x, int64 m, bool c) => (float[A] y, float[B] z)"
+        f"g (float[N] x, int64 m, bool c) => (float[A] y, float[B] z{gathered})"
         f" <{constants}, float half = {{0.5}}, bool yes = {{1}}>"
-        f" {{ {' '.join(lines)} {' '.join(more)} y = Identity({made[-1]}) z = Neg({values[-1]}) }}"
+        f" {{ {' '.join(lines)} {' '.join(more)} y = Identity({made[-1]}) z = Neg({values[-1]}) {given} }}"
     )
 
 

@@ -88,9 +88,9 @@ def test_dims_that_guards_take_for_equal() -> None:
     agrees(model, result, runs)
 
 
-GROWING = """g (float[N] x, int64 m, bool c) => (float[A] y, float[T] rows) <int64 one = {1}, float half = {0.5}> {
+GROWING = """g (float[N] x, int64 m, bool c) => (float[A] y, float[T] rows, float[T, N] wide) <int64 one = {1}, float half = {0.5}> {
   w = Relu(x)
-  y, rows = Loop(m, c, w) <body = b (int64 i, bool k, float[P] v) => (bool on, float[Q] end, float row) {
+  y, rows, wide = Loop(m, c, w) <body = b (int64 i, bool k, float[P] v) => (bool on, float[Q] end, float row, float[N] broad) {
     large = Greater(v, half)
     at = NonZero(large)
     place = Transpose(at)
@@ -98,6 +98,7 @@ GROWING = """g (float[N] x, int64 m, bool c) => (float[A] y, float[T] rows) <int
     end = Concat<axis = 0>(picked, w)
     size = Size(end)
     row = Cast<to = 1>(size)
+    broad = Add(w, row)
     on = Identity(k)
   }>
 }"""

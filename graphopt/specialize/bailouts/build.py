@@ -49,13 +49,13 @@ class _AtOccurrence:
     counts = True
     wanted: ir.Value | None
 
-    def is_hit(self, writer: Writer, value: ir.Value, before: ir.Value | None) -> ir.Value:
+    def is_hit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
         if before is None or self.wanted is None:
             return writer.identity(writer.number(True))
         return writer.value("Equal", [before, self.wanted])
 
-    def passed(self, writer: Writer, value: ir.Value) -> ir.Value:
-        return value
+    def passed(self, writer: Writer) -> dict[ir.Value, ir.Value]:
+        return {}
 
 
 def bailout_at(model: ir.Model, place: Place) -> Bailout:

@@ -18,7 +18,6 @@ from graphopt.specialize.bailouts.places import Level, Place
 from graphopt.specialize.bailouts.writer import Writer
 from graphopt.specialize.guard_nodes import GuardNodes
 
-_VALUE = "value"
 #: A size of which nothing is asserted.
 _ANY = "?"
 
@@ -33,17 +32,24 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Assertion:
+    """What a guard asserts of a value, and what is known of its sizes without that."""
+
+    value: ir.Value
+    seen: Seen
+    known: Sequence[int | None] | None
+
+
+@dataclass(frozen=True)
 class Check:
-    """Leave where what a guard asserts is not so; where it is, the rest reads a guard that always holds.
+    """Leave where what guards assert is not so; where it is, the rest reads guards that always hold.
 
     Attributes:
-        seen: what is asserted.
-        known: what is known of the sizes without it.
-        symbols: of those that the guard names, where guards before named them first.
+        assertions: of all guards at one place.
+        symbols: of those that they name, where guards before named them first.
     """
 
-    seen: Seen
-    known: Sequence[int | None] | None = None
+    assertions: tuple[Assertion, ...]
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
     counts = False
 
@@ -51,17 +57,28 @@ class Check:
         """Whether it looks at ``value``, which was guarded before."""
         return any(symbol.value is value for symbol in self.symbols.values())
 
-    def is_hit(self, writer: Writer, value: ir.Value, before: ir.Value | None) -> ir.Value:
-        """Whether the guard does not hold of ``value``."""
+    def moved(self, stand: Mapping[ir.Value, ir.Value]) -> Check:
+        """The same for what stands for the values elsewhere."""
+        assertions = tuple(replace(item, value=stand[item.value]) for item in self.assertions)
+        symbols = {name: replace(first, value=stand[first.value]) for name, first in self.symbols.items()}
+        return Check(assertions, symbols)
+
+    def is_hit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
+        """Whether one of the guards does not hold."""
         names = (f"?{count}" for count in itertools.count())
-        wanted = {_VALUE: replace(self.seen, shape=_named(self.seen.shape, names))}
-        values: dict[str, ir.Value] = {_VALUE: value}
-        shapes: dict[str, Sequence[int | None] | None] = {_VALUE: self.known}
-        for name, first in self.symbols.items():
-            dims = [name if axis == first.axis else next(names) for axis in range(first.rank)]
-            wanted[f"={name}"] = Seen("", tuple(dims))
-            values[f"={name}"] = writer.stand_in(first.value)
-            shapes[f"={name}"] = [None] * first.rank
+        wanted: dict[str, Seen] = {}
+        values: dict[str, ir.Value] = {}
+        shapes: dict[str, Sequence[int | None] | None] = {}
+        for number, item in enumerate(self.assertions):
+            name = f"value {number}"
+            wanted[name] = replace(item.seen, shape=_named(item.seen.shape, names))
+            values[name], shapes[name] = writer.stand_in(item.value), item.known
+        for symbol, first in self.symbols.items():
+            name = f"symbol {symbol}"
+            wanted[name] = Seen(
+                "", tuple(symbol if axis == first.axis else next(names) for axis in range(first.rank))
+            )
+            values[name], shapes[name] = writer.stand_in(first.value), [None] * first.rank
         guard = Guard(wanted)
         nodes = GuardNodes(writer.edit, writer.graph, values, shapes)
         nodes.prepare([guard])
@@ -70,19 +87,25 @@ class Check:
             return writer.identity(writer.number(False))
         return writer.value("Not", [condition])
 
-    def passed(self, writer: Writer, value: ir.Value) -> ir.Value:
-        """What facts know to be as asserted; if its contents are, a constant."""
-        sizes, ints, dtype = ir.all_ints(self.seen.shape), self.seen.ints, value.dtype
-        if sizes is not None and ints is not None and dtype is not None and len(ints) == prod(sizes):
-            data = np.array(ints, dtype.numpy()).reshape(sizes)
-            return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
-        node = writer.edit.make_node(
-            guards.GUARD, [value], assertion(self.seen), domain=guards.DOMAIN, name=f"{value.name}_guard"
-        )
-        writer.edit.append(writer.graph, node)
-        writer.edit.import_domain(node)
-        node.outputs[0].type = value.type
-        return node.outputs[0]
+    def passed(self, writer: Writer) -> dict[ir.Value, ir.Value]:
+        """What facts know to be as asserted; constants, where contents are."""
+        return {
+            item.value: _asserted(item.seen, writer.stand_in(item.value), writer) for item in self.assertions
+        }
+
+
+def _asserted(seen: Seen, value: ir.Value, writer: Writer) -> ir.Value:
+    sizes, ints, dtype = ir.all_ints(seen.shape), seen.ints, value.dtype
+    if sizes is not None and ints is not None and dtype is not None and len(ints) == prod(sizes):
+        data = np.array(ints, dtype.numpy()).reshape(sizes)
+        return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
+    node = writer.edit.make_node(
+        guards.GUARD, [value], assertion(seen), domain=guards.DOMAIN, name=f"{value.name}_guard"
+    )
+    writer.edit.append(writer.graph, node)
+    writer.edit.import_domain(node)
+    node.outputs[0].type = value.type
+    return node.outputs[0]
 
 
 def _named(shape: tuple[int | str, ...] | None, names: Iterator[str]) -> tuple[int | str, ...] | None:
@@ -92,34 +115,42 @@ def _named(shape: tuple[int | str, ...] | None, names: Iterator[str]) -> tuple[i
     return tuple(next(names) if dim in ir.ANONYMOUS_DIMS else dim for dim in shape)
 
 
-def checks_of(places: Sequence[Place], levels: Sequence[Sequence[Level]], cx: Context) -> list[Check | None]:
-    """What to check at each of ``places``, in order; ``None`` where that comes to nothing.
+def checks_of(
+    places: Sequence[Sequence[Place]], levels: Sequence[Sequence[Level]], cx: Context
+) -> list[Check]:
+    """What to check where guards stand, in order; nothing where that comes to nothing.
 
     A symbol has to be one number wherever guards name it. That can be told if the main graph sees it first;
     of others, nothing is asserted.
+
+    Args:
+        places: those at one point, and so on.
+        levels: the graphs around each point.
     """
     firsts: dict[str, Symbol] = {}
-    found: list[Check | None] = []
-    for place, around in zip(places, levels, strict=True):
-        seen, shape = place.seen, cx.shape(place.value)
-        if seen is None:
-            found.append(None)
-            continue
-        known = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
-        dims: list[int | str] = []
+    found: list[Check] = []
+    for here, around in zip(places, levels, strict=True):
         earlier: dict[str, Symbol] = {}
-        for dim in seen.shape or ():
-            if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
-                if dim in firsts:
-                    earlier[dim] = firsts[dim]
-                elif len(around) > 1:
-                    dim = _ANY
-            dims.append(dim)
-        for axis, dim in enumerate(dims if len(around) == 1 else ()):
-            if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
-                firsts.setdefault(dim, Symbol(place.value, axis, len(dims)))
-        seen = replace(seen, shape=None if seen.shape is None else tuple(dims))
-        found.append(Check(seen, known, earlier) if _tells(seen, known) else None)
+        new: dict[str, Symbol] = {}
+        assertions = []
+        for place in here:
+            shape, seen = cx.shape(place.value), place.seen or Seen("")
+            known = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+            dims: list[int | str] = []
+            for axis, dim in enumerate(seen.shape or ()):
+                if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
+                    if dim in firsts:
+                        earlier[dim] = firsts[dim]
+                    elif len(around) > 1:
+                        dim = _ANY
+                    else:
+                        new.setdefault(dim, Symbol(place.value, axis, len(seen.shape or ())))
+                dims.append(dim)
+            seen = replace(seen, shape=None if seen.shape is None else tuple(dims))
+            if _tells(seen, known):
+                assertions.append(Assertion(place.value, seen, known))
+        firsts.update(new)
+        found.append(Check(tuple(assertions), earlier))
     return found
 
 

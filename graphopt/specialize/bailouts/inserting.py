@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.driver import context_for
 from graphopt.errors import UnsupportedModel
-from graphopt.specialize.bailouts.checking import Check, Symbol, checks_of
+from graphopt.specialize.bailouts.checking import Check, checks_of
 from graphopt.specialize.bailouts.leaving import Leaving
 from graphopt.specialize.bailouts.liveness import Live, is_fixed, live_at
 from graphopt.specialize.bailouts.places import Level, Place, levels_of, places_of_guards
@@ -42,36 +42,45 @@ def insert_bailouts(model: ir.Model, *, most: int | None = None) -> Inserted:
 
     Args:
         model: with guards, on which nothing has relied yet; it is left as it is.
-        most: insert no more than that; the first guards count.
+        most: insert at no more points than that; the first ones count. Guards right behind one another, as
+            those of inputs, are one point.
     """
     general, places = places_of_guards(model)
     cx = context_for(general)
-    found: list[tuple[Place, list[Level]]] = []
+    points: list[tuple[list[Place], list[Level]]] = []
     refused: list[tuple[Place, str]] = []
     for place in places:
+        last = points[-1][0][0] if points else None
+        if last is not None and (last.graph, last.after) == (place.graph, place.after):
+            points[-1][0].append(place)
+            continue
         try:
-            if most is not None and len(found) == most:
+            if most is not None and len(points) == most:
                 raise UnsupportedModel(f"only {most} are wanted")
-            found.append((place, levels_of(place, cx)))
+            points.append(([place], levels_of(place, cx)))
         except UnsupportedModel as failure:
             refused.append((place, failure.message))
-    checks = checks_of([place for place, _ in found], [levels for _, levels in found], cx)
+    checks = checks_of([here for here, _ in points], [levels for _, levels in points], cx)
     cx.evaluator.close()
     current = general
     stand = {value: value for graph in ir.graphs_of(general) for value in ir.values_of(graph)}
     # from the last one on: so those that are still to come are around or before what is there already
     done: list[Place] = []
-    for (place, levels), check in reversed(list(zip(found, checks, strict=True))):
-        if check is None:
-            refused.append((place, "it asserts nothing that can be checked"))
+    for (here, levels), check in reversed(list(zip(points, checks, strict=True))):
+        told = {item.value for item in check.assertions}
+        refused += [
+            (place, "it asserts nothing that can be checked") for place in here if place.value not in told
+        ]
+        if not check.assertions:
             continue
+        here = [place for place in here if place.value in told]
         try:
-            current, stand = _insert(current, stand, place, levels, check)
-            done.append(place)
+            current, stand = _insert(current, stand, here[0], levels, check)
+            done += here[::-1]
         except UnsupportedModel as failure:
-            if any(later is not None and later.asks_for(place.value) for later in checks):
+            if any(later.asks_for(place.value) for later in checks for place in here):
                 raise
-            refused.append((place, failure.message))
+            refused += [(place, failure.message) for place in here]
     return Inserted(current, tuple(done[::-1]), tuple(refused))
 
 
@@ -93,9 +102,7 @@ def _insert(
             general.depths,
             tuple((stand[output], depth) for output, depth in general.rows),
         )
-        symbols = {name: _moved(symbol, stand) for name, symbol in check.symbols.items()}
-        exit_ = replace(check, symbols=symbols)
-        leaving = Leaving(levels_of(here, cx), live, exit_, cx, resumes=True)
+        leaving = Leaving(levels_of(here, cx), live, check.moved(stand), cx, resumes=True)
         model = skeleton(current)
         writer = Writer.of(model)
         writer.copier.values.update(zip(current.graph.inputs, model.graph.inputs, strict=True))
@@ -126,10 +133,6 @@ def _insert(
 def _is_there(output: ir.Value, early: Container[ir.Value]) -> bool:
     """Whether an output of the main graph is known where the run may leave."""
     return output in early or output.is_graph_input() or is_fixed(output)
-
-
-def _moved(symbol: Symbol, stand: Mapping[ir.Value, ir.Value]) -> Symbol:
-    return replace(symbol, value=stand[symbol.value])
 
 
 def _same_place(

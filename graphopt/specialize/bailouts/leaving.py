@@ -31,11 +31,11 @@ class Exit(Protocol):
 
     counts: bool
 
-    def is_hit(self, writer: Writer, value: ir.Value, before: ir.Value | None) -> ir.Value:
-        """Whether the run is to leave where ``value`` is guarded and was so often ``before``."""
+    def is_hit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
+        """Whether the run is to leave at the place, which it has reached so often ``before``."""
 
-    def passed(self, writer: Writer, value: ir.Value) -> ir.Value:
-        """What all behind the place reads instead of ``value`` where the run does not leave."""
+    def passed(self, writer: Writer) -> Mapping[ir.Value, ir.Value]:
+        """What all behind the place reads instead of values where the run does not leave."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Leaving:
                 writers.append(opened.writer)
                 before.append(opened.before)
         inner, reached = writers[-1], before[-1]
-        hit = self.exit.is_hit(inner, inner.stand_in(self.live.values[0]), reached)
+        hit = self.exit.is_hit(inner, reached)
         if reached is not None:
             reached = inner.value("Add", [reached, inner.number(1)])
         known: dict[ir.Value, ir.Value] = {}
@@ -95,15 +95,15 @@ class Leaving:
 
     def rest(self, depth: int, wanted: Sequence[ir.Value]) -> _Write:
         """Writes what is behind the place in a level where the run does not leave, and gives ``wanted``."""
-        level, value = self.levels[depth], self.live.values[0]
+        level, is_last = self.levels[depth], depth + 1 == len(self.levels)
 
         def write(inner: Writer) -> list[ir.Value]:
-            raw = inner.stand_in(value)
-            if depth + 1 == len(self.levels):
-                inner.copier.values[value] = self.exit.passed(inner, raw)
+            passed = self.exit.passed(inner) if is_last else {}
+            raw = {value: inner.stand_in(value) for value in passed}
+            inner.copier.values.update(passed)
             inner.copy(level.after)
             found = [inner.stand_in(value) for value in wanted]
-            inner.copier.values[value] = raw
+            inner.copier.values.update(raw)
             return found
 
         return write
@@ -229,10 +229,13 @@ class Leaving:
         values = [hit, *([] if reached is None else [reached]), *live]
         types = self._extra_types(reached, crossing)
         if level.form is not None:
-            usual, rows = self._rest_of_trip(depth, writer, hit, node)
-            usual_types = [value.type for value in usual]
-            row_types = [value.type for value in rows]
-            writer.give([*usual, *values, *rows, *rows], [*usual_types, *types, *row_types, *row_types])
+            usual, rows = self._rest_of_trip(depth, writer, hit)
+            told = [value.type for value in rows]
+            writer.give(
+                [*usual, *values, *rows, *rows], [*(value.type for value in usual), *types, *told, *told]
+            )
+            for output, row in zip(writer.graph.outputs[-len(rows) :] if rows else (), rows, strict=True):
+                output.shape = row.shape  # by which runtimes size what a loop of no trips gathers
             first = level.form.carried
         else:
             usual = self._rest_of_branch(depth, writer, hit) if self._goes_on(depth) else []
@@ -250,7 +253,7 @@ class Leaving:
         return writer.either(hit, lambda inner: nothing, self.rest(depth, level.graph.outputs), types)
 
     def _rest_of_trip(
-        self, depth: int, writer: Writer, hit: ir.Value, node: ir.Node
+        self, depth: int, writer: Writer, hit: ir.Value
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         """What the trip hands to the next, with the condition first; and what it gathers."""
         level = self.levels[depth]
@@ -266,7 +269,7 @@ class Leaving:
         found = writer.either(hit, lambda inner: [no, *formals, *last], self.rest(depth, wanted), types)
         for value, told in zip(found, wanted, strict=True):
             if value.shape is None and told in rows and told.shape is not None:
-                value.shape = told.shape.copy()  # by which runtimes size what a loop of no trips gathers
+                value.shape = told.shape.copy()
         return found[: 1 + form.carried], found[1 + form.carried :]
 
     def _extra_types(self, before: ir.Value | None, crossing: Sequence[ir.Value]) -> list[ir.TypeProtocol]:
