@@ -152,6 +152,8 @@ class Profile:
     @classmethod
     def is_at(cls, path: str | os.PathLike[str]) -> bool:
         """Whether the file is a profile, by how it begins."""
+        if not Path(path).is_file():  # to open a pipe would wait for a writer
+            return False
         try:
             with open(path, "rb") as file:
                 return b'"graphopt_profile"' in file.read(100)
