@@ -71,14 +71,18 @@ class Copier:
         """A copy of ``graph`` with its bodies."""
         return self._bodies([graph])[graph]
 
-    def body(self, graph: onnx_ir.Graph) -> onnx_ir.Graph:
-        """A copy of main ``graph`` without inputs, which reads what :attr:`values` has for each of them."""
+    def body(self, graph: onnx_ir.Graph, outputs: Iterable[onnx_ir.Value]) -> onnx_ir.Graph:
+        """A copy of main ``graph`` without inputs, which reads what :attr:`values` has for each of them.
+
+        Args:
+            outputs: those of its values that the copy returns.
+        """
         own = [value for value in graph.initializers.values() if value not in self.values]
         self._declare(own)
         nodes = self.nodes(graph)
         return onnx_ir.Graph(
             [],
-            [_present(self.value(value)) for value in graph.outputs],
+            [_present(self.value(value)) for value in outputs],
             nodes=nodes,
             initializers=[_present(self.values[value]) for value in own],
             name=graph.name,

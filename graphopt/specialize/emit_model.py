@@ -51,9 +51,13 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         )
     model = skeleton(general)
     edit = ir.Editor(model)
-    for output in model.graph.outputs:  # nothing makes them yet, but no body may use their names
-        edit.fresh_name(output.name or "")
+    for output in dict.fromkeys(
+        model.graph.outputs
+    ):  # nothing makes them yet, but no body may use their names
+        if not output.is_graph_input():
+            edit.fresh_name(output.name or "")
     inputs = {value.name or "": value for value in model.graph.inputs}
+    computed = _computed(general)
     guards = GuardNodes(edit, model.graph, inputs)
     guards.prepare([branch.guard for branch in branches])
     place = model.graph
@@ -61,20 +65,21 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         condition = guards.condition(branch.guard, place)
         if condition is None:
             raise UnsupportedModel(f"the guard of {branch.name} always holds")
-        then = _body(edit, branch.model, inputs, suffix=f"_{branch.name.replace('-', '_')}")
+        suffix = f"_{branch.name.replace('-', '_')}"
+        then = _body(edit, branch.model, inputs, computed, suffix=suffix)
         if branch is branches[-1]:
-            other = _body(edit, general, inputs, suffix="")
+            other = _body(edit, general, inputs, computed, suffix="")
         else:
             other = ir.Graph([], [], nodes=[], name=f"not_{branch.name}")
         node = edit.make_node(
             "If",
             [condition],
             {"then_branch": then, "else_branch": other},
-            outputs=len(model.graph.outputs),
+            outputs=len(computed),
             name=f"guarded_{branch.name}",
         )
         edit.append(place, node)
-        _return(edit, model.graph, place, node)
+        _return(edit, model.graph, place, node, computed)
         _pin(edit, then, branch, inputs)
         _import(model, branch.model)
         place = other
@@ -124,14 +129,26 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
     return None
 
 
-def _body(edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], *, suffix: str) -> ir.Graph:
-    """``model`` as a body that reads the inputs of the whole."""
+def _computed(general: ir.Model) -> list[int]:
+    """The outputs that branches have to compute: those that are no inputs, and each once."""
+    outputs = general.graph.outputs
+    return [
+        index
+        for index, value in enumerate(outputs)
+        if not value.is_graph_input() and value not in outputs[:index]
+    ]
+
+
+def _body(
+    edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], computed: list[int], *, suffix: str
+) -> ir.Graph:
+    """``model`` as a body that reads the inputs of the whole, and returns the outputs ``computed``."""
     copier = ir.Copier(
         {value: inputs[value.name or ""] for value in model.graph.inputs},
         value_name=lambda name: edit.fresh_name(f"{name}{suffix}"),
         node_name=lambda name: edit.fresh_node_name(f"{name}{suffix}"),
     )
-    body = copier.body(model.graph)
+    body = copier.body(model.graph, [model.graph.outputs[index] for index in computed])
     outputs: list[ir.Value] = []
     for value in body.outputs:
         if value.producer() is None or value in outputs or value.graph is not body:
@@ -170,12 +187,17 @@ def _import(model: ir.Model, other: ir.Model) -> None:
         model.opset_imports.setdefault(domain, version)
 
 
-def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node) -> None:
+def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, computed: list[int]) -> None:
     """Let ``graph`` return what ``node`` computes; the ``whole`` does so under its own names."""
-    for index, (output, declared) in enumerate(zip(node.outputs, list(whole.outputs), strict=True)):
-        output.type = declared.type
-        if graph is whole:
-            edit.take_over(output, declared)
-            edit.set_output(graph, index, output)
     if graph is not whole:
         edit.set_outputs(graph, node.outputs)
+    outputs = list(whole.outputs)
+    for index, output in zip(computed, node.outputs, strict=True):
+        declared = outputs[index]
+        output.type = declared.type
+        if graph is not whole:
+            continue
+        edit.take_over(output, declared)
+        for place, value in enumerate(outputs):
+            if value is declared:
+                edit.set_output(graph, place, output)

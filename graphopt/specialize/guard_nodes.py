@@ -19,7 +19,8 @@ class GuardNodes:
     """Writes guards into a graph: one vector holds all sizes and contents that some guard asks for.
 
     It is compared to itself and to numbers in one go, so that a guard costs a few nodes however many inputs
-    it is about. What is known is not checked: of inputs onnxruntime checks what the model declares.
+    it is about. What is known is not checked: of inputs onnxruntime checks what the model declares, unless
+    it declares a scalar. Values that are no tensors are not looked at.
 
     Attributes:
         edit: of the model.
@@ -45,7 +46,10 @@ class GuardNodes:
                 if name not in self.inputs:
                     continue
                 if ("shape", name) not in self._starts and self._is_open(name, seen):
-                    self._add(("shape", name), *self._shape(name, guards))
+                    shape = self._node("Shape", [self.inputs[name]], {})
+                    if self._known(name) is None:
+                        self._add(("rank", name), self._alone(self._node("Size", [shape], {})), 1)
+                    self._add(("shape", name), *self._sizes(name, shape, guards))
                 if ("ints", name) not in self._starts and seen.ints is not None:
                     self._add(("ints", name), *self._contents(name, guards))
         if len(self._parts) == 1:
@@ -102,7 +106,7 @@ class GuardNodes:
             if name not in self.inputs:
                 continue
             if self._known(name) is None and seen.shape is not None:
-                yield (("shape", name), len(seen.shape)), -1
+                yield (("rank", name), 0), len(seen.shape)
             for axis in self._open_axes(name, seen):
                 dim, place = (seen.shape or ())[axis], (("shape", name), axis)
                 dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
@@ -140,8 +144,8 @@ class GuardNodes:
         if self.shapes is not None:
             return self.shapes.get(name)
         value = self.inputs.get(name)
-        if value is None or value.shape is None:
-            return None
+        if value is None or value.shape is None or not len(value.shape):
+            return None  # onnxruntime takes inputs of any rank for scalars
         return [dim if isinstance(dim, int) else None for dim in value.shape]
 
     def _open_axes(self, name: str, seen: Seen) -> Iterator[int]:
@@ -156,25 +160,34 @@ class GuardNodes:
         known = self._known(name)
         return seen.shape is not None and (known is None or None in known)
 
-    def _add(self, place: tuple[str, str], part: ir.Value, length: int) -> None:
+    def _add(self, place: tuple[str, str], part: ir.Value | None, length: int) -> None:
         self._starts[place] = self._length
-        self._parts.append(part)
         self._length += length
+        if part is not None:
+            self._parts.append(part)
 
-    def _shape(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
-        """The sizes of a value; if its rank is open, as many as guards ask for, and -1 behind the last."""
-        shape, known = self._node("Shape", [self.inputs[name]], {}), self._known(name)
+    def _alone(self, scalar: ir.Value) -> ir.Value:
+        """``scalar`` as a vector."""
+        return self._node("Reshape", [scalar, self._ints(self.graph, [1])], {})
+
+    def _sizes(self, name: str, shape: ir.Value, guards: list[Guard]) -> tuple[ir.Value | None, int]:
+        """The sizes of a value; if its rank is open, as many as guards ask for."""
+        known = self._known(name)
         if known is not None:
             return shape, len(known)
         most = max(len(guard.inputs[name].shape or ()) for guard in guards if name in guard.inputs)
-        return self._cut(shape, most + 1, -1), most + 1
+        return (self._cut(shape, most, -1), most) if most else (None, 0)
 
     def _contents(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
         """The contents of a value as int64 numbers, as many as guards ask for, whatever shape it has."""
         found = [guard.inputs[name].ints for guard in guards if name in guard.inputs]
-        count, numbers, known = max(len(ints or ()) for ints in found), self.inputs[name], self._known(name)
-        if numbers.dtype is not ir.DataType.INT64:
-            numbers = self._node("Cast", [numbers], {"to": ir.DataType.INT64})
+        count, value, known = max(len(ints or ()) for ints in found), self.inputs[name], self._known(name)
+        numbers = value
+        if value.dtype is not ir.DataType.INT64:
+            numbers = self._node("Cast", [value], {"to": ir.DataType.INT64})
+        if self.shapes is None and value.shape is not None and not len(value.shape):
+            # onnxruntime plans with a scalar, whatever is fed: no vector may be made of it
+            return self._alone(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
         if known is None or None in known:
             numbers = self._cut(numbers, count, 0)

@@ -17,8 +17,15 @@ def skeleton(
         outputs: the same.
     """
     graph = general.graph
-    inputs = [declared(value) for value in graph.inputs] if inputs is None else inputs
-    outputs = [declared(value) for value in graph.outputs] if outputs is None else outputs
+    made: dict[ir.Value, ir.Value] = {}  # an output may be an input, or another output
+    if inputs is None:
+        made = {value: declared(value) for value in graph.inputs}
+        inputs = list(made.values())
+    if outputs is None:
+        for value in graph.outputs:
+            if value not in made:
+                made[value] = declared(value)
+        outputs = [made[value] for value in graph.outputs]
     overridable = [value for value in inputs if value.const_value is not None]
     bare = ir.Graph(
         inputs,

@@ -74,7 +74,11 @@ def _feeds(draw: st.DrawFn) -> dict[str, Any]:
         "x": _zeros(draw(_SIZES), n),
         "y": _zeros(n, 4, draw(_SIZES)),
         "z": _zeros(*draw(st.lists(_SIZES, max_size=3))),
-        "rate": np.array(draw(st.sampled_from([0, 16000, -(2**63)])), np.int64),
+        "rate": np.full(
+            draw(st.sampled_from([(), (), (1,), (2,), (0,)])),
+            draw(st.sampled_from([0, 16000, -(2**63)])),
+            np.int64,
+        ),
         "flags": np.array(draw(st.lists(st.booleans(), max_size=3)), bool),
         "pair": np.array([draw(st.integers(-1, 1)), draw(st.integers(6, 7))], np.int32),
     }
@@ -109,12 +113,23 @@ def _bent(guard: Guard) -> Any:
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
 def test_an_open_rank_is_checked(rank: int) -> None:
-    guard = Guard({"z": Seen("tensor(float)", (2,))})
     feeds = {
         "x": _zeros(1, 1), "y": _zeros(1, 4, 1), "rate": np.array(0), "flags": np.zeros(1, bool),
         "pair": np.zeros(2, np.int32), "z": _zeros(*[2] * rank),
     }  # fmt: skip
-    assert bool(run_once(_checking(guard), feeds, optimizations="off")["held"]) == (rank == 1)
+    for dims in [(2,), ("s",), (2, "s"), ("s", "s"), ("s", "t")]:
+        guard = Guard({"z": Seen("tensor(float)", dims)})
+        assert bool(run_once(_checking(guard), feeds, optimizations="off")["held"]) == (rank == len(dims))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (0,), (1, 1)])
+def test_a_scalar_is_checked_since_onnxruntime_does_not(shape: tuple[int, ...]) -> None:
+    guard = Guard({"rate": Seen("tensor(int64)", (), (7,)), "x": Seen("tensor(float)", (1, "n"))})
+    feeds = {
+        "x": _zeros(1, 1), "y": _zeros(1, 4, 1), "rate": np.full(shape, 7), "flags": np.zeros(1, bool),
+        "pair": np.zeros(2, np.int32), "z": _zeros(2),
+    }  # fmt: skip
+    assert bool(run_once(_checking(guard), feeds, optimizations="off")["held"]) == (shape == ())
 
 
 def test_what_the_model_declares_is_not_checked() -> None:

@@ -172,7 +172,7 @@ def test_what_is_too_old_is_told(header: str, why: str) -> None:
 
 
 def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches() -> None:
-    text = """g (float[N] x, float[M] z) => (float[N] y, float[N] same, float[M] z2, float[2] w)
+    text = """g (float[N] x, float[M] z) => (float[N] y, float[N] same, float[M] z2, float[2] w, float[M] z, float[N] y)
         <float[2] w = {1, 2}> { y = Relu(x) same = Identity(y) z2 = Identity(z) }"""
     model = parse(text)
     guard = Guard({"x": Seen("tensor(float)", (2,))})
