@@ -20,6 +20,8 @@ OLDEST = 13
 PREFIX = "grad"
 #: Names of inputs that are gradients of outputs begin so.
 COTANGENT = "cotangent."
+#: What may be differentiated by without naming it; what the loss does not depend on is left out there.
+_GROUPS = ("params", "inputs")
 
 
 @dataclass
@@ -145,7 +147,7 @@ def _add_gradients(
         found = walk.gradients.get(value)
         if found is None:
             joint.unrelated.append(value.name)
-            if isinstance(wrt, str):
+            if wrt in _GROUPS:
                 continue
             op.prefix = f"{value.name}_grad"
             found = op.zeros_like(value)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
@@ -105,16 +103,12 @@ def _cross_entropy(op: Operations, loss: Loss, logits: ir.Value, labels: ir.Valu
         dims = declared_dims(op.cx, logits)
         dims = None if dims is None else [dim for place, dim in enumerate(dims) if place != axis]
         labels = op.cx.edit.add_input(loss.target, ir.DataType.INT64, dims)
-    values = op.constant(np.array([0, 1]).astype(op.dtype(logits).numpy()))
-    depth = op.dim(logits, axis)
-    chosen = op.OneHot(
-        labels,
-        op.constant(np.array([depth], np.int64)) if isinstance(depth, int) else depth,
-        values,
-        axis=axis,
-    )
-    picked = op.ReduceSum(op.Mul(op.LogSoftmax(logits, axis=axis), chosen), [axis], keepdims=0)
-    return op.Neg(op.ReduceMean(picked, keepdims=0))
+    if axis == len(shape) - 1 and len(shape) != 2:  # no copy: all places are rows
+        logits, labels = op.Flatten(logits, axis=axis), op.Reshape(labels, [-1])
+    elif axis != 1:
+        others = [place for place in range(len(shape)) if place != axis]
+        logits = op.Transpose(logits, perm=[others[0], axis, *others[1:]])
+    return op.SoftmaxCrossEntropyLoss(logits, labels, reduction="mean")
 
 
 def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None:

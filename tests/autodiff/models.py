@@ -33,16 +33,16 @@ def check(
     real = [item.name or "" for item in model.graph.outputs if item.dtype == ir.DataType.DOUBLE]
     joint = differentiate(model, real, varied)
     plain = run(model, feeds)
-    given = {name: random.standard_normal(plain[name].shape) for name in real}
+    given = {name: np.asarray(random.standard_normal(plain[name].shape)) for name in real}
     cotangents = {COTANGENT + name: value for name, value in given.items()}
     for optimizations in ("off", "default"):
         found = run(joint.model, {**feeds, **cotangents}, optimizations)
         for name in varied:
             gradient = found[joint.gradients[name]]
             assert gradient.shape == feeds[name].shape, name
-            direction, step = random.standard_normal(feeds[name].shape), 1e-6
-            up = run(model, {**feeds, name: feeds[name] + step * direction})
-            down = run(model, {**feeds, name: feeds[name] - step * direction})
+            direction, step = np.asarray(random.standard_normal(feeds[name].shape)), 1e-6
+            up = run(model, {**feeds, name: np.asarray(feeds[name] + step * direction)})
+            down = run(model, {**feeds, name: np.asarray(feeds[name] - step * direction)})
             truth = sum(np.sum(given[y] * (up[y] - down[y])) / (2 * step) for y in real)
             assert np.isclose(np.sum(gradient * direction), truth, rtol=tolerance, atol=tolerance), name
     return joint.model

@@ -82,7 +82,8 @@ def gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """For Y = α A B + β C: α dy Bᵀ, α Aᵀ dy and β dy, with A and B transposed as they were."""
     a, b, c = node.x, node.input(1), node.optional(2)
     ta, tb = node.attribute("transA", 0), node.attribute("transB", 0)
-    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    beta = node.attribute("beta", 1.0)
+    alpha = None if node.attribute("alpha", 1.0) == 1 else node.attribute("alpha")
     if ta:
         da = op.Gemm(b, dy, transA=tb, transB=1, alpha=alpha)
     else:

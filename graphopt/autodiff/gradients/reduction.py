@@ -61,6 +61,8 @@ class _Reduction:
             for axis in axes:
                 count *= shape[axis]
             return op.number(float(count), like)
+        if self.axes is None:
+            return op.cast_like(op.Size(node.x), like)
         results = op.Max(op.Size(node.y), 1)
         return op.cast_like(op.Div(op.Size(node.x), results), like)
 
