@@ -177,7 +177,8 @@ def _cut(
     show = run.console.print
     if run.console.quiet:
         return
-    show(f"  place     {found.place.number}, behind {found.place.value.name}")
+    number = "" if found.place.number is None else f"{found.place.number}, "
+    show(f"  place     {number}behind {found.place.value.name}")
     show(f"  takes     {', '.join(takes)}")
     if found.occurrence is not None:
         show(f"  leaves    where the place is reached for the time that {found.occurrence!r} says, from 0")

@@ -80,19 +80,20 @@ def _handed(
     """What is handed over, as the rest declares it: called like the values, if that tells them apart."""
     names = Counter(value.name for graph in ir.graphs_of(model) for value in ir.values_of(graph))
     found: dict[ir.Value, ir.Value] = {}
+    # a branch may be wrong for all shapes but those that never take it, as runtimes would see at once
+    certain = all(level.form is not None for level in levels[1:])
     for value in live.values:
         if is_given(value, model.graph):
             found[value] = declared(value)
             continue
         name = value.name or "value"
         name = name if names[name] == 1 else cx.edit.fresh_name(name)
-        # a branch may be wrong for all shapes but those that never take it, as runtimes would see at once
-        shape = cx.shape(value) if len(levels) == 1 else None
+        shape = cx.shape(value) if certain else None
         sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
         found[value] = _value(name, _type(value, cx), sizes)
     for output, _ in live.rows:  # rows that are made up may have any sizes
         name = cx.edit.fresh_name(f"{output.name}_so_far")
-        found[output] = _value(name, _type(output, cx), None)
+        found[output] = _value(name, _type(output, cx), _open(output, cx) if certain else None)
     return found
 
 

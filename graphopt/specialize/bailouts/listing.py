@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.coerce import parse_natural
@@ -55,7 +55,7 @@ class Places:
         found = places_behind(self.model, named)
         if not found or ir.constant_of(found[0].value) is not None:
             raise UsageError(f"{name!r} is a constant, behind which nothing can be cut")
-        return found[0]
+        return replace(found[0], number=None)
 
 
 def places_of(model: ir.Model, profile: Profile | None = None) -> Places:

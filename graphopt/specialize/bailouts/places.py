@@ -21,14 +21,15 @@ class Place:
     """A place at which a run can leave a model.
 
     Attributes:
-        number: in preorder: those in bodies come before what their node computes.
+        number: in preorder: those in bodies come before what their node computes. ``None`` for a place that
+            is none of those that a model has, but named by somebody.
         value: the guarded value.
         graph: where the place is.
         after: the last node before the place; ``None`` for the beginning of the graph.
         seen: what the guard there asserts; ``None`` if there is no guard.
     """
 
-    number: int
+    number: int | None
     value: ir.Value
     graph: ir.Graph
     after: ir.Node | None
@@ -151,6 +152,6 @@ def _form(place: Place, holder: ir.Node, graph: ir.Graph, cx: Context) -> LoopFo
 
 def _refused(place: Place, reason: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"a run can't leave at {place.number}, behind {place.value.name!r}: {reason}",
+        f"a run can't leave behind {place.value.name!r}: {reason}",
         hint="--list shows all places",
     )
