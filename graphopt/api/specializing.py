@@ -191,6 +191,7 @@ def compile(
         prepared,
         host,
         options or ExecutorOptions(),
+        reloads=path is not None,
         inputs=inputs,
         outputs=outputs,
         clock=clock,

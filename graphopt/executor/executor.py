@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.executor import switches
@@ -26,9 +24,10 @@ from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Host, Plan
 from graphopt.executor.state import DebugState, PlanState
 from graphopt.executor.structure import Nested, as_array, flatten, unflatten
-from graphopt.profile import Behaviour, Guard, Profile, Seen, assumed
+from graphopt.profile import Behaviour, Guard, Pattern, Profile, Seen, assumed, contents_of
+from graphopt.profile.guards import numpy_type
 from graphopt.runtime.once import check_feeds
-from graphopt.runtime.signature import Signature
+from graphopt.runtime.signature import Port, Signature
 from graphopt.specialize.build import FIRST
 from graphopt.specialize.narrow import narrowed
 
@@ -41,8 +40,6 @@ Optimize = Callable[[ir.Model, tuple[str, ...]], ir.Model]
 Prepare = Callable[[ir.Model], ir.Model]
 #: Different reasons that are told apart.
 _REASONS = 50
-#: Contents are kept of tensors with no more elements than this.
-_MOST_INTS = 16
 
 
 class Executor:
@@ -53,7 +50,8 @@ class Executor:
     >>> print(executor.debug_state())                                        # doctest: +SKIP
 
     Args:
-        load: gives the original, again after it was released; raises UsageError where it can't.
+        load: gives the original.
+        reloads: it can give the original again after it was released; else it raises UsageError.
         optimize: makes the general and the optimized plans.
         prepare: makes the plan that runs where optimizing is switched off.
         host: where plans run.
@@ -70,23 +68,28 @@ class Executor:
         host: Host,
         options: ExecutorOptions,
         *,
+        reloads: bool = False,
         inputs: Nested | None = None,
         outputs: Nested | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.options = options
+        self.options, self._reloads = options, reloads
         self._load, self._optimize, self._prepare, self._host = load, optimize, prepare, host
         self._nested_inputs, self._nested_outputs, self._clock = inputs, outputs, clock
-        self._original: ir.Model | None = load()
-        self.signature = Signature.of(self._original)
-        self._outputs = [port.name for port in self.signature.outputs]
-        self._types = {port.name: port.type for port in self.signature.inputs if port.role != "constant"}
+        self._take(load())
         self._lock = threading.RLock()  # one compilation at a time
         self._counts = threading.Lock()
         self._general: Plan | None = None
         self._fallback: Plan | None = None
         self._last: Plan | None = None
         self._begin()
+
+    def _take(self, original: ir.Model) -> None:
+        """Let ``original`` be what runs."""
+        self._original: ir.Model | None = original
+        self.signature = Signature.of(original)
+        self._outputs = [port.name for port in self.signature.outputs]
+        self._ports = {port.name: port for port in self.signature.inputs if port.role != "constant"}
 
     def _begin(self) -> None:
         """Nothing was seen, and nothing is compiled."""
@@ -107,6 +110,7 @@ class Executor:
         self._made: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._failures: list[str] = []
+        self._hopeless: frozenset[object] = frozenset()
 
     # Running ------------------------------------------------------------------------------------
 
@@ -122,6 +126,11 @@ class Executor:
         """
         if self._nested_inputs is not None:
             inputs = dict(flatten(self._nested_inputs, inputs))
+        elif not isinstance(inputs, Mapping):
+            raise UsageError(
+                f"inputs are a dict of arrays by name, not {type(inputs).__name__}",
+                hint="graphopt.compile(…, inputs=[…]) says how else they are nested",
+            )
         feeds = {name: as_array(value) for name, value in inputs.items()}
         outputs = self.run(feeds)
         return outputs if self._nested_outputs is None else unflatten(self._nested_outputs, outputs)
@@ -171,20 +180,24 @@ class Executor:
 
     def _missed(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds`` that no guard let through: the general one, or a new one."""
-        if not self._types.keys() >= feeds.keys():
+        if not self._ports.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
         with self._lock:
-            while True:
+            chain = self._chain
+            number = chain.dispatch(feeds)
+            if number == len(chain.plans):  # no other thread was quicker
+                reason = self._why_general(feeds)
+                if reason is not None:
+                    self._tell(reason, chain, feeds)
+                    return self._general_plan()
+                self._compile()
                 chain = self._chain
                 number = chain.dispatch(feeds)
-                if number < len(chain.plans):  # another thread was quicker
-                    return chain.plans[number]
-                reason = self._why_general(feeds)
-                if reason is None:
-                    self._compile()
-                    continue
-                self._tell(reason, chain, feeds)
-                return self._general_plan()
+                if number == len(chain.plans):
+                    again = self._why_general(feeds) or "the new specialization is for other inputs"
+                    self._tell(again, chain, feeds)
+                    return self._general_plan()
+            return chain.plans[number]
 
     def _why_general(self, feeds: Mapping[str, Any]) -> str | None:
         """Why nothing is to be specialized now; ``None`` if it is."""
@@ -197,7 +210,7 @@ class Executor:
         if self.options.profiled_runs == 0 and self._record.runs == 0:
             self._see(feeds)
         if self._record.runs < max(self.options.profiled_runs, 1):
-            return "profiling" if self._is_worth_watching(feeds) else "an input is empty"
+            return self._unfit(feeds) or "profiling"
         return "a specialization is being made" if self.options.compile == "background" else None
 
     def _tell(self, reason: str, chain: Chain, feeds: Mapping[str, Any]) -> None:
@@ -217,18 +230,24 @@ class Executor:
             wanted = max(self.options.profiled_runs, 1)
             known = self._chain.dispatch(feeds) < len(self._chain.plans)  # another thread just saw to it
             waits = self._record.runs < wanted and self._compiling is None
-            if waits and not known and self._is_worth_watching(feeds):
+            if waits and not known:
                 self._see(feeds)
             if self._record.runs >= wanted and self.options.compile == "background":
                 self._start()
 
-    def _is_worth_watching(self, feeds: Mapping[str, Any]) -> bool:
-        return not any(0 in getattr(value, "shape", ()) for value in feeds.values())
+    def _unfit(self, feeds: Mapping[str, Any]) -> str | None:
+        """Why nothing can be specialized for such ``feeds``; ``None`` if it can."""
+        return next(filter(None, (_unfit(port, feeds.get(name)) for name, port in self._ports.items())), None)
 
     def _see(self, feeds: Mapping[str, Any]) -> None:
-        self._record = self._record.seen(
-            {name: _seen(self._types[name], value) for name, value in feeds.items() if name in self._types}
-        )
+        """Note what ``feeds`` are, if something can be specialized for them."""
+        if self._unfit(feeds) is None:
+            given = {
+                name: value for name, value in feeds.items() if name in self._ports and value is not None
+            }
+            inputs = {name: _seen(self._ports[name].type, value) for name, value in given.items()}
+            if Pattern(inputs).key not in self._hopeless:
+                self._record = self._record.seen(inputs)
 
     def _start(self) -> None:
         """Compile in a thread of its own; called under the lock."""
@@ -270,10 +289,11 @@ class Executor:
     def _add(self, plan: Plan | None, failure: str | None) -> None:
         """Let a plan be asked last, under the lock. What is made next watches anew."""
         self._depth -= 1
-        self._record = Profile("")
+        seen, self._record = self._record, Profile("")
         self._compiled_at = self._clock()
         if failure is not None:
             self._failures.append(failure)
+            self._hopeless |= {pattern.key for pattern in seen.patterns}
         if plan is None or plan.behaviour is None:
             return
         kind = plan.behaviour.value
@@ -295,6 +315,8 @@ class Executor:
 
     def _fallback_plan(self) -> Plan:
         with self._lock:
+            if self._fallback is None and self._original is None and not self._reloads:
+                return self._general_plan()  # all that is left
             if self._fallback is None:
                 host = replace(self._host, optimizations="off")
                 self._fallback = Plan("fallback", "fallback", self._prepare(self._need_original()), host)
@@ -314,8 +336,9 @@ class Executor:
                 self._release()
 
     def _release(self) -> None:
-        """Let go what only further specializations need."""
+        """Let go what only further specializations need, and where optimizing is off."""
         if self._compiling is None:
+            self._general_plan()
             self._original = self._fallback = None
             self._record = Profile("")
 
@@ -326,7 +349,8 @@ class Executor:
             UsageError: the original was released, and came from no file.
         """
         with self._lock:
-            self._original = self._need_original()
+            if self._original is None:
+                self._take(self._load())
             self._general = self._fallback = self._last = None
             self._begin()
 
@@ -388,7 +412,28 @@ class Executor:
 
 def _seen(type_: str, value: Any) -> Seen:
     """What is seen of one input."""
-    if not isinstance(value, np.ndarray | Bound) or not type_.startswith("tensor("):
+    if not type_.startswith("tensor("):
         return Seen(type_)
-    small = value.dtype.kind in "iub" and value.size <= _MOST_INTS
-    return Seen(type_, value.shape, tuple(int(item) for item in value.ravel()) if small else None)
+    return Seen(type_, tuple(value.shape), contents_of(value))
+
+
+def _unfit(port: Port, value: Any) -> str | None:
+    """Why nothing can be specialized for an input like that: guards would not let it through."""
+    if value is None:
+        return f"{port.name!r} is not fed" if port.role == "required" and port.kind == "tensor" else None
+    if port.kind != "tensor":
+        return None
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
+        return f"{port.name!r} is no array"
+    wanted = numpy_type(port.type)
+    if wanted is not None and value.dtype != wanted:
+        return f"{port.name!r} holds {value.dtype}, not {wanted}"
+    if 0 in shape:
+        return f"{port.name!r} is empty"
+    dims = port.dims
+    fits = dims is None or (
+        len(dims) == len(shape)
+        and all(not isinstance(dim, int) or dim in (0, size) for dim, size in zip(dims, shape, strict=True))
+    )
+    return None if fits else f"{port.name!r} is not of the declared shape"

@@ -33,7 +33,9 @@ class ExecutorOptions:
     depth: int | None = None
 
     def __post_init__(self) -> None:
-        if self.profiled_runs < 0 or self.delay < 0 or (self.most_plans is not None and self.most_plans < 1):
-            raise UsageError("profiled_runs and delay can't be negative, and most_plans has to be 1 or more")
+        if self.profiled_runs < 0 or self.delay < 0 or (self.depth is not None and self.depth < 0):
+            raise UsageError("profiled_runs, delay and depth can't be negative")
+        if self.most_plans is not None and self.most_plans < 1:
+            raise UsageError("most_plans has to be 1 or more")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile is blocking or background, not {self.compile!r}")

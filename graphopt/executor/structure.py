@@ -70,7 +70,14 @@ def unflatten(structure: Nested, values: Mapping[str, Any]) -> Any:
 
 
 def as_array(value: Any) -> Any:
-    """``value`` as a numpy array over the same memory, if it speaks DLPack; other things as they are."""
+    """``value`` as a numpy array over the same memory, if it speaks DLPack; other things as they are.
+
+    Raises:
+        UsageError: it says that it speaks DLPack, and does not.
+    """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
-    return np.from_dlpack(value)
+    try:
+        return np.from_dlpack(value)
+    except Exception as error:  # whatever others raise, such as for tensors that track gradients
+        raise UsageError(f"a {type(value).__name__} can't be read by DLPack: {error}") from error

@@ -40,11 +40,16 @@ class SpecializeTypes(Pass):
         symbols = dict(_symbols(found))
         for value, seen in found.items():
             cx.edit.forget(value, is_note)
-            if seen.shape is not None:
+            if seen.shape is not None and isinstance(value.type, ir.TensorType):
                 old = value.shape
                 dims = None if old is None else [dim if isinstance(dim, int) else dim.value for dim in old]
                 value.metadata_props[DECLARED] = json.dumps(dims)
-                value.shape = ir.Shape([symbols.get(dim, dim) for dim in seen.shape])
+                value.shape = ir.Shape(
+                    [
+                        known if isinstance(known, int) and known > 0 else symbols.get(dim, dim)
+                        for known, dim in zip(dims or [None] * len(seen.shape), seen.shape, strict=False)
+                    ]
+                )
         if found:
             cx.look_afresh("specialize")
         for value, seen in found.items():
@@ -62,24 +67,31 @@ class SpecializeTypes(Pass):
         cx.edit.replace(value, cx.edit.constant(graph, data, f"{value.name}_seen"))
 
 
-def _symbols(found: dict[ir.Value, Seen]) -> Iterator[tuple[int | str, str]]:
-    """For each symbol that was seen the first that the model has for one of its dims, or else a new one."""
+def _symbols(found: dict[ir.Value, Seen]) -> Iterator[tuple[int | str, int | str]]:
+    """For each symbol that was seen, what one of its dims is declared to be: a size, or else a symbol.
+
+    Where none is declared, or only symbols that stand for others, it is a new one.
+    """
     taken = {
         dim.value for value in found for dim in value.shape or () if not isinstance(dim, int) and dim.value
     }
-    named: dict[int | str, str] = {}
-    for value, seen in found.items():
-        declared = value.shape if value.shape is not None else [None] * len(seen.shape or ())
-        for dim, old in zip(seen.shape or (), declared, strict=False):
-            if isinstance(dim, int) or dim in named:
-                continue
-            name = None if old is None or isinstance(old, int) else old.value
-            if name in ir.ANONYMOUS_DIMS or name in named.values():
-                name = next(text for text in _fresh(str(dim)) if text not in taken)
-            assert name is not None
-            taken.add(name)
-            named[dim] = name
-            yield dim, name
+    named: dict[int | str, int | str] = {}
+    pairs = [
+        (dim, old)
+        for value, seen in found.items()
+        for dim, old in zip(seen.shape or (), value.shape or [None] * len(seen.shape or ()), strict=False)
+        if isinstance(dim, str)
+    ]
+    named.update({dim: old for dim, old in pairs if isinstance(old, int) and old > 0})
+    for dim, old in pairs:
+        if dim in named:
+            continue
+        name = None if old is None or isinstance(old, int) else old.value
+        if name is None or name in ir.ANONYMOUS_DIMS or name in named.values():
+            name = next(text for text in _fresh(dim) if text not in taken)
+        taken.add(name)
+        named[dim] = name
+    yield from named.items()
 
 
 def _fresh(hint: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ Nothing here runs a model or changes one: :mod:`graphopt.specialize` does.
 
 from graphopt.profile.guards import Guard
 from graphopt.profile.profile import Pattern, Profile
-from graphopt.profile.seen import Seen, merged
+from graphopt.profile.seen import Seen, contents_of, merged
 from graphopt.profile.strategy import Behaviour, FusionStrategy
 from graphopt.profile.variants import Variant, assumed, variants_of
 
@@ -18,6 +18,7 @@ __all__ = [
     "Seen",
     "Variant",
     "assumed",
+    "contents_of",
     "merged",
     "variants_of",
 ]

@@ -143,7 +143,7 @@ class Profile:
         except OSError as error:
             raise UsageError(f"can't read {path}: {error.strerror or error}") from error
         except ValueError as error:
-            raise InvalidModel(f"{path}: it is no profile: {error}") from error
+            raise InvalidModel(f"{path}: it is no profile", hint="graphopt profile writes one") from error
         try:
             return cls.from_dict(data)
         except InvalidModel as error:

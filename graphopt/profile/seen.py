@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from graphopt.errors import InvalidModel
 
+#: Contents are kept of tensors with no more elements than this.
+_MOST_INTS = 16
 #: A size, or the symbol of a dim that varied: equal symbols were of equal size in every run.
 Dim = int | str
 
@@ -65,12 +71,35 @@ class Seen:
             raise InvalidModel(f"{ints!r} are no integers")
         if type(always) is not bool:
             raise InvalidModel(f"{always!r} is neither true nor false")
+        if ints is not None and not _are_contents(ints, shape, data["type"]):
+            raise InvalidModel(f"{ints!r} can't be the contents of {data['type']}{shape or ''}")
         return cls(
             data["type"],
             None if shape is None else tuple(shape),
             None if ints is None else tuple(ints),
             always,
         )
+
+
+def contents_of(value: Any) -> tuple[int, ...] | None:
+    """The contents of a small tensor of integers or booleans, flat; ``None`` for other things.
+
+    They are few, and each fits into 64 bits with a sign.
+    """
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
+        return None
+    if not 0 < value.size <= _MOST_INTS:
+        return None
+    found = tuple(map(int, np.ravel(value)))
+    return found if max(found) < 2**63 else None
+
+
+def _are_contents(ints: list[int], shape: list[Dim] | None, type_: str) -> bool:
+    """Whether a tensor of ``shape`` can hold ``ints``, each of which fits into 64 bits with a sign."""
+    sizes = [dim for dim in shape or () if isinstance(dim, int)]
+    static = shape is not None and len(sizes) == len(shape)
+    whole = re.fullmatch(r"tensor\((u?int\d+|bool)\)", type_) is not None
+    return whole and static and len(ints) == prod(sizes) and all(-(2**63) <= item < 2**63 for item in ints)
 
 
 def _is_dim(dim: Any) -> bool:

@@ -49,7 +49,7 @@ class FusionStrategy:
         return Behaviour.STATIC
 
     def __str__(self) -> str:
-        return ",".join(f"{behaviour.value}:{count}" for behaviour, count in self.steps)
+        return ",".join(f"{behaviour.value}:{count}" for behaviour, count in self.steps) or "none"
 
     @classmethod
     def parse(cls, text: str) -> FusionStrategy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.profile.guards import Guard
 from graphopt.profile.profile import Pattern, Profile
@@ -65,7 +65,10 @@ def variants_of(
             inputs = _exact(first, profile)
         else:
             inputs = _general(first, waiting, profile)
-        guard = Guard(inputs, tuple(name for name in optional if name not in inputs))
+        absent = tuple(name for name in optional if name not in inputs)
+        guard = Guard(inputs, absent)
+        if not guard.admits(first.inputs):  # somebody wrote other contents into the profile
+            guard = Guard({name: replace(seen, ints=None) for name, seen in inputs.items()}, absent)
         served = [pattern for pattern in waiting if guard.admits(pattern.inputs)]
         waiting = [pattern for pattern in waiting if not guard.admits(pattern.inputs)]
         made[behaviour] = made.get(behaviour, 0) + 1

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, UsageError, unknown
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
 from graphopt.profile import Behaviour, FusionStrategy, Profile, Variant, variants_of
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.emit_model import Branch
+from graphopt.specialize.guard_nodes import GuardNodes
 from graphopt.specialize.narrow import narrowed
 from graphopt.specialize.plan import Planned
 from graphopt.specialize.sharing import share_weights
@@ -87,6 +88,7 @@ def build(
     """
     if how.profile.model != ir.fingerprint(original, names=True):
         raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    _check_types(how.profile, Signature.of(original))
     general, report = optimize(original, ())
     optional = [port.name for port in Signature.of(original).inputs if port.role == "overridable"]
     variants = variants_of(
@@ -102,7 +104,7 @@ def build(
                 raise
             report.variants.append(VariantReport(variant, 0, before, str(failure)))
             continue
-        reason = _the_same(general, model, variant) if keep else too_little(general, model, variant.guard)
+        reason = _the_same(general, model, variant) if keep else _too_little(general, model, variant)
         nodes = _nodes(model)
         dropped = tuple(map(str, told.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
@@ -115,6 +117,14 @@ def build(
     return Specialized(general, branches, plan, report, how.profile.model)
 
 
+def _too_little(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+    """Why a variant is not worth a guard in one model."""
+    inputs = {value.name or "": value for value in general.graph.inputs}
+    if not GuardNodes(ir.Editor(general), general.graph, inputs).asks(variant.guard):
+        return "its guard would hold for all inputs"
+    return too_little(general, model, variant.guard)
+
+
 def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
     """Why not even a bundle needs a variant: only known sizes make a difference to an equal graph."""
     if variant.behaviour is Behaviour.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
@@ -125,3 +135,23 @@ def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | Non
 def _nodes(model: ir.Model) -> int:
     """How many nodes there are, in functions too."""
     return sum(map(ir.count_nodes, (model.graph, *(function.graph for function in model.functions.values()))))
+
+
+def _check_types(profile: Profile, signature: Signature) -> None:
+    """Check that ``profile`` speaks of inputs as they are declared; people may have written it.
+
+    Raises:
+        UsageError: it names an input that there is not, or tells another type or number of dims.
+    """
+    ports = {port.name: port for port in signature.inputs}
+    for pattern in profile.patterns:
+        for name, seen in pattern.inputs.items():
+            port = ports.get(name)
+            if port is None:
+                raise unknown("input", name, ports, f"inputs: {', '.join(ports)}")
+            rank = None if seen.shape is None or port.dims is None else len(seen.shape)
+            if seen.type != port.type or (rank is not None and rank != len(port.dims or ()) and port.dims):
+                raise UsageError(
+                    f"the profile says that input {name!r} is {seen}, the model says {port.type} of "
+                    f"{'any' if port.dims is None else len(port.dims)} dims"
+                )

@@ -74,6 +74,10 @@ class GuardNodes:
         least = self._all(number, graph)
         return self._node("Cast", [least], {"to": ir.DataType.BOOL}, graph)
 
+    def asks(self, guard: Guard) -> bool:
+        """Whether ``guard`` asks for anything that is not known."""
+        return self._contradicts(guard) or any(True for _ in self._pairs(guard))
+
     def _index(self, place: _Place) -> int:
         start, offset = place
         return self._starts[start] + offset

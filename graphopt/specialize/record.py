@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import unknown
-from graphopt.profile import Profile, Seen
+from graphopt.profile import Profile, Seen, contents_of
 from graphopt.runtime import once
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
@@ -22,9 +22,6 @@ from graphopt.specialize.inner import unforeseen
 
 if TYPE_CHECKING:
     from graphopt.runtime.trial import Runner
-
-#: Contents are kept of tensors with no more elements than this.
-_MOST_INTS = 16
 
 
 class Recorder:
@@ -109,12 +106,13 @@ class Recorder:
 
     def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
         inputs = {
-            name: Seen(type_, _shape(feeds[name]), _ints(feeds[name]) if name in given else None)
+            name: Seen(type_, _shape(type_, feeds[name]), contents_of(feeds[name]) if name in given else None)
             for name, type_ in self._types.items()
             if feeds.get(name) is not None
         }
         inner = {
-            name: Seen(text_of_type(type_), _shape(outputs[name])) for name, type_ in self._inner.items()
+            name: Seen(text_of_type(type_), _shape(text_of_type(type_), outputs[name]))
+            for name, type_ in self._inner.items()
         }
         self.profile = self.profile.seen(inputs, inner)
 
@@ -132,13 +130,7 @@ def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
     return watched
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; ``None`` for a sequence or a map."""
-    return tuple(map(int, value.shape)) if isinstance(value, np.ndarray | np.generic) else None
-
-
-def _ints(value: Any) -> tuple[int, ...] | None:
-    """The contents of a small tensor of integers or booleans."""
-    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
-        return None
-    return tuple(map(int, np.ravel(value))) if 0 < value.size <= _MOST_INTS else None
+def _shape(type_: str, value: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor; ``None`` for a sequence, a map or an optional."""
+    tensor = type_.startswith("tensor(") and isinstance(value, np.ndarray | np.generic)
+    return tuple(map(int, value.shape)) if tensor else None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt import api, ir
-from graphopt.errors import UsageError
+from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.switches import fuser, optimized_execution, set_fusion_strategy
@@ -130,7 +130,7 @@ def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan() -> None
     executor = Executor(lambda: parse(_ANY), refuse, whole._prepare, whole._host, ExecutorOptions())
     _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
     state = executor.debug_state()
-    assert state.compiled == 0 and len(state.failures) == 2 and state.depth == 10
+    assert state.compiled == 0 and len(state.failures) == 1 and state.depth == 11  # not tried again
 
 
 # Strategies -----------------------------------------------------------------------------------
@@ -216,6 +216,67 @@ def test_it_is_released_at_once_where_the_run_was_watched_in_the_same_call() -> 
     _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=1)
     state = executor.debug_state()
     assert state.released and state.hits("static-1") == 1 and state.hits("general") == 0
+
+
+def test_after_a_release_the_general_plan_serves_whatever_comes() -> None:
+    executor = _releasing(parse(_ANY), _Clock(), profiled_runs=0)
+    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3)), _any_feeds((2, 2, 3), (2, 3))])
+    with optimized_execution(False):
+        _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
+    assert executor.debug_state().released
+
+
+def test_a_flush_takes_the_model_as_its_file_is_now(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    api.save(parse(_ANY), path)
+    clock = _Clock()
+    executor = _releasing(path, clock)
+    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=2)
+    clock.now = 61
+    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=1)
+    api.save(parse("g (float[N] u) => (float[N] v) { v = Neg(u) }"), path)
+    executor.flush()
+    assert executor.run({"u": np.ones(2, np.float32)})["v"].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+@pytest.mark.parametrize(
+    "feeds",
+    [
+        {"x": np.ones((4, 3)), "z": np.ones((1, 3), np.float32)},
+        {"x": np.ones((1, 4, 3)), "z": np.ones((1, 3), np.float32)},
+        {"z": np.ones((1, 3), np.float32)},
+        {"x": None, "z": np.ones((1, 3), np.float32)},
+        {"x": np.ones((1, 2, 5), np.float32), "z": np.ones((4, 3), np.float32)},
+    ],
+    ids=["double", "rank", "missing", "none", "refused"],
+)
+def test_bad_inputs_use_up_one_specialization_at_most(runs: int, feeds: dict[str, Any]) -> None:
+    executor = _compiled(parse(_ANY), profiled_runs=runs)
+    for _ in range(3):
+        with pytest.raises((UsageError, RuntimeFailure)):
+            executor.run(feeds)
+    assert executor.debug_state().depth >= 11
+    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
+    assert executor.debug_state().hits("static-2") + executor.debug_state().hits("static-1") >= 2
+
+
+@pytest.mark.parametrize("depth", [-1])
+def test_nonsense_is_refused(depth: int) -> None:
+    with pytest.raises(UsageError, match="can't be negative"):
+        ExecutorOptions(depth=depth)
+    with pytest.raises(UsageError, match="inputs are a dict"):
+        _compiled(parse(_ANY))([1, 2])
+
+
+def test_declared_sizes_stay_declared() -> None:
+    model = parse("g (float[N, 3] x, float[M] y) => (float[N, 3] a, float[M] b) { a = Neg(x) b = Neg(y) }")
+    executor = _compiled(model, strategy=FusionStrategy.parse("dynamic:2"))
+    good = {"x": np.ones((3, 3), np.float32), "y": np.ones(3, np.float32)}
+    for _ in range(3):
+        assert executor.run(good)["b"].tolist() == [-1, -1, -1]
+    with pytest.raises(RuntimeFailure, match="Expected: 3"):
+        executor.run({"x": np.ones((1, 1), np.float32), "y": np.ones(1, np.float32)})
 
 
 # Threads --------------------------------------------------------------------------------------

@@ -68,6 +68,29 @@ def test_what_is_no_profile_is_told_with_its_path(text: str, tmp_path: Path) -> 
         Profile.read(path)
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"type": "tensor(int64)", "shape": [2], "ints": [1]},
+        {"type": "tensor(int64)", "shape": ["n"], "ints": [1]},
+        {"type": "tensor(int64)", "ints": [1]},
+        {"type": "tensor(float)", "shape": [1], "ints": [1]},
+        {"type": "tensor(uint64)", "shape": [1], "ints": [2**63]},
+    ],
+)
+def test_contents_that_can_not_be_are_refused(seen: dict[str, object]) -> None:
+    with pytest.raises(InvalidModel, match="can't be the contents"):
+        Seen.from_dict(seen)
+
+
+def test_contents_that_were_changed_in_patterns_alone_are_not_pinned() -> None:
+    data = Profile("m").seen({"k": Seen("tensor(int64)", (), (5,))}).to_dict()
+    data["patterns"][0] |= {"count": 3}
+    data["patterns"][0]["inputs"]["k"]["ints"] = [6]
+    found = variants_of(Profile.from_dict(data))
+    assert [variant.guard.inputs["k"].ints for variant in found] == [None]
+
+
 def test_profiles_of_two_models_do_not_merge() -> None:
     with pytest.raises(UsageError, match="two models"):
         Profile("a").merge(Profile("b"))

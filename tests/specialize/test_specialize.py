@@ -154,6 +154,43 @@ def test_a_wrong_variant_is_left_out_or_an_error(monkeypatch: pytest.MonkeyPatch
         api.specialize(original, how, pipeline="O2", strict=True)
 
 
+def test_inputs_of_an_open_rank_are_not_taken_for_others() -> None:
+    model = positions()
+    model.graph.inputs[0].shape = None
+    found = _specialized(model, *_RUNS, strategy=FusionStrategy.parse("dynamic:1"))
+    guard = Guard({"x": Seen("tensor(float)", ("a", "b", 4))})
+    whole = emit_model(found.general, [Branch("dynamic-1", guard, narrowed(found.general, guard))])
+    flat = parse(
+        "g (float[4] x, int64 mode) => (float[N, M] y, int64[K] sizes) { y = Identity(x) sizes = Shape(x) }"
+    )
+    flat.graph.inputs[0].shape = None
+    whole = emit_model(flat, [Branch("dynamic-1", guard, narrowed(flat, guard))])
+    for shape in [(4,), (2, 4), (1, 2, 4), ()]:
+        feeds = {"x": np.ones(shape, np.float32), "mode": np.array(0)}
+        assert api.run(whole, feeds)["sizes"].tolist() == list(shape)
+
+
+def test_a_variant_that_would_always_run_does_not_spoil_the_others() -> None:
+    model = parse("""g (float[B] x) => (float[B] y) <int64 trips = {12}, bool yes = {1}> {
+        y = Loop (trips, yes, x) <body = b (int64 i, bool c, float[B] h) => (bool d, float[B] k) {
+            d = Identity(c) a = Sin(h) e = Cos(a) k = Tanh(e) }> }""")
+    runs = [{"x": np.ones(size, np.float32)} for size in (1, 1, 2, 2, 3, 4)]
+    found = _specialized(model, *runs)
+    assert [branch.name for branch in found.branches] == ["static-1", "static-2"]
+    assert "hold for all inputs" in (found.report.variants[2].left_out or "")
+
+
+def test_what_a_profile_says_of_types_is_checked() -> None:
+    model = positions()
+    for wrong in (Seen("foo", (1, 8, 4)), Seen("tensor(float)", (1, 8))):
+        profile = Profile(ir.fingerprint(model, names=True)).seen({"x": wrong})
+        with pytest.raises(UsageError, match="the profile says that input 'x' is"):
+            api.specialize(model, Specialization(profile), verify=False)
+    profile = Profile(ir.fingerprint(model, names=True)).seen({"q": Seen("tensor(float)", (1,))})
+    with pytest.raises(UsageError, match="no input is called 'q'"):
+        api.specialize(model, Specialization(profile), verify=False)
+
+
 # What can't become one model ------------------------------------------------------------------
 
 
