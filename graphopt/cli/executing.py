@@ -92,7 +92,13 @@ def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, value
         )
     files = [file for path in asked.files for file in arrays_in(run, path)]
     loaded = load_model(model)
-    feeds = {file: Inputs(loaded, InputOptions(files=((None, file),))).given for file in files}
+    feeds = {}
+    for file in files:
+        try:
+            feeds[file] = Inputs(loaded, InputOptions(files=((None, file),))).given
+        except UsageError as error:
+            said = error.message if str(file) in error.message else f"{file}: {error.message}"
+            raise UsageError(said, hint=error.hint) from error
     strategy = None if asked.strategy is None else FusionStrategy.parse(asked.strategy)
     device = options.chosen_device(run)
     with ExitStack() as stack:

@@ -100,6 +100,26 @@ def write(made: Result | Specialized, target: Path, asked: Request | None) -> li
     return api.save(made.model, target, external_data=external)
 
 
+def check_idle(values: dict[str, Any]) -> None:
+    """Check that no option of :data:`specialize_options` is given that has no effect.
+
+    Raises:
+        UsageError: it goes with ``--profile``, which is not there.
+    """
+    if values["profile"] is not None:
+        return
+    given = {
+        "--fusion-strategy": values["fusion_strategy"] is not None,
+        "--variants": values["variants"] is not None,
+        "--emit": values["emit"] is not None,
+        "--single-file": values["single_file"],
+        "--pin-shapes": values["pin_shapes"],
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} goes with --profile", hint="graphopt profile makes one")
+
+
 def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
     """What the options of :data:`specialize_options` ask for; takes them out of ``values``.
 
@@ -110,16 +130,6 @@ def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
     profile, strategy, variants = (values.pop(key) for key in ("profile", "fusion_strategy", "variants"))
     emit, single_file, pins = (values.pop(key) for key in ("emit", "single_file", "pin_shapes"))
     if profile is None:
-        given = {
-            "--fusion-strategy": strategy is not None,
-            "--variants": variants is not None,
-            "--emit": emit is not None,
-            "--single-file": single_file,
-            "--pin-shapes": pins,
-        }
-        for option, is_given in given.items():
-            if is_given:
-                raise UsageError(f"{option} goes with --profile", hint="graphopt profile makes one")
         return None
     clashes = {
         "--tune": tuned,

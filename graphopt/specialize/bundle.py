@@ -57,6 +57,8 @@ def check_replaceable(folder: Path) -> None:
     """
     if not os.path.lexists(folder):
         return
+    if folder.resolve() == Path.cwd():
+        raise UsageError("a bundle can't be the current folder", hint="name a new folder in it")
     if not folder.is_dir():
         raise UsageError(f"can't write a bundle to {folder}: it is no folder")
     inside = sorted(os.listdir(folder))

@@ -50,6 +50,16 @@ def test_switches_hold(invoke: Invoke, requests: Path) -> None:
     assert told.status == 0 and "dynamic-1: 1 run" in told.out
 
 
+def test_the_file_at_fault_is_named(invoke: Invoke, requests: Path) -> None:
+    np.savez(requests / "c.npz", other=np.zeros(1))
+    told = invoke("run", requests.parent / "m.onnx", "--inputs", requests)
+    assert told.status == 2 and "c.npz: no input is called 'other'" in told.err
+    (requests / "c.npz").write_bytes(b"nothing")
+    told = invoke("run", requests.parent / "m.onnx", "--inputs", requests)
+    assert told.status == 2 and "c.npz is no numpy file of plain arrays" in told.err
+    assert "unsafely" not in told.err
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

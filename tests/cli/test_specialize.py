@@ -67,6 +67,11 @@ def test_what_does_not_go_together_is_told(
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_a_bundle_asks_for_its_profile_first(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    told = invoke("optimize", model, "-o", tmp_path / "m.bundle", "--emit", "bundle")
+    assert told.status == 2 and "--emit goes with --profile" in told.err
+
+
 def test_a_profile_of_another_model_is_refused(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     api.save(positions(opset=18), tmp_path / "other.onnx")
     told = invoke(

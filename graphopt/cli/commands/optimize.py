@@ -109,6 +109,7 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     """
     from graphopt.cli.outputs import check_file, check_folder
 
+    specializing.check_idle(values)
     bundled = values["emit"] == "bundle" and values["profile"] is not None
     targets = [specializing.bundle_folder(output)] if bundled else _targets(sources, output)
     check_file(report_path, [".json"])

@@ -226,7 +226,8 @@ class Inputs:
             except (OSError, ValueError, EOFError) as error:
                 if isinstance(error, OSError) and error.strerror:
                     raise UsageError(f"can't read {path}: {error.strerror}") from error
-                raise UsageError(f"{path} is no numpy file: {error}") from error
+                why = "it is damaged, or holds Python objects" if "pickle" in str(error) else str(error)
+                raise UsageError(f"{path} is no numpy file of plain arrays: {why}") from error
             if name is not None:
                 yield self._known_name(name), content
             else:
