@@ -84,6 +84,14 @@ class Loss:
 def _mse(op: Operations, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Value:
     if b is None:
         b = op.cx.edit.add_input(loss.target, op.dtype(a), declared_dims(op.cx, a))
+    one, other = op.cx.shape(a), op.cx.shape(b)
+    if one is not None and other is not None:
+        pairs = zip(one, other, strict=False)
+        if len(one) != len(other) or any(
+            isinstance(d, int) and isinstance(e, int) and d != e for d, e in pairs
+        ):
+            dims = ["x".join(map(str, shape)) or "1" for shape in (one, other)]
+            raise UsageError(f"{a.name!r} has {dims[0]} elements and {b.name!r} {dims[1]}: no mse of these")
     difference = op.Sub(a, b)
     return op.ReduceMean(op.Mul(difference, difference), keepdims=0)
 

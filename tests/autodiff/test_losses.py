@@ -54,6 +54,20 @@ def test_a_network_takes_few_nodes() -> None:
     assert len(ops(joint.model)) <= 17
 
 
+def test_attention_takes_few_nodes() -> None:
+    model = parse("""m (float[B,H,S,8] q, float[B,H,S,8] k, float[B,H,S,8] v) => (float[B,H,S,8] o) {
+        scale = Constant<value = float {0.35355339}>() d = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, d)
+        t = Mul(s, scale) p = Softmax<axis = -1>(t) o = MatMul(p, v) }""")
+    joint = graphopt.grad(model, "mse:o,target", "inputs")
+    assert len([op for op in ops(joint.model) if op != "Constant"]) <= 25
+
+
+def test_a_mean_squared_error_of_other_shapes_is_refused() -> None:
+    model = parse("m (float[2,3] x, float[3] t) => (float[2,3] y) { y = Exp(x) }")
+    with pytest.raises(UsageError, match="no mse"):
+        graphopt.grad(model, "mse:y,t", ["x"])
+
+
 def test_what_is_no_loss_is_told() -> None:
     assert str(Loss.parse("cross_entropy:a,b,axis=-1")) == "cross_entropy:a,b,axis=-1"
     for text in ("hinge:a,b", "mse:a", "mse:a,b,c", "mse:a,b,axis=x"):

@@ -9,6 +9,9 @@ import graphopt
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.reverse import backward
+from graphopt.driver import context_for
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
@@ -157,3 +160,20 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     text = "m (float[A,B] x, float[C,B] z) => (float loss) { p = Mul(x, z) loss = ReduceSum<keepdims=0>(p) }"
     once, again = (ir.to_bytes(graphopt.grad(parse(text), "loss", "inputs").model) for _ in range(2))
     assert once == again
+
+
+def test_a_body_is_differentiated_where_it_stands() -> None:
+    model = parse("""m (float[N] x, bool c) => (float[N] y) { y = If(c) <
+        then_branch = t () => (float[N] a) { b = Exp(x) a = Mul(b, x) },
+        else_branch = e () => (float[N] d) { d = Identity(x) }> }""")
+    cx = context_for(model)
+    (holder,) = list(model.graph)
+    body, x = ir.bodies(holder)[0], model.graph.inputs[0]
+    walk = backward(Operations(cx, body), body, {body.outputs[0]: x}, [x])
+    assert [node.op_type for node in body] == ["Exp", "Mul", "Mul", "Mul", "Mul", "Add"]
+    cx.edit.set_outputs(body, [walk.gradients[x]])
+    ir.verify(model)
+    value = np.array([1.0, 2.0], np.float32)
+    assert np.allclose(
+        run(model, {"x": value, "c": np.array(True)})["y"], value * np.exp(value) * (1 + value)
+    )

@@ -108,7 +108,7 @@ def _margins(op: Operations, node: Forward, dy: ir.Value, first: list[int]) -> i
         ]
         after = [size - begin - kept for size, begin, kept in zip(shape, before, left, strict=True)]
         return op.constant(np.array([*before, *after], np.int64))
-    # -1 means the end for starts that do not reach it; others are cut at both ends
+    # negative starts count from the end; all are cut at both ends
     size = op.shape_of(node.x)
     least = np.iinfo(np.int64).min // 2
     begin: Any = op.constant(np.array([max(start, least) for start in first], np.int64))
@@ -174,7 +174,5 @@ def depth_to_space(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 @gradient("SpaceToDepth")
 def space_to_depth(op: Operations, node: Forward, dy: ir.Value) -> Any:
-    """DepthToSpace of dy."""
-    if node.attribute("mode", "DCR") != "DCR":
-        raise node.refusal("only the mode DCR is known")
-    return op.DepthToSpace(dy, blocksize=node.attribute("blocksize"), mode="DCR")
+    """DepthToSpace of dy, its channels in the order of the mode."""
+    return op.DepthToSpace(dy, blocksize=node.attribute("blocksize"), mode=node.attribute("mode", "DCR"))
