@@ -72,6 +72,19 @@ def test_what_depends_on_data_is_checked_where_it_is_known() -> None:
     assert "ConstantOfShape" not in [node.op_type for node in special]  # which knows the shape
 
 
+@pytest.mark.parametrize(
+    ("x", "misses"), [(X, False), (X[:1], True), (-X, True), (np.array([2, 2], np.float32), False)]
+)
+def test_a_run_leaves_where_the_guard_misses(x: np.ndarray, misses: bool) -> None:
+    result, _ = inserted(parse(FOUND), {"at": Seen("tensor(int64)", (1, 2))})
+    [choice] = [node for node in result.graph if node.op_type == "If"]
+    assert choice.inputs[0] is not None
+    choice.inputs[0].type = ir.TensorType(ir.DataType.BOOL)
+    ir.Editor(result).add_output(result.graph, choice.inputs[0])
+    outputs = run(session(result), {"x": x})
+    assert bool(outputs[choice.inputs[0].name or ""]) == misses
+
+
 def test_dims_that_guards_take_for_equal() -> None:
     model = parse("""g (float[N] x, float[M] u) => (float[A, B] y) <float half = {0.5}> {
       a = Greater(x, half)  one = NonZero(a)
