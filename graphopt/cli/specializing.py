@@ -87,15 +87,18 @@ def bundle_folder(output: str) -> Path:
 def write(made: Result | Specialized, target: Path, asked: Request | None) -> list[Path]:
     """Write what was made to ``target``; returns the files."""
     from graphopt import api
+
+    if asked is None:
+        assert made.model is not None
+        return api.save(made.model, target)
     from graphopt.specialize.build import Specialized
     from graphopt.specialize.bundle import save_bundle
 
+    assert isinstance(made, Specialized)
     if made.model is None:
-        assert isinstance(made, Specialized)
         return save_bundle(made, target)
     external = config.current().external_data
-    branches = made.branches if isinstance(made, Specialized) else []
-    if external is None and branches and not (asked is not None and asked.how.single_file):
+    if external is None and made.branches and not asked.how.single_file:
         external = True  # the branches share weights there
     return api.save(made.model, target, external_data=external)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphopt.profile import Variant
 from graphopt.tables import counted
+
+if TYPE_CHECKING:
+    from graphopt.profile import Variant
 
 
 @dataclass(frozen=True)
