@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphopt.errors import RuntimeFailure
+from graphopt.profile.guards import numpy_type
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import explain
 
@@ -21,8 +20,7 @@ class Bound:
     def __init__(self, value: OrtValue) -> None:
         self.value = value
         self.shape = tuple(value.shape())
-        name = value.data_type()[len("tensor(") : -1]
-        self.dtype = np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+        self.dtype = numpy_type(value.data_type())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value.numpy(), name)

@@ -24,10 +24,9 @@ from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Host, Plan
 from graphopt.executor.state import DebugState, PlanState
 from graphopt.executor.structure import Nested, as_array, flatten, unflatten
-from graphopt.profile import Behaviour, Guard, Pattern, Profile, Seen, assumed, contents_of
-from graphopt.profile.guards import numpy_type
+from graphopt.profile import Behaviour, Guard, Pattern, Profile, assumed, observe, unfit
 from graphopt.runtime.once import check_feeds
-from graphopt.runtime.signature import Port, Signature
+from graphopt.runtime.signature import Signature
 from graphopt.specialize.build import FIRST
 from graphopt.specialize.narrow import narrowed
 
@@ -237,15 +236,12 @@ class Executor:
 
     def _unfit(self, feeds: Mapping[str, Any]) -> str | None:
         """Why nothing can be specialized for such ``feeds``; ``None`` if it can."""
-        return next(filter(None, (_unfit(port, feeds.get(name)) for name, port in self._ports.items())), None)
+        return next(filter(None, (unfit(port, feeds.get(name)) for name, port in self._ports.items())), None)
 
     def _see(self, feeds: Mapping[str, Any]) -> None:
         """Note what ``feeds`` are, if something can be specialized for them."""
         if self._unfit(feeds) is None:
-            given = {
-                name: value for name, value in feeds.items() if name in self._ports and value is not None
-            }
-            inputs = {name: _seen(self._ports[name].type, value) for name, value in given.items()}
+            inputs = observe({name: port.type for name, port in self._ports.items()}, feeds)
             if Pattern(inputs).key not in self._hopeless:
                 self._record = self._record.seen(inputs)
 
@@ -408,32 +404,3 @@ class Executor:
                 self._evicted,
                 tuple(self._failures),
             )
-
-
-def _seen(type_: str, value: Any) -> Seen:
-    """What is seen of one input."""
-    if not type_.startswith("tensor("):
-        return Seen(type_)
-    return Seen(type_, tuple(value.shape), contents_of(value))
-
-
-def _unfit(port: Port, value: Any) -> str | None:
-    """Why nothing can be specialized for an input like that: guards would not let it through."""
-    if value is None:
-        return f"{port.name!r} is not fed" if port.role == "required" and port.kind == "tensor" else None
-    if port.kind != "tensor":
-        return None
-    shape = getattr(value, "shape", None)
-    if not isinstance(shape, tuple):
-        return f"{port.name!r} is no array"
-    wanted = numpy_type(port.type)
-    if wanted is not None and value.dtype != wanted:
-        return f"{port.name!r} holds {value.dtype}, not {wanted}"
-    if 0 in shape:
-        return f"{port.name!r} is empty"
-    dims = port.dims
-    fits = dims is None or (
-        len(dims) == len(shape)
-        and all(not isinstance(dim, int) or dim in (0, size) for dim, size in zip(dims, shape, strict=True))
-    )
-    return None if fits else f"{port.name!r} is not of the declared shape"

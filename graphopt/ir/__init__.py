@@ -17,7 +17,14 @@ from graphopt.ir.copying import (
     model_of,
     reads,
 )
-from graphopt.ir.dims import ANONYMOUS_DIMS, all_ints, declare_dim, declared_values, unnamed_dim
+from graphopt.ir.dims import (
+    ANONYMOUS_DIMS,
+    all_ints,
+    declare_dim,
+    declared_values,
+    fresh_dim,
+    unnamed_dim,
+)
 from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
 from graphopt.ir.edit import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints

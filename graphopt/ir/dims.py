@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Container, Iterator, Sequence
 
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import with_bodies
@@ -14,6 +15,12 @@ ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
 def unnamed_dim(owner: str | None, axis: int) -> str:
     """What a dim that bears no name is called everywhere, and what ``--dim`` takes: ``x@0``."""
     return f"{owner}@{axis}"
+
+
+def fresh_dim(hint: str, taken: Container[str]) -> str:
+    """A symbol that is none of ``taken``: ``hint``, or ``hint_1`` and so on."""
+    names = itertools.chain([hint], (f"{hint}_{count}" for count in itertools.count(1)))
+    return next(name for name in names if name not in taken)
 
 
 def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -17,10 +16,7 @@ from graphopt.passes._guards import conflict, is_implied
 from graphopt.passes.base import Pass
 from graphopt.profile import Seen
 from graphopt.profile.notes import asserted, assertion, is_note, noted
-from graphopt.profile.seen import Dim
-
-#: A size of which nothing is asserted.
-_ANY = "?"
+from graphopt.profile.seen import ANY, Dim, is_symbol
 
 
 @dataclass(frozen=True)
@@ -146,19 +142,19 @@ def _meanings(notes: Mapping[ir.Value, Seen], model: ir.Model, cx: Context) -> d
     for value, seen in notes.items():
         shape = cx.shape(value)
         for axis, dim in enumerate(seen.shape or ()):
-            if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
+            if is_symbol(dim):
                 sites.setdefault(dim, []).append(None if shape is None else shape[axis])
-    taken = dict.fromkeys(_names(model)) if sites else {}
+    taken = set(_names(model)) if sites else set()
     found: dict[Dim, Dim] = {}
     for symbol, (first, *rest) in sites.items():
         numbers = [size for size in (first, *rest) if isinstance(size, int)]
         if numbers:
             found[symbol] = numbers[0]
         elif all(first is not None and size is not None and cx.facts.dim_equal(first, size) for size in rest):
-            found[symbol] = _ANY
+            found[symbol] = ANY
         else:
-            found[symbol] = next(name for name in _alternatives(symbol) if name not in taken)
-            taken[str(found[symbol])] = None
+            found[symbol] = name = ir.fresh_dim(symbol, taken)
+            taken.add(name)
     return found
 
 
@@ -169,8 +165,3 @@ def _names(model: ir.Model) -> Iterator[str]:
     for node in guards.guards_of(model):
         seen = asserted(node)
         yield from map(str, (seen and seen.shape) or ())
-
-
-def _alternatives(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}_{count}" for count in itertools.count(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from graphopt.context import Context
 from graphopt.ops import autodiff
 from graphopt.passes.base import Pass
 from graphopt.profile.notes import is_note, noted
-from graphopt.profile.seen import Seen
+from graphopt.profile.seen import Dim, Seen, is_symbol
 
 #: Metadata of an input that was specialized: the dims that it declared before, as JSON.
 DECLARED = f"{autodiff.PROFILE}declared"
@@ -37,7 +37,7 @@ class SpecializeTypes(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Specialize all inputs that bear a note, at once, since equal dims go together."""
         found = {value: seen for value in model.graph.inputs if (seen := noted(value)) is not None}
-        symbols = dict(_symbols(found))
+        symbols = _symbols(found)
         for value, seen in found.items():
             cx.edit.forget(value, is_note)
             if seen.shape is not None and isinstance(value.type, ir.TensorType):
@@ -46,7 +46,7 @@ class SpecializeTypes(Pass):
                 value.metadata_props[DECLARED] = json.dumps(dims)
                 value.shape = ir.Shape(
                     [
-                        known if isinstance(known, int) and known > 0 else symbols.get(dim, dim)
+                        known if isinstance(known, int) else _declared(dim, known, symbols)
                         for known, dim in zip(dims or [None] * len(seen.shape), seen.shape, strict=False)
                     ]
                 )
@@ -67,7 +67,14 @@ class SpecializeTypes(Pass):
         cx.edit.replace(value, cx.edit.constant(graph, data, f"{value.name}_seen"))
 
 
-def _symbols(found: dict[ir.Value, Seen]) -> Iterator[tuple[int | str, int | str]]:
+def _declared(seen: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim | None:
+    """What to declare of a dim that was ``seen``, and declared as ``known``."""
+    if isinstance(seen, int):
+        return seen
+    return symbols.get(seen, known)
+
+
+def _symbols(found: dict[ir.Value, Seen]) -> dict[str, int | str]:
     """For each symbol that was seen, what one of its dims is declared to be: a size, or else a symbol.
 
     Where none is declared, or only symbols that stand for others, it is a new one.
@@ -75,25 +82,19 @@ def _symbols(found: dict[ir.Value, Seen]) -> Iterator[tuple[int | str, int | str
     taken = {
         dim.value for value in found for dim in value.shape or () if not isinstance(dim, int) and dim.value
     }
-    named: dict[int | str, int | str] = {}
     pairs = [
         (dim, old)
         for value, seen in found.items()
         for dim, old in zip(seen.shape or (), value.shape or [None] * len(seen.shape or ()), strict=False)
-        if isinstance(dim, str)
+        if is_symbol(dim)
     ]
-    named.update({dim: old for dim, old in pairs if isinstance(old, int) and old > 0})
+    named: dict[str, int | str] = {dim: old for dim, old in pairs if isinstance(old, int)}
     for dim, old in pairs:
         if dim in named:
             continue
         name = None if old is None or isinstance(old, int) else old.value
         if name is None or name in ir.ANONYMOUS_DIMS or name in named.values():
-            name = next(text for text in _fresh(dim) if text not in taken)
+            name = ir.fresh_dim(dim, taken)
         taken.add(name)
         named[dim] = name
-    yield from named.items()
-
-
-def _fresh(hint: str) -> Iterator[str]:
-    yield hint
-    yield from (f"{hint}_{count}" for count in range(1, 10_000))
+    return named

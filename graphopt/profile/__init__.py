@@ -4,6 +4,7 @@ Nothing here runs a model or changes one: :mod:`graphopt.specialize` does.
 """
 
 from graphopt.profile.guards import Guard
+from graphopt.profile.observe import observe, unfit
 from graphopt.profile.profile import Pattern, Profile
 from graphopt.profile.seen import Seen, contents_of, merged
 from graphopt.profile.strategy import Behaviour, FusionStrategy
@@ -20,5 +21,7 @@ __all__ = [
     "assumed",
     "contents_of",
     "merged",
+    "observe",
+    "unfit",
     "variants_of",
 ]

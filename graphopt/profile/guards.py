@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.errors import InvalidModel
-from graphopt.profile.seen import Dim, Seen
+from graphopt.profile.seen import Dim, Seen, is_symbol
+from graphopt.runtime.values import LOW_TYPES
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
+#: Kinds of numpy types that hold strings.
+STRINGS = "OSU"
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Guard:
                 yield f"{name!r} is no array"
             return
         wanted = self._dtypes[name]
-        if wanted is not None and value.dtype != wanted:
+        if wanted is not None and value.dtype != wanted and not is_of(value.dtype, seen.type):
             yield f"{name!r} holds {value.dtype}, not {wanted}"
         if seen.shape is None:
             return
@@ -69,6 +75,8 @@ class Guard:
             if isinstance(dim, int):
                 if size != dim:
                     yield f"dim {axis} of {name!r} is {size}, not {dim}"
+                continue
+            if not is_symbol(dim):
                 continue
             first, place = sizes.setdefault(dim, (size, f"dim {axis} of {name!r}"))
             if size != first:
@@ -97,10 +105,14 @@ class Guard:
             if len(wanted.shape) != len(seen.shape):
                 return False
             for dim, size in zip(wanted.shape, seen.shape, strict=True):
-                known = dim if isinstance(dim, int) else sizes.setdefault(dim, size)
-                if known != size:
+                known = sizes.setdefault(dim, size) if is_symbol(dim) else dim
+                if known != size and known not in ir.ANONYMOUS_DIMS:
                     return False
         return True
+
+    def without_contents(self) -> Guard:
+        """The same about inputs of any contents."""
+        return replace(self, inputs={name: replace(seen, ints=None) for name, seen in self.inputs.items()})
 
     def __str__(self) -> str:
         words = [f"{name}: {seen}" for name, seen in self.inputs.items()]
@@ -127,13 +139,25 @@ class Guard:
 
 
 def numpy_type(text: str) -> np.dtype[Any] | None:
-    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if numpy has none."""
+    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if it is no tensor.
+
+    Strings are objects, though arrays of strings of a fixed length hold them, too (:func:`is_of`).
+    """
     if not text.startswith("tensor("):
         return None
-    name = {"float": "float32", "double": "float64"}.get(text[7:-1], text[7:-1])
-    if name == "string":
-        return None
+    if text in LOW_TYPES:
+        return LOW_TYPES[text].dtype
     try:
-        return np.dtype(name)
-    except TypeError:  # of ml_dtypes
+        return np.dtype(_NUMPY_NAMES.get(text[7:-1], text[7:-1]))
+    except TypeError:  # a type of the future
         return None
+
+
+def is_of(dtype: Any, text: str) -> bool:
+    """Whether arrays of ``dtype``, which may be another library's, are of type ``text``."""
+    wanted = numpy_type(text)
+    return (
+        wanted is None
+        or dtype == wanted
+        or (wanted.kind == "O" and getattr(dtype, "kind", None) in (*STRINGS,))
+    )

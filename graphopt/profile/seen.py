@@ -6,16 +6,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.errors import InvalidModel
 
 #: Contents are kept of tensors with no more elements than this.
 _MOST_INTS = 16
 #: A size, or the symbol of a dim that varied: equal symbols were of equal size in every run.
 Dim = int | str
+#: The size of a dim of which nothing is told: not even that it equals another that is written so.
+ANY = "?"
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,24 @@ class Seen:
 
     Attributes:
         type: as onnxruntime writes it, such as ``tensor(float)``.
-        shape: sizes, and symbols where they varied; ``None`` if the rank varied, or it is no tensor.
-        ints: the contents, flat, of a small tensor of integers or booleans that were the same in every run.
+        shape: sizes, and symbols where they varied (:data:`graphopt.ir.ANONYMOUS_DIMS` stand for any
+            size, each time); ``None`` if the rank varied, or it is no tensor.
+        ints: the contents, flat, of a small tensor of integers or booleans that were the same in every run;
+            all sizes are known then.
         always: whether it was there in every run.
+
+    Raises:
+        InvalidModel: ``shape`` holds another number of elements than ``ints``.
     """
 
     type: str
     shape: tuple[Dim, ...] | None = None
     ints: tuple[int, ...] | None = None
     always: bool = True
+
+    def __post_init__(self) -> None:
+        if self.ints is not None and not _are_elements(self.ints, self.shape):
+            raise InvalidModel(f"{list(self.ints)} can't be the contents of {replace(self, ints=None)}")
 
     @property
     def is_static(self) -> bool:
@@ -71,8 +83,8 @@ class Seen:
             raise InvalidModel(f"{ints!r} are no integers")
         if type(always) is not bool:
             raise InvalidModel(f"{always!r} is neither true nor false")
-        if ints is not None and not _are_contents(ints, shape, data["type"]):
-            raise InvalidModel(f"{ints!r} can't be the contents of {data['type']}{shape or ''}")
+        if ints is not None and not _are_of(ints, data["type"]):
+            raise InvalidModel(f"{ints!r} can't be the contents of {data['type']}")
         return cls(
             data["type"],
             None if shape is None else tuple(shape),
@@ -94,12 +106,21 @@ def contents_of(value: Any) -> tuple[int, ...] | None:
     return found if max(found) < 2**63 else None
 
 
-def _are_contents(ints: list[int], shape: list[Dim] | None, type_: str) -> bool:
-    """Whether a tensor of ``shape`` can hold ``ints``, each of which fits into 64 bits with a sign."""
+def _are_elements(ints: tuple[int, ...], shape: tuple[Dim, ...] | None) -> bool:
+    """Whether a tensor of ``shape`` has as many elements as ``ints``."""
     sizes = [dim for dim in shape or () if isinstance(dim, int)]
-    static = shape is not None and len(sizes) == len(shape)
+    return shape is not None and len(sizes) == len(shape) and len(ints) == prod(sizes)
+
+
+def _are_of(ints: list[int], type_: str) -> bool:
+    """Whether elements of ``type_`` can be ``ints``, each of which fits into 64 bits with a sign."""
     whole = re.fullmatch(r"tensor\((u?int\d+|bool)\)", type_) is not None
-    return whole and static and len(ints) == prod(sizes) and all(-(2**63) <= item < 2**63 for item in ints)
+    return whole and all(-(2**63) <= item < 2**63 for item in ints)
+
+
+def is_symbol(dim: object) -> TypeGuard[str]:
+    """Whether ``dim`` stands for one size, wherever it is written."""
+    return isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS
 
 
 def _is_dim(dim: Any) -> bool:
@@ -117,6 +138,8 @@ def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen
     def both(a: Dim, b: Dim) -> Dim:
         if isinstance(a, int) and a == b:
             return a
+        if a in ir.ANONYMOUS_DIMS or b in ir.ANONYMOUS_DIMS:
+            return ANY
         return symbols.setdefault((a, b), f"d{len(symbols)}")
 
     found: dict[str, Seen] = {}

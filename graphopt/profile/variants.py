@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from graphopt import ir
 from graphopt.profile.guards import Guard
 from graphopt.profile.profile import Pattern, Profile
-from graphopt.profile.seen import Dim, Seen
+from graphopt.profile.seen import ANY, Dim, Seen
 from graphopt.profile.strategy import Behaviour, FusionStrategy
 
 
@@ -58,17 +59,19 @@ def variants_of(
     while waiting and remaining > 0 and (most is None or len(found) < most):
         behaviour = strategy.behaviour(remaining)
         remaining -= 1
-        if limits is not None and made.get(behaviour, 0) >= limits.get(behaviour, remaining + 1):
+        if limits is not None and behaviour in limits and made.get(behaviour, 0) >= limits[behaviour]:
             continue
         first = waiting[0]
-        if behaviour is Behaviour.STATIC:
-            inputs = _exact(first, profile)
-        else:
-            inputs = _general(first, waiting, profile)
-        absent = tuple(name for name in optional if name not in inputs)
-        guard = Guard(inputs, absent)
+        like_first = [first] if behaviour is Behaviour.STATIC else _alike(first, waiting)
+        guard = guard_for(
+            like_first,
+            behaviour,
+            profile,
+            steady=_steady(_alike(first, profile.patterns)),
+            absent=tuple(name for name in optional if name not in first.inputs),
+        )
         if not guard.admits(first.inputs):  # somebody wrote other contents into the profile
-            guard = Guard({name: replace(seen, ints=None) for name, seen in inputs.items()}, absent)
+            guard = guard.without_contents()
         served = [pattern for pattern in waiting if guard.admits(pattern.inputs)]
         waiting = [pattern for pattern in waiting if not guard.admits(pattern.inputs)]
         made[behaviour] = made.get(behaviour, 0) + 1
@@ -82,50 +85,88 @@ def _has_elements(pattern: Pattern) -> bool:
     return not any(dim == 0 for seen in pattern.inputs.values() for dim in seen.shape or ())
 
 
-def _exact(pattern: Pattern, profile: Profile) -> dict[str, Seen]:
-    """Sizes as in ``pattern``, and contents that were always the same."""
-    return {
-        name: Seen(seen.type, seen.shape, _pinned(name, pattern, profile))
-        for name, seen in pattern.inputs.items()
-    }
+def guard_for(
+    patterns: Sequence[Pattern],
+    behaviour: Behaviour,
+    profile: Profile,
+    *,
+    steady: Collection[tuple[str, int]] = (),
+    absent: tuple[str, ...] = (),
+) -> Guard:
+    """What one specialization for the runs of ``patterns`` assumes.
 
+    A dim that varied among them is a symbol in any case. Where the behaviour is dynamic, so is every other
+    dim but those of size 1. Dims that are equal in each pattern share a symbol. Contents are assumed where
+    no size varies, and they were fed more than once and never otherwise.
 
-def _pinned(name: str, pattern: Pattern, profile: Profile) -> tuple[int, ...] | None:
-    """Contents of an input that were seen more than once, and never otherwise."""
-    seen, common = pattern.inputs[name], profile.values.get(name)
-    if common is not None and common.ints is not None and profile.runs > 1:
-        return common.ints
-    return seen.ints if pattern.count > 1 else None
-
-
-def _general(first: Pattern, waiting: Sequence[Pattern], profile: Profile) -> dict[str, Seen]:
-    """Sizes that varied become symbols; dims that were equal in all that wait share one.
-
-    Of a single pattern, each dim but those of size 1 is taken for one that varies, as in the seed.
+    Args:
+        profile: all that was seen.
+        steady: dims, by input and axis, that keep their size in any case.
+        absent: inputs with a default that are not fed.
     """
-    alike = [pattern for pattern in profile.patterns if _ranks(pattern) == _ranks(first)]
-    served = [pattern for pattern in waiting if _ranks(pattern) == _ranks(first)]
     symbols: dict[tuple[Dim, ...], str] = {}
 
     def general(name: str, axis: int) -> Dim:
-        sizes = _sizes(served, name, axis)
-        everywhere = _sizes(alike, name, axis)
-        same = len(set(everywhere)) == 1
-        if same and (len(alike) > 1 or sizes[0] == 1):
+        sizes = _sizes(patterns, name, axis)
+        if any(size in ir.ANONYMOUS_DIMS for size in sizes):
+            return ANY
+        keeps = behaviour is Behaviour.STATIC or sizes[0] == 1 or (name, axis) in steady
+        if keeps and len(set(sizes)) == 1:
             return sizes[0]
         return symbols.setdefault(sizes, f"s{len(symbols)}")
 
     inputs = {}
-    for name, seen in first.inputs.items():
-        shape = None if seen.shape is None else tuple(general(name, axis) for axis in range(len(seen.shape)))
-        common = profile.values.get(name)
-        ints = common.ints if common is not None and profile.runs > 1 else None
-        inputs[name] = Seen(seen.type, shape, ints)
-    return inputs
+    for name in dict.fromkeys(name for pattern in patterns for name in pattern.inputs):
+        told = [pattern.inputs[name] for pattern in patterns if name in pattern.inputs]
+        always = len(told) == len(patterns)
+        ranks = {None if seen.shape is None else len(seen.shape) for seen in told}
+        rank = ranks.pop() if always and len(ranks) == 1 else None
+        types = {seen.type for seen in told}
+        seen = Seen(
+            types.pop() if len(types) == 1 else "",
+            None if rank is None else tuple(general(name, axis) for axis in range(rank)),
+            always=always,
+        )
+        inputs[name] = replace(seen, ints=_pinned(name, seen, patterns, behaviour, profile))
+    return Guard(inputs, absent)
+
+
+def _pinned(
+    name: str, seen: Seen, patterns: Sequence[Pattern], behaviour: Behaviour, profile: Profile
+) -> tuple[int, ...] | None:
+    """Contents of an input that were fed more than once, and never otherwise."""
+    common = profile.values.get(name)
+    if not seen.is_static:
+        return None
+    never_otherwise = common is not None and common.ints is not None and common.shape == seen.shape
+    if common is not None and never_otherwise and _feeds(profile.patterns, name) > 1:
+        return common.ints
+    if behaviour is Behaviour.DYNAMIC or _feeds(patterns, name) < 2:
+        return None
+    contents = {pattern.inputs[name].ints for pattern in patterns}
+    return contents.pop() if len(contents) == 1 else None
+
+
+def _feeds(patterns: Iterable[Pattern], name: str) -> int:
+    """How many runs fed an input."""
+    return sum(pattern.count for pattern in patterns if name in pattern.inputs)
 
 
 def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]:
     return tuple((pattern.inputs[name].shape or ())[axis] for pattern in patterns)
+
+
+def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
+    """The dims that never varied among several patterns."""
+    if len(alike) < 2:
+        return frozenset()
+    places = ((name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ())))
+    return frozenset(place for place in places if len(set(_sizes(alike, *place))) == 1)
+
+
+def _alike(pattern: Pattern, patterns: Iterable[Pattern]) -> list[Pattern]:
+    """Those of ``patterns`` that differ from ``pattern`` in nothing but sizes and contents."""
+    return [other for other in patterns if _ranks(other) == _ranks(pattern)]
 
 
 def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
@@ -136,21 +177,5 @@ def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
 
 
 def assumed(profile: Profile, behaviour: Behaviour) -> Guard:
-    """What one specialization for all runs of ``profile`` assumes, as the seed merges what it saw.
-
-    A dim that varied is a symbol in any case. Where the behaviour is dynamic, so is every other dim but those
-    of size 1, and equal sizes share a symbol.
-    """
-
-    def general(dim: Dim) -> Dim:
-        return f"n{dim}" if isinstance(dim, int) and dim != 1 else dim
-
-    inputs = {}
-    for name in dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs):
-        seen = profile.values[name]
-        shape = seen.shape if seen.always else None
-        if shape is not None and behaviour is Behaviour.DYNAMIC:
-            shape = tuple(map(general, shape))
-        ints = seen.ints if profile.runs > 1 and Seen(seen.type, shape).is_static else None
-        inputs[name] = Seen(seen.type, shape, ints, seen.always)
-    return Guard(inputs)
+    """What one specialization for all runs of ``profile`` assumes, as the seed merges what it saw."""
+    return guard_for(profile.patterns, behaviour, profile)

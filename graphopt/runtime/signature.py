@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +42,15 @@ class Port:
     def kind(self) -> str:
         """``tensor``, ``seq``, ``optional``, ``map``, ``sparse_tensor`` or ``""``."""
         return self.type.partition("(")[0]
+
+    def takes(self, shape: Sequence[int | str]) -> bool:
+        """Whether a tensor of ``shape`` is as declared; its symbols may be any size."""
+        if self.dims is None:
+            return True
+        pairs = [(size, dim) for size, dim in zip(shape, self.dims, strict=False) if isinstance(dim, int)]
+        return len(shape) == len(self.dims) and all(
+            isinstance(size, str) or size == dim for size, dim in pairs
+        )
 
     @property
     def element(self) -> str:

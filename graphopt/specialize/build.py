@@ -10,7 +10,7 @@ from graphopt.errors import GraphoptError, UsageError, unknown
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
 from graphopt.profile import Behaviour, FusionStrategy, Profile, Variant, variants_of
-from graphopt.runtime.signature import Signature
+from graphopt.runtime.signature import Port, Signature
 from graphopt.specialize.emit_model import Branch
 from graphopt.specialize.guard_nodes import GuardNodes
 from graphopt.specialize.narrow import narrowed
@@ -141,7 +141,7 @@ def _check_types(profile: Profile, signature: Signature) -> None:
     """Check that ``profile`` speaks of inputs as they are declared; people may have written it.
 
     Raises:
-        UsageError: it names an input that there is not, or tells another type or number of dims.
+        UsageError: it names an input that there is not, or tells another type, number of dims or size.
     """
     ports = {port.name: port for port in signature.inputs}
     for pattern in profile.patterns:
@@ -149,9 +149,13 @@ def _check_types(profile: Profile, signature: Signature) -> None:
             port = ports.get(name)
             if port is None:
                 raise unknown("input", name, ports, f"inputs: {', '.join(ports)}")
-            rank = None if seen.shape is None or port.dims is None else len(seen.shape)
-            if seen.type != port.type or (rank is not None and rank != len(port.dims or ()) and port.dims):
+            fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
+            if seen.type != port.type or not fits:
                 raise UsageError(
-                    f"the profile says that input {name!r} is {seen}, the model says {port.type} of "
-                    f"{'any' if port.dims is None else len(port.dims)} dims"
+                    f"the profile says that input {name!r} is {seen}, the model says {_declared(port)}"
                 )
+
+
+def _declared(port: Port) -> str:
+    dims = port.dims and ", ".join("?" if dim is None else str(dim) for dim in port.dims)
+    return f"{port.type}[{dims}]" if dims else port.type

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphopt.profile import Guard
-from graphopt.profile.guards import numpy_type
+from graphopt.profile.guards import STRINGS, numpy_type
+from graphopt.profile.seen import is_symbol
 
 #: The number of the first guard that holds for feeds, or how many there are if none does.
 Dispatch = Callable[[Mapping[str, Any]], int]
@@ -100,22 +101,24 @@ class _Writer:
             for axis, dim in enumerate(seen.shape):
                 if isinstance(dim, int):
                     yield f"{shape}[{axis}] == {dim}"
-                else:
+                elif is_symbol(dim):
                     equal.setdefault(dim, []).append(f"{shape}[{axis}]")
         yield from (" == ".join(places) for places in equal.values() if len(places) > 1)
 
     def _types(self, guard: Guard) -> Iterator[str]:
         for name, seen in guard.inputs.items():
             dtype = numpy_type(seen.type)
-            if dtype is not None:
-                yield f"x{self._numbers[name]}.dtype == {self._constant(dtype)}"
+            if dtype is None:
+                continue
+            asked = f".kind in {STRINGS!r}" if dtype.kind == "O" else f" == {self._constant(dtype)}"
+            yield f"x{self._numbers[name]}.dtype{asked}"
 
     def _contents(self, guard: Guard) -> Iterator[str]:
         for name, seen in guard.inputs.items():
-            if seen.ints is None or seen.shape is None:
-                continue
             value = f"x{self._numbers[name]}"
-            if seen.is_static and len(seen.ints) == 1:
-                yield f"{value}.size == 1 and {value}.item() == {seen.ints[0]}"
+            if seen.ints is None:
+                continue
+            if len(seen.ints) == 1:  # sizes are asked before
+                yield f"{value}.item() == {seen.ints[0]}"
             else:
                 yield f"{value}.ravel().tolist() == {list(seen.ints)}"

@@ -151,7 +151,7 @@ def _body(
     body = copier.body(model.graph, [model.graph.outputs[index] for index in computed])
     outputs: list[ir.Value] = []
     for value in body.outputs:
-        if value.producer() is None or value in outputs or value.graph is not body:
+        if value.producer() is None or value.graph is not body:
             identity = edit.make_node("Identity", [value], name=f"{value.name}_returned")
             identity.outputs[0].type = value.type
             edit.append(body, identity)

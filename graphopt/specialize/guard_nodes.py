@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.profile import Guard, Seen
+from graphopt.profile.seen import is_symbol
 
 #: A position in what is checked of an input.
 _Place = tuple[tuple[str, str], int]
@@ -40,7 +41,8 @@ class GuardNodes:
     _vector: ir.Value | None = None
 
     def prepare(self, guards: list[Guard]) -> None:
-        """Make the vector of what ``guards`` ask for."""
+        """Make the vector of what ``guards`` ask for, but for those that can't hold."""
+        guards = [guard for guard in guards if not self._contradicts(guard)]
         for guard in guards:
             for name, seen in guard.inputs.items():
                 if name not in self.inputs:
@@ -116,7 +118,7 @@ class GuardNodes:
                 dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
                 if isinstance(dim, int):
                     yield place, dim
-                elif firsts.setdefault(dim, place) != place:
+                elif is_symbol(dim) and firsts.setdefault(dim, place) != place:
                     yield place, firsts[dim]
             for index, number in enumerate(seen.ints or ()):
                 yield (("ints", name), index), number
@@ -125,13 +127,15 @@ class GuardNodes:
         """The symbols of ``guard`` of which some dim is declared to be of a size."""
         for name, seen in guard.inputs.items():
             for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
-                if isinstance(dim, str) and isinstance(size, int):
+                if is_symbol(dim) and isinstance(size, int):
                     yield dim, size
 
     def _contradicts(self, guard: Guard) -> bool:
         """Whether ``guard`` can't hold for inputs as they are declared."""
         numbers = dict(self._declared(guard))
         for name, seen in guard.inputs.items():
+            if seen.shape and self._is_scalar(name):
+                return True
             known = self._known(name)
             if known is None or seen.shape is None:
                 continue
@@ -139,17 +143,22 @@ class GuardNodes:
                 return True
             for dim, size in zip(seen.shape, known, strict=True):
                 wanted = dim if isinstance(dim, int) else numbers.get(dim)
-                if isinstance(size, int) and wanted != size:
+                if isinstance(size, int) and wanted is not None and wanted != size:
                     return True
         return False
+
+    def _is_scalar(self, name: str) -> bool:
+        """Whether a value is declared as a scalar: onnxruntime plans with one, though it takes others."""
+        value = self.inputs.get(name)
+        return self.shapes is None and value is not None and value.shape is not None and not len(value.shape)
 
     def _known(self, name: str) -> Sequence[int | None] | None:
         """What is known of the sizes of a value."""
         if self.shapes is not None:
             return self.shapes.get(name)
         value = self.inputs.get(name)
-        if value is None or value.shape is None or not len(value.shape):
-            return None  # onnxruntime takes inputs of any rank for scalars
+        if value is None or value.shape is None or self._is_scalar(name):
+            return None
         return [dim if isinstance(dim, int) else None for dim in value.shape]
 
     def _open_axes(self, name: str, seen: Seen) -> Iterator[int]:
@@ -189,8 +198,7 @@ class GuardNodes:
         numbers = value
         if value.dtype is not ir.DataType.INT64:
             numbers = self._node("Cast", [value], {"to": ir.DataType.INT64})
-        if self.shapes is None and value.shape is not None and not len(value.shape):
-            # onnxruntime plans with a scalar, whatever is fed: no vector may be made of it
+        if self._is_scalar(name):  # no vector may be made of it
             return self._alone(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
         if known is None or None in known:

@@ -8,12 +8,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import unknown
-from graphopt.profile import Profile, Seen, contents_of
+from graphopt.profile import Profile, observe
 from graphopt.runtime import once
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
@@ -105,16 +103,9 @@ class Recorder:
         return self._stack.enter_context(once.runner(self._model, self._device))
 
     def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
-        inputs = {
-            name: Seen(type_, _shape(type_, feeds[name]), contents_of(feeds[name]) if name in given else None)
-            for name, type_ in self._types.items()
-            if feeds.get(name) is not None
-        }
-        inner = {
-            name: Seen(text_of_type(type_), _shape(text_of_type(type_), outputs[name]))
-            for name, type_ in self._inner.items()
-        }
-        self.profile = self.profile.seen(inputs, inner)
+        inputs = observe(self._types, feeds, contents=given)
+        inner = {name: text_of_type(type_) for name, type_ in self._inner.items()}
+        self.profile = self.profile.seen(inputs, observe(inner, outputs, contents=()))
 
 
 def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
@@ -128,9 +119,3 @@ def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
                 value.type, value.shape = type_, None  # declared ones may be wrong
                 edit.add_output(watched.graph, value)
     return watched
-
-
-def _shape(type_: str, value: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; ``None`` for a sequence, a map or an optional."""
-    tensor = type_.startswith("tensor(") and isinstance(value, np.ndarray | np.generic)
-    return tuple(map(int, value.shape)) if tensor else None

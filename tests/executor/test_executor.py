@@ -101,7 +101,7 @@ def test_several_runs_are_watched_if_asked() -> None:
     assert executor.debug_state().compiled == 0
     _run_any(executor, [_any_feeds((2, 3, 6), (3, 6))], times=1)
     (plan, _) = executor.debug_state().plans
-    assert plan.name == "static-1" and plan.hits == 1 and "[2, 3, d0]" in plan.guard
+    assert plan.name == "static-1" and plan.hits == 1 and "[2, 3, s0]" in plan.guard
 
 
 def test_inputs_without_elements_are_not_specialized_for() -> None:

@@ -50,6 +50,31 @@ def test_a_symbol_of_the_model_serves_one_group_only() -> None:
     assert _dims(model) == [["B"], ["s1"]]
 
 
+def test_a_new_symbol_is_none_that_is_taken() -> None:
+    model = parse("g (float[B] x, float[B] y, float[s1] z) => (float[B] out) { out = Identity(x) }")
+    note(model, {"x": _float("s0"), "y": _float("s1"), "z": _float("s2")})
+    SpecializeTypes().run(model, context_for(model))
+    assert _dims(model) == [["B"], ["s1_1"], ["s1"]]
+
+
+def test_a_declared_size_stays_and_counts_for_its_symbol() -> None:
+    model = parse("g (float[4, 0] x, float[A, B] y) => (float[A, B] out) { out = Identity(y) }")
+    note(model, {"x": _float("s0", "s1"), "y": _float("s0", "s1")})
+    SpecializeTypes().run(model, context_for(model))
+    assert _dims(model) == [["4", "0"], ["4", "0"]]
+    model = parse("g (float[4] x, float[5] y) => (float[4] out) { out = Identity(x) }")
+    note(model, {"x": _float("s0"), "y": _float("s0")})
+    SpecializeTypes().run(model, context_for(model))
+    assert _dims(model) == [["4"], ["5"]]
+
+
+def test_a_question_mark_leaves_a_dim_as_it_is() -> None:
+    model = parse("g (float[A, 3] x, float[A, B] y) => (float[A, B] out) { out = Identity(y) }")
+    note(model, {"x": _float("?", "?"), "y": _float("?", "s0")})
+    SpecializeTypes().run(model, context_for(model))
+    assert _dims(model) == [["A", "3"], ["A", "B"]]
+
+
 def test_contents_become_a_constant_that_all_readers_read() -> None:
     model = _specialized(rate=Seen("tensor(int64)", (), (16000,)))
     assert not ir.is_read(model.graph.inputs[2])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.errors import InvalidModel, UsageError
-from graphopt.profile import Behaviour, FusionStrategy, Guard, Profile, Seen, merged, variants_of
+from graphopt.profile import (
+    Behaviour,
+    FusionStrategy,
+    Guard,
+    Profile,
+    Seen,
+    assumed,
+    merged,
+    observe,
+    unfit,
+    variants_of,
+)
+from graphopt.runtime.signature import Port
 
 
 def _tokens(batch: int, length: int) -> dict[str, Seen]:
@@ -171,6 +185,121 @@ def test_contents_are_pinned_only_where_they_were_seen_twice() -> None:
     assert variants_of(twice)[0].guard.inputs["rate"].ints == (16000,)
 
 
+def test_contents_count_as_seen_twice_only_if_they_were_fed_twice() -> None:
+    """An input with a default that was fed once and absent once was not seen twice."""
+    x, rate = Seen("tensor(float)", (1,)), Seen("tensor(int64)", (), (7,))
+    behaviours = (Behaviour.STATIC, Behaviour.DYNAMIC)
+    once = Profile("m").seen({"x": x, "rate": rate}).seen({"x": x})
+    twice = once.seen({"x": replace(x, shape=(2,)), "rate": rate})
+    for profile, expected in ((once, None), (twice, (7,))):
+        guards = [variant.guard for variant in variants_of(profile) if "rate" in variant.guard.inputs]
+        assert guards and {guard.inputs["rate"].ints for guard in guards} == {expected}
+        only = replace(profile, patterns=tuple(p for p in profile.patterns if "rate" in p.inputs))
+        assert {assumed(only, behaviour).inputs["rate"].ints for behaviour in behaviours} == {expected}
+
+
+def test_contents_are_not_pinned_where_their_number_may_vary() -> None:
+    profile = Profile("m")
+    for _ in range(2):
+        profile = profile.seen({"ids": Seen("tensor(int64)", (1, 3), (7, 8, 9))})
+    [static, dynamic] = [assumed(profile, b).inputs["ids"] for b in (Behaviour.STATIC, Behaviour.DYNAMIC)]
+    assert (static.shape, static.ints) == ((1, 3), (7, 8, 9))
+    assert (dynamic.shape, dynamic.ints) == ((1, "s0"), None)
+    [variant] = variants_of(profile, FusionStrategy.parse("dynamic:1"))
+    assert variant.guard.inputs["ids"] == dynamic
+
+
+def test_contents_that_varied_are_assumed_of_no_dynamic_variant() -> None:
+    profile = Profile("m")
+    for size, k in ((1, 5), (1, 5), (1, 5), (2, 6), (2, 6)):
+        profile = profile.seen({"x": Seen("tensor(float)", (size,)), "k": Seen("tensor(int64)", (), (k,))})
+    static, dynamic = variants_of(profile, FusionStrategy.parse("static:1,dynamic:1"))
+    assert static.guard.inputs["k"].ints == (5,) and dynamic.guard.inputs["k"].ints is None
+
+
+def test_contents_of_another_size_than_the_patterns_tell_are_not_assumed() -> None:
+    data = Profile("m").seen({"k": Seen("tensor(int64)", (2,))}).to_dict()
+    data["patterns"][0] |= {"count": 3}
+    data["values"]["k"] |= {"shape": [3], "ints": [1, 2, 3]}
+    [variant] = variants_of(Profile.from_dict(data))
+    assert variant.guard.inputs["k"] == Seen("tensor(int64)", (2,))
+
+
+def test_a_behaviour_without_a_limit_has_none() -> None:
+    profile = Profile("m")
+    for rank in (1, 2, 3):
+        profile = profile.seen({"x": Seen("tensor(float)", (5,) * rank)})
+    found = variants_of(profile, FusionStrategy.parse("static:1,dynamic:2"), limits={Behaviour.STATIC: 1})
+    assert [variant.name for variant in found] == ["static-1", "dynamic-1", "dynamic-2"]
+
+
+def test_what_was_seen_is_assumed_together() -> None:
+    """Of an input that is absent at times, or of several ranks, no shape is assumed."""
+    x, y = Seen("tensor(float)", (4, 4)), Seen("tensor(float)", (4,))
+    found = assumed(Profile("m").seen({"x": x, "y": y}).seen({"x": y}), Behaviour.STATIC)
+    assert found.inputs["x"].shape is None and found.inputs["x"].always
+    assert found.inputs["y"] == Seen("tensor(float)", always=False)
+    varied = Profile("m").seen({"x": x, "y": y}).seen({"x": replace(x, shape=(4, 5)), "y": y})
+    assert str(assumed(varied, Behaviour.STATIC)) == "x: tensor(float)[4, s0]; y: tensor(float)[4]"
+    assert str(assumed(varied, Behaviour.DYNAMIC)) == "x: tensor(float)[s0, s1]; y: tensor(float)[s0]"
+
+
+# What one run shows -------------------------------------------------------------------------
+
+
+class _Value:
+    """Has a method where arrays have sizes, as onnxruntime's own values do."""
+
+    def shape(self) -> list[int]:
+        return [1]
+
+
+def test_what_a_run_shows() -> None:
+    types = {
+        "x": "tensor(int64)",
+        "s": "seq(tensor(float))",
+        "o": "optional(tensor(int64))",
+        "v": "tensor(float)",
+    }
+    values = {
+        "v": _Value(),
+        "s": [np.zeros(1)],
+        "x": np.array([1, 2]),
+        "o": np.array([3]),
+        "other": np.array(1),
+    }
+    found = observe(types, values)
+    assert found["x"] == Seen("tensor(int64)", (2,), (1, 2))
+    assert {name: seen.shape for name, seen in found.items()} == {"x": (2,), "s": None, "o": None, "v": None}
+    assert list(observe(types, {"o": None, "x": np.zeros((1, 0), np.int64)})) == ["x"]
+    assert observe(types, values, contents=["o"])["x"].ints is None
+
+
+@pytest.mark.parametrize(
+    ("port", "value", "why"),
+    [
+        (Port("x", "tensor(float)", (2, "N")), np.zeros((2, 3), np.float32), None),
+        (Port("x", "tensor(float)", (2, "N")), np.zeros((3, 3), np.float32), "not of the declared shape"),
+        (Port("x", "tensor(float)", (2, "N")), np.zeros(2, np.float32), "not of the declared shape"),
+        (Port("x", "tensor(float)", None), np.zeros(2, np.float32), None),
+        (Port("x", "tensor(float)", None), np.zeros(2), "holds float64, not float"),
+        (Port("x", "tensor(string)", None), np.array(["a"]), None),
+        (Port("x", "tensor(string)", None), np.zeros(1), "holds float64, not string"),
+        (Port("x", "tensor(float)", None), np.zeros((1, 0), np.float32), "is empty"),
+        (Port("x", "tensor(float)", None), [1.0], "is no array"),
+        (Port("x", "tensor(float)", None), _Value(), "is no array"),
+        (Port("x", "tensor(float)", None), None, "is not fed"),
+        (Port("x", "tensor(float)", None, "overridable"), None, None),
+        (Port("x", "seq(tensor(float))", None), [], None),
+    ],
+)
+def test_what_nothing_can_be_specialized_for(port: Port, value: object, why: str | None) -> None:
+    found = unfit(port, value)
+    assert found == (
+        None if why is None else f"'x' {why}" if why.startswith(("is", "holds")) else f"'x' is {why}"
+    )
+
+
 # Guards -------------------------------------------------------------------------------------
 
 _GUARD = Guard(
@@ -183,7 +312,7 @@ _GUARD = Guard(
 )
 
 
-def _feeds(**changed: np.ndarray) -> dict[str, np.ndarray]:
+def _feeds(**changed: Any) -> dict[str, np.ndarray]:
     fitting = {"x": np.zeros((2, 3), np.float32), "y": np.zeros(3, np.float32), "rate": np.array(16000)}
     return fitting | changed
 
@@ -201,10 +330,11 @@ def test_a_guard_holds_where_all_is_as_assumed() -> None:
         ({"x": np.zeros((2, 3, 1), np.float32)}, "'x' has 3 dims, not 2"),
         ({"y": np.zeros(4, np.float32)}, "dim 0 of 'y' is 4, not 3 as dim 1 of 'x'"),
         ({"rate": np.array(8000)}, "'rate' holds 8000, not 16000"),
+        ({"scale": None}, "'scale' is fed, and its default is assumed"),
         ({"scale": np.zeros(1)}, "'scale' is fed, and its default is assumed"),
     ],
 )
-def test_a_guard_tells_what_is_otherwise(changed: dict[str, np.ndarray], why: str) -> None:
+def test_a_guard_tells_what_is_otherwise(changed: dict[str, Any], why: str) -> None:
     feeds = _feeds(**changed)
     assert not _GUARD.holds(feeds)
     assert _GUARD.explain(feeds) == [why]
@@ -212,3 +342,36 @@ def test_a_guard_tells_what_is_otherwise(changed: dict[str, np.ndarray], why: st
 
 def test_a_guard_is_the_same_after_json() -> None:
     assert Guard.from_dict(_GUARD.to_dict()) == _GUARD
+
+
+@pytest.mark.parametrize(
+    ("inputs", "admitted"),
+    [
+        ({"x": (2, 3), "y": (3,)}, True),
+        ({"x": (2, 3), "y": (4,)}, False),
+        ({"x": (3, 3), "y": (3,)}, False),
+        ({"x": (2, 3, 1), "y": (3,)}, False),
+        ({"x": (2, 3)}, False),
+        ({"x": (2, 3), "y": (3,), "z": (1,)}, False),
+        ({"x": None, "y": (3,)}, False),
+    ],
+)
+def test_what_runs_a_guard_admits(inputs: dict[str, tuple[int, ...] | None], admitted: bool) -> None:
+    guard = Guard({"x": Seen("tensor(float)", (2, "n")), "y": Seen("tensor(float)", ("n",))})
+    assert guard.admits({name: Seen("tensor(float)", shape) for name, shape in inputs.items()}) == admitted
+
+
+def test_a_guard_that_knows_no_shape_admits_none() -> None:
+    guard = Guard({"x": Seen("seq(tensor(float))")})
+    assert guard.admits({"x": Seen("seq(tensor(float))")})
+    assert not guard.admits({"x": Seen("tensor(float)", (1,))})
+
+
+def test_a_question_mark_asserts_nothing() -> None:
+    guard = Guard({"x": Seen("tensor(float)", ("?", "?")), "y": Seen("tensor(float)", ("?",))})
+    assert guard.holds({"x": np.zeros((2, 3), np.float32), "y": np.zeros(4, np.float32)})
+    assert not guard.holds({"x": np.zeros(2, np.float32), "y": np.zeros(4, np.float32)})
+    assert guard.admits({"x": Seen("tensor(float)", (2, 3)), "y": Seen("tensor(float)", (4,))})
+    assert merged(guard.inputs, guard.inputs) == dict(guard.inputs)
+    found = assumed(Profile("m").seen(guard.inputs), Behaviour.DYNAMIC)
+    assert found.inputs == guard.inputs

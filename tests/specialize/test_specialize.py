@@ -182,11 +182,14 @@ def test_a_variant_that_would_always_run_does_not_spoil_the_others() -> None:
 
 def test_what_a_profile_says_of_types_is_checked() -> None:
     model = positions()
-    for wrong in (Seen("foo", (1, 8, 4)), Seen("tensor(float)", (1, 8))):
+    for wrong in (Seen("foo", (1, 8, 4)), Seen("tensor(float)", (1, 8)), Seen("tensor(float)", (1, 8, 5))):
         profile = Profile(ir.fingerprint(model, names=True)).seen({"x": wrong})
         with pytest.raises(UsageError, match="the profile says that input 'x' is"):
             api.specialize(model, Specialization(profile), verify=False)
-    profile = Profile(ir.fingerprint(model, names=True)).seen({"q": Seen("tensor(float)", (1,))})
+    fingerprint = ir.fingerprint(model, names=True)
+    scalar = Profile(fingerprint).seen({"mode": Seen("tensor(int64)", (1,))})  # onnxruntime takes that
+    api.specialize(model, Specialization(scalar), verify=False)
+    profile = Profile(fingerprint).seen({"q": Seen("tensor(float)", (1,))})
     with pytest.raises(UsageError, match="no input is called 'q'"):
         api.specialize(model, Specialization(profile), verify=False)
 
@@ -206,6 +209,17 @@ def test_what_is_too_old_is_told(header: str, why: str) -> None:
     guard = Guard({"x": Seen("tensor(float)", (2,))})
     with pytest.raises(UnsupportedModel, match=why):
         emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+
+
+def test_what_a_model_can_not_see_or_hold_is_told() -> None:
+    model = parse("g (float[N] x, float k) => (float[N] y) <float k = {3}> { y = Mul(x, k) }")
+    guard = Guard({"x": Seen("tensor(float)", (2,))}, absent=("k",))
+    with pytest.raises(UnsupportedModel, match="'k' is not fed"):
+        emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+    calling = parse("""<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N] x, float k) => (float[N] y)
+        <float k = {3}> { y = local.f(x, k) } <domain: "local", opset_import: ["" : 17]> f (a, b) => (c) { c = Mul(a, b) }""")
+    with pytest.raises(UnsupportedModel, match="functions of its own"):
+        emit_model(model, [Branch("static-1", Guard(guard.inputs), calling)])
 
 
 def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -14,12 +13,10 @@ from graphopt.context import Context
 from graphopt.ops import guards
 from graphopt.profile import Guard, Seen
 from graphopt.profile.notes import assertion
+from graphopt.profile.seen import ANY, is_symbol
 from graphopt.specialize.bailouts.places import Level, Place
 from graphopt.specialize.bailouts.writer import Writer
 from graphopt.specialize.guard_nodes import GuardNodes
-
-#: A size of which nothing is asserted.
-_ANY = "?"
 
 
 @dataclass(frozen=True)
@@ -65,19 +62,17 @@ class Check:
 
     def is_hit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
         """Whether one of the guards does not hold."""
-        names = (f"?{count}" for count in itertools.count())
         wanted: dict[str, Seen] = {}
         values: dict[str, ir.Value] = {}
         shapes: dict[str, Sequence[int | None] | None] = {}
         for number, item in enumerate(self.assertions):
             name = f"value {number}"
-            wanted[name] = replace(item.seen, shape=_named(item.seen.shape, names))
+            wanted[name] = item.seen
             values[name], shapes[name] = writer.stand_in(item.value), item.known
         for symbol, first in self.symbols.items():
             name = f"symbol {symbol}"
-            wanted[name] = Seen(
-                "", tuple(symbol if axis == first.axis else next(names) for axis in range(first.rank))
-            )
+            dims = (symbol if axis == first.axis else ANY for axis in range(first.rank))
+            wanted[name] = Seen("", tuple(dims))
             values[name], shapes[name] = writer.stand_in(first.value), [None] * first.rank
         guard = Guard(wanted)
         nodes = GuardNodes(writer.edit, writer.graph, values, shapes)
@@ -108,13 +103,6 @@ def _asserted(seen: Seen, value: ir.Value, writer: Writer) -> ir.Value:
     return node.outputs[0]
 
 
-def _named(shape: tuple[int | str, ...] | None, names: Iterator[str]) -> tuple[int | str, ...] | None:
-    """``shape`` with a name of its own for each dim of which nothing is asserted."""
-    if shape is None:
-        return None
-    return tuple(next(names) if dim in ir.ANONYMOUS_DIMS else dim for dim in shape)
-
-
 def checks_of(
     places: Sequence[Sequence[Place]], levels: Sequence[Sequence[Level]], cx: Context
 ) -> list[Check]:
@@ -138,11 +126,11 @@ def checks_of(
             known = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
             dims: list[int | str] = []
             for axis, dim in enumerate(seen.shape or ()):
-                if isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS:
+                if is_symbol(dim):
                     if dim in firsts:
                         earlier[dim] = firsts[dim]
                     elif len(around) > 1:
-                        dim = _ANY
+                        dim = ANY
                     else:
                         new.setdefault(dim, Symbol(place.value, axis, len(seen.shape or ())))
                 dims.append(dim)
