@@ -97,8 +97,9 @@ def specialize(
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.specialize import build
-    from graphopt.specialize.whole import joined
+    from graphopt.specialize.build import build
+    from graphopt.specialize.one_model import joined
+    from graphopt.specialize.policy import BUNDLE, ONE_MODEL
 
     original = loaded(model)
     chosen = {key: arguments.get(key) for key in ("exact", "fast_math", "verify", "allow_fallback")}
@@ -112,8 +113,7 @@ def specialize(
     def judge(given: InputOptions) -> Oracle:
         return oracle_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
 
-    limits = None if bundle else build.MODEL_LIMITS
-    found = build.build(original, how, optimized, limits=limits, keep=bundle, strict=strict)
+    found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
     if bundle:
         return found
     given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics

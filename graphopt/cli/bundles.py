@@ -79,9 +79,9 @@ def show(run: Run, bundle: Bundle) -> None:
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
     """The variants that are branches of ``model``, and with -v the memory of its session, if it has some."""
-    from graphopt.specialize.plan import plan_of
+    from graphopt.specialize.written_variants import written_variants
 
-    plan = plan_of(model)
+    plan = written_variants(model)
     if not plan:
         return [], None
     from graphopt.specialize.inventory import of_model, session_bytes

@@ -14,7 +14,7 @@ from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.signature import Signature
-from graphopt.specialize.ready import Ready
+from graphopt.specialize.variant_session import VariantSession
 
 #: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.
 Kind = Literal["fallback", "general", "optimized"]
@@ -58,11 +58,11 @@ class Plan:
     behaviour: Behaviour | None = None
     hits: int = 0
     last_used: int = 0
-    _ready: Ready | None = None
+    _ready: VariantSession | None = None
     _artifact: Artifact | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def prepare(self) -> Ready:
+    def prepare(self) -> VariantSession:
         """Make the session, once.
 
         Raises:
@@ -78,7 +78,7 @@ class Plan:
                     device=host.device,
                     threads=host.threads,
                 )
-                self._ready = Ready(made, Signature.of(self.model))
+                self._ready = VariantSession(made, Signature.of(self.model))
             return self._ready
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:

@@ -56,6 +56,7 @@ from graphopt.ir.schemas import find_misuse, find_unknown, operator_schema
 from graphopt.ir.scopes import (
     Scopes,
     bodies,
+    count_all_nodes,
     count_nodes,
     graphs_of,
     in_order,

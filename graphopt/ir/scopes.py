@@ -85,6 +85,11 @@ def count_nodes(graph: onnx_ir.Graph) -> int:
     return sum(node.op_type != "Constant" or node.domain != "" for node in walk_nodes(graph))
 
 
+def count_all_nodes(model: onnx_ir.Model) -> int:
+    """The same for all of ``model``, functions too."""
+    return sum(map(count_nodes, (model.graph, *(function.graph for function in model.functions.values()))))
+
+
 def normal_imports(imports: Mapping[str, int]) -> dict[str, int]:
     """Opset versions by domain, with the standard one called ``""`` however the file spells it."""
     return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}

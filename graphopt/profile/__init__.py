@@ -3,6 +3,7 @@
 Nothing here runs a model or changes one: :mod:`graphopt.specialize` does.
 """
 
+from graphopt.profile.declared import check_profile
 from graphopt.profile.guards import Guard
 from graphopt.profile.observe import observe, unfit
 from graphopt.profile.profile import Pattern, Profile
@@ -19,6 +20,7 @@ __all__ = [
     "Seen",
     "Variant",
     "assumed",
+    "check_profile",
     "contents_of",
     "merged",
     "observe",

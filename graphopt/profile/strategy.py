@@ -53,18 +53,21 @@ class FusionStrategy:
 
     @classmethod
     def parse(cls, text: str) -> FusionStrategy:
-        """Read ``static:2,dynamic:10``.
+        """Read ``static:2,dynamic:10``, or ``none``.
 
         Raises:
             UsageError: it is not of that form.
         """
+        if text.strip().lower() == "none":
+            return cls(())
         steps = []
-        for part in filter(None, (part.strip() for part in text.split(","))):
+        for part in map(str.strip, text.split(",")):
             word, _, count = part.partition(":")
             try:
                 steps.append((Behaviour(word.strip().lower()), parse_natural(count)))
             except ValueError as error:
                 raise UsageError(
-                    f"can't read the fusion strategy {text!r}", hint="write it like static:2,dynamic:10"
+                    f"can't read the fusion strategy {text!r}",
+                    hint="write it like static:2,dynamic:10, or none",
                 ) from error
         return cls(tuple(steps))

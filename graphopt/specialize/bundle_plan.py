@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.ir.json.layout import render
 from graphopt.runtime.signature import Port, Signature
-from graphopt.specialize.plan import Planned
+from graphopt.specialize.written_variants import WrittenVariant
 
 #: What the file of a plan is called.
 PLAN = "plan.json"
@@ -40,7 +40,7 @@ class BundlePlan:
     """
 
     model: str
-    variants: tuple[Planned, ...]
+    variants: tuple[WrittenVariant, ...]
     signature: Signature
     nodes: int
     general: str = GENERAL
@@ -90,7 +90,7 @@ class BundlePlan:
         general = data.get("general")
         if not isinstance(general, dict):
             raise InvalidModel("it tells of no general model")
-        variants = tuple(map(Planned.from_dict, _list(data, "variants")))
+        variants = tuple(map(WrittenVariant.from_dict, _list(data, "variants")))
         names = [*(variant.name for variant in variants), GENERAL_NAME]
         if len(set(names)) < len(names):
             raise InvalidModel("two variants have one name")

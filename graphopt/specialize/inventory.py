@@ -21,7 +21,7 @@ from graphopt.runtime.timing.footprint import measure
 from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.specialize.bundle_plan import GENERAL_NAME
 from graphopt.specialize.loaded import Bundle
-from graphopt.specialize.plan import Planned
+from graphopt.specialize.written_variants import WrittenVariant
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def of_bundle(bundle: Bundle) -> list[Item]:
     return _items(list(bundle.plan.variants), nodes, weights)
 
 
-def of_model(model: ir.Model, plan: list[Planned]) -> list[Item]:
+def of_model(model: ir.Model, plan: list[WrittenVariant]) -> list[Item]:
     """The variants that are branches of ``model``, in order, and the general one."""
     graphs: dict[str, ir.Graph] = {}
     place = model.graph
@@ -135,7 +135,7 @@ def _weights(values: Iterable[ir.Value]) -> dict[tuple[object, ...], int]:
 
 
 def _items(
-    plan: list[Planned], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
+    plan: list[WrittenVariant], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
 ) -> list[Item]:
     users = Counter(key for found in weights.values() for key in found)
     told = {planned.name: planned for planned in plan}

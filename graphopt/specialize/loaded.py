@@ -20,7 +20,7 @@ from graphopt.runtime.signature import Signature
 from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.prepacked import prepacked
-from graphopt.specialize.ready import Ready
+from graphopt.specialize.variant_session import VariantSession
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Bundle:
         self.remarks: list[str] = []
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
-        self._ready: list[Ready | None] = [None] * len(self._names)
+        self._ready: list[VariantSession | None] = [None] * len(self._names)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ class Bundle:
             raise unknown("variant", name, self._names, f"variants: {', '.join(self._names)}")
         return self._names.index(name)
 
-    def _made(self, number: int) -> Ready:
+    def _made(self, number: int) -> VariantSession:
         """The session number ``number``, made by whichever thread comes first."""
         with self._lock:
             ready = self._ready[number]
@@ -167,7 +167,7 @@ class Bundle:
                 ready = self._ready[number] = self._make(self._names[number])
             return ready
 
-    def _make(self, name: str) -> Ready:
+    def _make(self, name: str) -> VariantSession:
         text = self.plan.session_options if self._heeds_options else None
         choice = recommended_by(text, self.device)
         try:
@@ -176,7 +176,7 @@ class Bundle:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
-        return Ready(made, self.plan.signature)
+        return VariantSession(made, self.plan.signature)
 
     def _packed(self, name: str, choice: SessionChoice) -> InferenceSession | None:
         """A session whose weights the store has packed; ``None`` if that is not wanted, or not possible."""

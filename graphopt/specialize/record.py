@@ -16,7 +16,7 @@ from graphopt.runtime import once
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 from graphopt.runtime.signature import Signature, text_of_type
-from graphopt.specialize.inner import unforeseen
+from graphopt.specialize.unforeseen_values import unforeseen
 
 if TYPE_CHECKING:
     from graphopt.runtime.trial import Runner
@@ -27,7 +27,7 @@ class Recorder:
 
     onnxruntime's optimizations are off, so that inner values are there; a model that may kill the process
     runs in a child. Of inner values only those are recorded whose shapes nothing else tells
-    (:func:`graphopt.specialize.inner.unforeseen`).
+    (:func:`graphopt.specialize.unforeseen_values.unforeseen`).
 
     >>> with Recorder(model) as recorder:                                 # doctest: +SKIP
     ...     recorder.run({"ids": np.zeros((1, 128), np.int64)})

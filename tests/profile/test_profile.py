@@ -134,7 +134,13 @@ def test_the_default_strategy_is_static_twice_and_dynamic_ten_times() -> None:
     assert str(strategy) == "static:2,dynamic:10"
 
 
-@pytest.mark.parametrize("text", ["static", "static:-1", "fast:2", "static:2:3"])
+@pytest.mark.parametrize("text", ["static:2,dynamic:10", "dynamic:1", "static:0", "none"])
+def test_a_strategy_is_the_same_after_it_was_written_and_read(text: str) -> None:
+    assert str(FusionStrategy.parse(text)) == text
+    assert FusionStrategy.parse("none") == FusionStrategy(())
+
+
+@pytest.mark.parametrize("text", ["", ",", "static", "static:-1", "fast:2", "static:2:3", "none,static:1"])
 def test_a_strategy_that_can_not_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="fusion strategy"):
         FusionStrategy.parse(text)

@@ -16,8 +16,8 @@ from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import Branch, emit_model
 from graphopt.specialize.narrow import narrowed
-from graphopt.specialize.plan import plan_of
-from graphopt.specialize.whole import fitting
+from graphopt.specialize.one_model import fitting
+from graphopt.specialize.written_variants import written_variants
 from tests.specialize.models import feeds_of, positions, profile_of
 from tests.support import parse
 
@@ -85,8 +85,8 @@ def test_it_is_called_as_before() -> None:
     assert found.model is not None
     assert api.verify(original, found.model).ok
     assert found.model.metadata_props["author"] == "somebody"
-    assert [planned.name for planned in plan_of(found.model)] == ["static-1", "static-2"]
-    assert plan_of(found.model)[0].guard.holds(feeds_of(1, 8))
+    assert [planned.name for planned in written_variants(found.model)] == ["static-1", "static-2"]
+    assert written_variants(found.model)[0].guard.holds(feeds_of(1, 8))
 
 
 def test_two_runs_give_the_same_bytes() -> None:

@@ -63,7 +63,7 @@ def command(
     from graphopt.runtime.session_choice import recommended
     from graphopt.specialize.bundle_plan import GENERAL_NAME
     from graphopt.specialize.loaded import Bundle
-    from graphopt.specialize.trial import try_bundle
+    from graphopt.specialize.try_bundle import try_bundle
 
     check_file(output, [".npz"])
     inputs = options.given_inputs(run, values)

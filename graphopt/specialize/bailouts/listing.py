@@ -12,7 +12,7 @@ from graphopt.passes.insert_guards import InsertGuards
 from graphopt.profile import Profile
 from graphopt.profile.notes import note
 from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
-from graphopt.specialize.inner import unforeseen
+from graphopt.specialize.unforeseen_values import unforeseen
 
 
 @dataclass(frozen=True)

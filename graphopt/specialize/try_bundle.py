@@ -68,5 +68,5 @@ def _runner(bundle: Bundle, *, in_child: bool) -> Iterator[Runner]:
     if not in_child:
         yield _Runs(bundle)
         return
-    with Child(preload=("onnxruntime", "graphopt.specialize.trial")) as child:
+    with Child(preload=("onnxruntime", "graphopt.specialize.try_bundle")) as child:
         yield _RemoteRuns(child, bundle)

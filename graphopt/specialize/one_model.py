@@ -16,7 +16,7 @@ from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.oracle.oracle import Oracle
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import emit_model, lift_shared_weights
-from graphopt.specialize.plan import write_plan
+from graphopt.specialize.written_variants import write_variants
 
 #: Makes the judge of what becomes of the original, fed as told.
 Judge = Callable[[InputOptions], Oracle]
@@ -33,7 +33,7 @@ def whole(found: Specialized, how: Specialization) -> ir.Model:
     model = emit_model(found.general, found.branches)
     if how.single_file:
         lift_shared_weights(model)
-    write_plan(model, found.plan)
+    write_variants(model, found.plan)
     return model
 
 

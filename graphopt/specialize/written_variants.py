@@ -16,7 +16,7 @@ KEY = "graphopt:variants"
 
 
 @dataclass(frozen=True)
-class Planned:
+class WrittenVariant:
     """A variant, as it was written.
 
     Attributes:
@@ -33,7 +33,7 @@ class Planned:
     nodes: int
     file: str | None = None
 
-    def in_file(self, file: str) -> Planned:
+    def in_file(self, file: str) -> WrittenVariant:
         """The same, which lies in ``file``."""
         return replace(self, file=file)
 
@@ -43,7 +43,7 @@ class Planned:
         return found if self.file is None else {**found, "file": self.file}
 
     @classmethod
-    def from_dict(cls, data: Any) -> Planned:
+    def from_dict(cls, data: Any) -> WrittenVariant:
         """Read what :meth:`to_dict` made.
 
         Raises:
@@ -57,15 +57,15 @@ class Planned:
         return cls(data["name"], Guard.from_dict(data.get("guard")), runs, nodes, file)
 
 
-def write_plan(model: ir.Model, variants: list[Planned]) -> None:
+def write_variants(model: ir.Model, variants: list[WrittenVariant]) -> None:
     """Note in the metadata of ``model`` which variants it has."""
     model.metadata_props[KEY] = json.dumps([variant.to_dict() for variant in variants], ensure_ascii=False)
 
 
-def plan_of(model: ir.Model) -> list[Planned]:
+def written_variants(model: ir.Model) -> list[WrittenVariant]:
     """The variants that the metadata of ``model`` tells of; none if it is not understood."""
     try:
         data = json.loads(model.metadata_props.get(KEY, "[]"))
-        return [Planned.from_dict(item) for item in data] if isinstance(data, list) else []
+        return [WrittenVariant.from_dict(item) for item in data] if isinstance(data, list) else []
     except (ValueError, InvalidModel):  # somebody else wrote it: the model means the same without
         return []

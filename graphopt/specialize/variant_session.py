@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 
-class Ready:
+class VariantSession:
     """A session, and what can be known of its runs before they start.
 
     Attributes:

@@ -1,0 +1,31 @@
+"""Whether a profile speaks of inputs as a model declares them."""
+
+from __future__ import annotations
+
+from graphopt.errors import UsageError, unknown
+from graphopt.profile.profile import Profile
+from graphopt.runtime.signature import Port, Signature
+
+
+def check_profile(profile: Profile, signature: Signature) -> None:
+    """Check that ``profile`` speaks of inputs as they are declared; people may have written it.
+
+    Raises:
+        UsageError: it names an input that there is not, or tells another type, number of dims or size.
+    """
+    ports = {port.name: port for port in signature.inputs}
+    for pattern in profile.patterns:
+        for name, seen in pattern.inputs.items():
+            port = ports.get(name)
+            if port is None:
+                raise unknown("input", name, ports, f"inputs: {', '.join(ports)}")
+            fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
+            if seen.type != port.type or not fits:
+                raise UsageError(
+                    f"the profile says that input {name!r} is {seen}, the model says {_declared(port)}"
+                )
+
+
+def _declared(port: Port) -> str:
+    dims = port.dims and ", ".join("?" if dim is None else str(dim) for dim in port.dims)
+    return f"{port.type}[{dims}]" if dims else port.type
