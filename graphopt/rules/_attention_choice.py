@@ -22,6 +22,7 @@ class Workload:
         masked: something is added to the scores, or hides some.
         causal: the keys behind each query are hidden, by what the operators know without a mask.
         shared: several heads share keys and values.
+        heads: of queries.
     """
 
     keys: Dim
@@ -29,12 +30,15 @@ class Workload:
     masked: bool
     causal: bool
     shared: bool
+    heads: Dim = None
 
     @property
     def case(self) -> str:
         """The case of the table that comes nearest."""
         if self.shared:
             return "grouped"
+        if self.heads == 1:
+            return "one head"
         return "mask" if self.masked else "causal" if self.causal else ""
 
 

@@ -86,6 +86,7 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
         masked=bool(found.terms),
         causal=found.causal,
         shared=found.k.shared is not None,
+        heads=found.score_shape[1],
     )
     chosen = choose(m.cx, possible, work)
     if not chosen:

@@ -80,6 +80,18 @@ def _self_attention(
     return contest(texts, _rows(length) | feeds, {**_SHAPES, **(constants or {})})
 
 
+def _one_head(length: int) -> Contest:
+    """Where there is one head, nothing has to be parted into heads and joined."""
+    texts = {
+        UNFUSED: """y:3 | kt = Transpose<perm = [0, 2, 1]>(k) product = MatMul(q, kt)
+            scaled = Mul(product, scale) p = Softmax<axis = -1>(scaled) y = MatMul(p, v)""",
+        "MultiHeadAttention": "y:3 | y = com.microsoft.MultiHeadAttention<num_heads = 1>(q, k, v)",
+        "Attention": "y:3 | y = Attention<q_num_heads = 1, kv_num_heads = 1>(q, k, v)",
+    }
+    feeds = {name: random(seed, 1, length, _SIZE) for seed, name in enumerate("qkv")}
+    return contest(texts, feeds, {"scale": _SHAPES["scale"]})
+
+
 def _grouped_attention(length: int) -> Contest:
     """Causal, with each key and value for four heads of queries, repeated where nothing is fused."""
     mask = np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
@@ -146,5 +158,6 @@ SUBJECTS = (
     Subject("attention", "mask", (_LENGTH,), _masked_attention),
     Subject("attention", "causal", (_LENGTH,), _causal_attention),
     Subject("attention", "grouped", (_LENGTH,), _grouped_attention),
+    Subject("attention", "one head", (_LENGTH,), _one_head),
     Subject("attention", "past", (_LENGTH,), _attention_to_past),
 )
