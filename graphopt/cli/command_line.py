@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from graphopt import config
+from graphopt.cli import relations
 from graphopt.cli.console import Console
 from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
@@ -110,6 +111,7 @@ def command(name: str, *, example: str, needs_settings: bool = True) -> Callable
             from graphopt.cli.outputs import check_apart
 
             run = _start(context, values, needs_settings=needs_settings)
+            relations.check(context)
             check_apart(context)
             with config.using(run.settings):
                 if run.save_repro is None:

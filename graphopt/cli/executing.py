@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
-from graphopt.cli import options
+from graphopt.cli import options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count
 from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import UsageError
 from graphopt.tables import Table, human_seconds
 
+_with_inputs = partial(
+    relations.option, goes_with="--inputs", hint="add --inputs FILE.npz or a folder of them"
+)
+
 executor_options = options.group(
     "Executor",
-    recorded_option,
-    click.option("--rounds", type=Count(1), metavar="N", help="Run all of them so often.  [default: 1]"),
-    click.option(
+    recorded_option(
+        excludes=("-o", "--input", "--input-shape", "--seed", "--optimizations", "--session-options"),
+        hint="--inputs makes many runs, of an executor",
+    ),
+    _with_inputs("--rounds", type=Count(1), metavar="N", help="Run all of them so often.  [default: 1]"),
+    _with_inputs(
         "--fusion-strategy",
         metavar="TEXT",
         help="How many specializations, and how close to what was seen.  [default: static:2,dynamic:10]",
     ),
-    click.option(
+    _with_inputs(
         "--profiled-runs", type=Count(0), metavar="N", help="Runs watched before each.  [default: 1]"
     ),
-    click.option(
+    _with_inputs(
         "--fuser",
         metavar="none|ort|builtin",
         help="Who fuses: nobody, onnxruntime, or graphopt too.  [default: builtin]",
     ),
-    click.option("--no-optimize", is_flag=True, help="Run the model as it came."),
+    _with_inputs("--no-optimize", is_flag=True, help="Run the model as it came."),
 )
 
 
@@ -52,29 +58,15 @@ class Request:
 
 
 def requested(values: dict[str, Any]) -> Request | None:
-    """What the options of :data:`executor_options` ask for; takes them out of ``values``.
-
-    Raises:
-        UsageError: they go with ``--inputs``, which is not there.
-    """
+    """What the options of :data:`executor_options` ask for; takes them out of ``values``."""
     files, rounds, strategy = (values.pop(key) for key in ("recorded", "rounds", "fusion_strategy"))
     runs, fuser, plain = (values.pop(key) for key in ("profiled_runs", "fuser", "no_optimize"))
     if files:
         return Request(files, rounds or 1, strategy, 1 if runs is None else runs, fuser, not plain)
-    given = {
-        "--rounds": rounds is not None,
-        "--fusion-strategy": strategy is not None,
-        "--profiled-runs": runs is not None,
-        "--fuser": fuser is not None,
-        "--no-optimize": plain,
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} goes with --inputs", hint="add --inputs FILE.npz or a folder of them")
     return None
 
 
-def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, values: Mapping[str, Any]) -> None:
+def run_all(run: Run, model: Path, asked: Request) -> None:
     """Let an executor run the files, and tell which plan each took."""
     import graphopt
     from graphopt.api import is_bundle, load_model
@@ -82,9 +74,6 @@ def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, value
     from graphopt.profile import FusionStrategy
     from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 
-    if output is not None or values["input_shapes"] or values["input_files"]:
-        option = "-o" if output is not None else "--input and --input-shape"
-        raise UsageError(f"{option} and --inputs exclude each other", hint="--inputs makes many runs")
     if is_bundle(model):
         raise UsageError(
             f"an executor specializes models, and {model} is a bundle of variants",
@@ -107,7 +96,7 @@ def run_all(run: Run, model: Path, asked: Request, *, output: Path | None, value
         stack.enter_context(graphopt.optimized_execution(asked.optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
         how = ExecutorOptions(strategy=strategy, profiled_runs=asked.profiled_runs)
-        executor = graphopt.compile(model, how, device=device, verify=run.settings.verify)
+        executor = graphopt.compile(loaded, how, device=device, verify=run.settings.verify)
         rows: list[dict[str, Any]] = []
         for number in range(asked.rounds):
             for index, file in enumerate(files):

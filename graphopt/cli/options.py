@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import config
+from graphopt.cli import relations
 from graphopt.cli.command_line import Function, Run
 from graphopt.cli.parameters import Count, ReadsArrays, Seconds, Size, split_names, split_some, writes
 from graphopt.errors import UsageError
@@ -68,6 +69,8 @@ output_options = group(
     ),
 )
 
+_ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
+
 pipeline_options = group(
     "Passes",
     click.option(
@@ -77,11 +80,21 @@ pipeline_options = group(
         help="Preset: 0 nothing, 1 every bit is kept, 2 sums may be reordered, 3 fused operators too."
         "  [default: 2]",
     ),
-    click.option(
-        "--pipeline", metavar="NAME|TEXT", help="A named pipeline, or text such as dce,fixpoint(cse,dce)."
+    relations.option(
+        "--pipeline",
+        metavar="NAME|TEXT",
+        excludes=("-O",),
+        hint=_ONE_PIPELINE,
+        help="A named pipeline, or text such as dce,fixpoint(cse,dce).",
     ),
-    click.option(
-        "--passes", multiple=True, callback=split_some, metavar="A,B", help="Only these passes, in order."
+    relations.option(
+        "--passes",
+        multiple=True,
+        callback=split_some,
+        metavar="A,B",
+        excludes=("-O", "--pipeline"),
+        hint=_ONE_PIPELINE,
+        help="Only these passes, in order.",
     ),
     click.option(
         "--skip",
@@ -279,14 +292,6 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
     ``--pipeline`` is a setting, and has gone its own way.
     """
     level, passes = values.pop("level"), values.pop("passes")
-    text = click.get_current_context().params.get("pipeline")
-    choices = {"-O": level is not None, "--pipeline": text is not None, "--passes": bool(passes)}
-    given = [option for option, is_given in choices.items() if is_given]
-    if len(given) > 1:
-        raise UsageError(
-            f"{given[0]} and {given[1]} exclude each other",
-            hint="--skip leaves out passes; --pre-pass and --post-pass add some at the ends",
-        )
     chosen = f"O{level}" if level is not None else ",".join(passes) or None
     _tell_idle_portable(chosen, values)
     return chosen

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import click
-
+from graphopt.cli import relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_data
 from graphopt.errors import UsageError
 from graphopt.tables import shortened
 
-recorded_option = click.option(
-    "--inputs",
-    "recorded",
-    type=reads_data,
-    multiple=True,
-    metavar="FILE.npz|FOLDER",
-    help="Make a run of each .npz file, whose arrays are named like the inputs.",
-)
+
+def recorded_option(**relation: Any) -> Any:
+    """The option that names them, in ``relation`` to others (:class:`graphopt.cli.relations.Option`)."""
+    return relations.option(
+        "--inputs",
+        "recorded",
+        type=reads_data,
+        multiple=True,
+        metavar="FILE.npz|FOLDER",
+        help="Make a run of each .npz file, whose arrays are named like the inputs.",
+        **relation,
+    )
 
 
 def arrays_in(run: Run, path: Path) -> list[Path]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from graphopt import config
+from graphopt.cli import relations
 from graphopt.cli.options import group
 from graphopt.cli.parameters import Count
 from graphopt.errors import UsageError
@@ -17,32 +19,36 @@ if TYPE_CHECKING:
     from graphopt.api import Result
     from graphopt.specialize.build import Specialization, Specialized
 
+_with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
+
 specialize_options = group(
     "Specializing",
-    click.option(
+    relations.option(
         "--profile",
         type=click.Path(path_type=Path),
         metavar="FILE.json",
+        excludes=("--tune", "--dim", "--dim-range", "--stop-after", "--share-buffers", "--target-opset"),
+        hint="do one after the other",
         help="Make variants for the inputs that `graphopt profile` saw, behind guards (docs/specialize.md).",
     ),
-    click.option(
+    _with_profile(
         "--fusion-strategy",
         metavar="TEXT",
         help="How many variants, and how closely they keep to what was seen.  [default: static:2,dynamic:10]",
     ),
-    click.option("--variants", type=Count(1), metavar="N", help="Make no more variants than that."),
-    click.option(
+    _with_profile("--variants", type=Count(1), metavar="N", help="Make no more variants than that."),
+    _with_profile(
         "--emit",
         type=click.Choice(["model", "bundle"]),
         help="One model for any onnxruntime, or a folder that `graphopt run` and graphopt.load take."
         "  [default: model]",
     ),
-    click.option(
+    _with_profile(
         "--single-file",
         is_flag=True,
         help="Keep all weights in the model file, where variants may run slower than with a file beside it.",
     ),
-    click.option(
+    _with_profile(
         "--pin-shapes",
         is_flag=True,
         help="In one model: tell onnxruntime the sizes of a variant's inputs, at the price of copying them.",
@@ -103,48 +109,17 @@ def write(made: Result | Specialized, target: Path, asked: Request | None) -> li
     return api.save(made.model, target, external_data=external)
 
 
-def check_idle(values: dict[str, Any]) -> None:
-    """Check that no option of :data:`specialize_options` is given that has no effect.
-
-    Raises:
-        UsageError: it goes with ``--profile``, which is not there.
-    """
-    if values["profile"] is not None:
-        return
-    given = {
-        "--fusion-strategy": values["fusion_strategy"] is not None,
-        "--variants": values["variants"] is not None,
-        "--emit": values["emit"] is not None,
-        "--single-file": values["single_file"],
-        "--pin-shapes": values["pin_shapes"],
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} goes with --profile", hint="graphopt profile makes one")
-
-
-def requested(values: dict[str, Any], *, tuned: bool) -> Request | None:
+def requested(values: dict[str, Any]) -> Request | None:
     """What the options of :data:`specialize_options` ask for; takes them out of ``values``.
 
     Raises:
-        UsageError: they contradict each other, or go with ``--profile``, which is not there.
+        UsageError: they contradict each other.
         InvalidModel: the profile is none.
     """
     profile, strategy, variants = (values.pop(key) for key in ("profile", "fusion_strategy", "variants"))
     emit, single_file, pins = (values.pop(key) for key in ("emit", "single_file", "pin_shapes"))
     if profile is None:
         return None
-    clashes = {
-        "--tune": tuned,
-        "--dim": bool(values["dims"]),
-        "--dim-range": bool(values["dim_ranges"]),
-        "--stop-after": values["stop_after"] is not None,
-        "--share-buffers": bool(values["share_buffers"]),
-        "--target-opset": values["target_opset"] is not None,
-    }
-    for option, is_given in clashes.items():
-        if is_given:
-            raise UsageError(f"{option} and --profile exclude each other", hint="do one after the other")
     if emit == "bundle" and (single_file or pins):
         option = "--single-file" if single_file else "--pin-shapes"
         raise UsageError(f"{option} is about one model, and a bundle is a folder of several")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt import api
+from graphopt import api, ir
 from tests.cli.conftest import Invoke
 from tests.specialize.models import feeds_of, positions
 
@@ -40,6 +40,16 @@ def test_it_tells_which_plan_took_each_file(invoke: Invoke, requests: Path) -> N
     plans = [row["plan"] for row in found["runs"]]
     assert plans == ["general", "general", "static-1", "static-2", "static-1", "static-2"]
     assert found["depth"] == 10 and found["strategy"] == "static:2,dynamic:10"
+
+
+def test_the_model_is_loaded_once(invoke: Invoke, requests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, load = [], ir.load
+    monkeypatch.setattr(
+        ir, "load", lambda path, *more, **options: loaded.append(path) or load(path, *more, **options)
+    )
+    arguments = ("--inputs", requests / "a.npz", "--set", "verify=false")
+    assert invoke("run", requests.parent / "m.onnx", *arguments).status == 0
+    assert loaded == [requests.parent / "m.onnx"]
 
 
 def test_switches_hold(invoke: Invoke, requests: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
 from graphopt.errors import UsageError
@@ -27,18 +27,36 @@ graphopt bailout model.onnx --profile profile.json --list
 graphopt bailout model.onnx --profile profile.json --all -o model.bailouts.onnx
 """
 
+_MODES = "--list shows the places, --at cuts at one, --all takes them all"
+
 
 @command_line.command("bailout", example=EXAMPLE)
 @click.argument("source", type=reads_model, metavar="MODEL")
 @options.group(
     "Places",
     click.option("--list", "listing", is_flag=True, help="List the places, and write nothing."),
-    click.option("--at", metavar="N|NAME", help="The place of this number, or behind this value."),
-    click.option(
-        "--all", "every", is_flag=True, help="Put them all into one model, which relies on the profile."
+    relations.option(
+        "--at",
+        metavar="N|NAME",
+        excludes=("--list",),
+        hint=_MODES,
+        help="The place of this number, or behind this value.",
     ),
-    click.option(
-        "--most", type=Count(1), metavar="N", help="With --all: only the first N places.  [default: 8]"
+    relations.option(
+        "--all",
+        "every",
+        is_flag=True,
+        excludes=("--list", "--at"),
+        hint=_MODES,
+        help="Put them all into one model, which relies on the profile.",
+    ),
+    relations.option(
+        "--most",
+        type=Count(1),
+        metavar="N",
+        goes_with="--all",
+        hint="--at N cuts at one place",
+        help="With --all: only the first N places.  [default: 8]",
     ),
     click.option(
         "--profile",
@@ -51,8 +69,13 @@ graphopt bailout model.onnx --profile profile.json --all -o model.bailouts.onnx
 @options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="OUT", help="Where the result goes."),
-    click.option(
-        "--prefix", type=writes, metavar="PREFIX", help="With --at: write what runs up to there, too."
+    relations.option(
+        "--prefix",
+        type=writes,
+        metavar="PREFIX",
+        goes_with="--at",
+        hint="--at N says where to cut",
+        help="With --at: write what runs up to there, too.",
     ),
 )
 @options.output_options
@@ -86,7 +109,7 @@ def command(
     from graphopt.cli.outputs import check_model_file
     from graphopt.profile import Profile
 
-    _check(listing, at, every, most, profile_path, output, prefix)
+    _check(listing, at, every, profile_path, output)
     for path in (output, prefix):
         if path is not None:
             check_model_file(path, source)
@@ -101,31 +124,16 @@ def command(
         _cut(run, source, at, profile, output, prefix, inputs)
 
 
-def _check(
-    listing: bool,
-    at: str | None,
-    every: bool,
-    most: int | None,
-    profile: Path | None,
-    output: Path | None,
-    prefix: Path | None,
-) -> None:
-    """Refuse options that do not go together."""
-    modes = {"--list": listing, "--at": at is not None, "--all": every}
-    given = [option for option, is_given in modes.items() if is_given]
-    if len(given) != 1:
-        said = f"{given[0]} and {given[1]} exclude each other" if given else "nothing is asked for"
-        raise UsageError(said, hint="--list shows the places, --at cuts at one, --all takes them all")
-    if listing and (output is not None or prefix is not None):
+def _check(listing: bool, at: str | None, every: bool, profile: Path | None, output: Path | None) -> None:
+    """Refuse options that lack others."""
+    if not (listing or every or at is not None):
+        raise UsageError("nothing is asked for", hint=_MODES)
+    if listing and output is not None:
         raise UsageError("--list writes nothing", hint="--at N says where to cut")
     if not listing and output is None:
-        raise UsageError(f"{given[0]} needs -o", hint="-o OUT.onnx")
+        raise UsageError(f"{'--all' if every else '--at'} needs -o", hint="-o OUT.onnx")
     if every and profile is None:
         raise UsageError("--all needs --profile", hint="graphopt profile MODEL -o FILE.json makes one")
-    if prefix is not None and at is None:
-        raise UsageError("--prefix goes with --at", hint="--at N says where to cut")
-    if most is not None and not every:
-        raise UsageError("--most goes with --all", hint="--at N cuts at one place")
 
 
 def _list(run: Run, model: ir.Model, profile: Profile | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options, specializing
+from graphopt.cli import command_line, options, relations, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
 from graphopt.cli.parameters import Count, Seconds, Writes, reads_model, writes
@@ -73,25 +73,31 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 )
 @options.group(
     "Tuning",
-    click.option(
+    relations.option(
         "--tune",
         is_flag=True,
+        excludes=("--stop-after",),
+        hint="only whole results are tuned",
         help="Measure what rewrites and session options give; keep those that pay (docs/tune.md).",
     ),
-    click.option(
+    relations.option(
         "--budget",
+        goes_with="--tune",
         type=Seconds(positive=True),
         metavar="TIME",
         help="Measure for about so long, such as 60s or 2m; the comparison with IN, which is made in any"
         " case, takes up to half a minute more; less than about 35s leaves little time for anything else."
         "  [default: 60s]",
     ),
-    click.option(
+    relations.option(
         "--threads",
+        goes_with="--tune",
         type=Count(1),
         help="Threads in one operator while measuring.  [default: one a core, and others are tried]",
     ),
-    click.option("--fresh", is_flag=True, help="Measure anew, though the store has it."),
+    relations.option(
+        "--fresh", is_flag=True, goes_with="--tune", help="Measure anew, though the store has it."
+    ),
 )
 @specializing.specialize_options
 @options.dim_options
@@ -109,7 +115,6 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     """
     from graphopt.cli.outputs import check_file, check_folder
 
-    specializing.check_idle(values)
     bundled = values["emit"] == "bundle" and values["profile"] is not None
     targets = [specializing.bundle_folder(output)] if bundled else _targets(sources, output)
     check_file(report_path, [".json"])
@@ -158,7 +163,7 @@ def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
 def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
     tune = _tune(values)
-    specialize = specializing.requested(values, tuned=tune is not None)
+    specialize = specializing.requested(values)
     inputs = options.given_inputs(run, values)
     pipeline = options.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
@@ -191,13 +196,7 @@ def _tune(values: dict[str, Any]) -> Tune | None:
     """
     tune, budget, threads, fresh = (values.pop(key) for key in ("tune", "budget", "threads", "fresh"))
     if not tune:
-        given = {"--budget": budget is not None, "--threads": threads is not None, "--fresh": fresh}
-        for option, is_given in given.items():
-            if is_given:
-                raise UsageError(f"{option} goes with --tune", hint="add --tune, or leave it out")
         return None
-    if values["stop_after"] is not None:
-        raise UsageError("--tune and --stop-after exclude each other", hint="only whole results are tuned")
     from graphopt.runtime.inputs.shape_grids import parse_grid
     from graphopt.tune.tuned import Tune
 

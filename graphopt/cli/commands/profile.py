@@ -46,7 +46,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 @options.model_options
 @options.group(
     "Inputs",
-    recorded_option,
+    recorded_option(),
     click.option(
         "--runs",
         type=Count(1),

@@ -53,7 +53,7 @@ def command(
     """
     asked = executing.requested(values)
     if asked is not None:
-        executing.run_all(run, model, asked, output=output, values=values)
+        executing.run_all(run, model, asked)
         return
     from graphopt import api
     from graphopt.cli.bundles import print_choice, told_choice
