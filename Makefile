@@ -7,13 +7,14 @@ SETUP  := pyproject.toml requirements-dev.lock
 JOBS   ?= 2
 MODELS ?=
 
-.PHONY: help demo test test-all lint bench gpu-check lock clean
+.PHONY: help demo test test-all lint bench bench-specialize gpu-check lock clean
 
 help:
 	@echo "make demo       optimize, check and dump a sample model"
 	@echo "make test       the test suite; make test-all adds the long sweeps"
 	@echo "make lint       ruff (rules and format) and mypy"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
+	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
 	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
 	@echo "make lock       pin the development environment anew"
 	@echo "make clean      remove everything that these made"
@@ -40,6 +41,10 @@ bench: $(VENV)/.peers
 	$(BIN)/python -m benchmarks.process_time $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.memory $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(if $(MODELS),,$(BIN)/python -m benchmarks.scaling --docs docs/benchmarks.md)
+
+bench-specialize: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.guards $(if $(MODELS),,--docs docs/specialize.md)
+	$(BIN)/python -m benchmarks.specialize $(if $(MODELS),$(MODELS),--docs docs/specialize.md)
 
 # Installs nothing: it also runs on a GPU machine that no package registry can be reached from.
 gpu-check:
