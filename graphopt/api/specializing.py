@@ -16,8 +16,7 @@ from graphopt.assembly import (
     loaded,
     oracle_for,
 )
-from graphopt.driver import copy, is_heavy, make_options
-from graphopt.errors import UsageError
+from graphopt.driver import is_heavy, make_options
 from graphopt.instrument.report import Report
 from graphopt.passes.base import Pass
 
@@ -154,9 +153,9 @@ def compile(
         UsageError: ``inputs`` or ``outputs`` name something else than the model has.
     """
     from graphopt.executor.executor import Executor
-    from graphopt.executor.options import ExecutorOptions
+    from graphopt.executor.maker import Maker
+    from graphopt.executor.original import Original
     from graphopt.executor.plan import Host
-    from graphopt.executor.structure import check_names
     from graphopt.executor.switches import current_fuser
 
     fuser = current_fuser()
@@ -165,17 +164,6 @@ def compile(
     host = Host(
         choose_device(device, settings)[0], threads, "default" if fuser is None else fuser.optimizations
     )
-    path, in_memory = (None, [copy(model)]) if isinstance(model, ir.Model) else (model, [])
-    del model  # an executor that releases it must be the last to hold it
-
-    def load_original() -> ir.Model:
-        if path is not None:
-            return loaded(path)
-        if not in_memory:
-            raise UsageError(
-                "the original was released, and came from no file", hint="compile the model from its path"
-            )
-        return in_memory.pop()
 
     def optimized(candidate: ir.Model, first: tuple[str, ...]) -> ir.Model:
         with config.using(settings):
@@ -185,17 +173,5 @@ def compile(
         with config.using(settings):
             return optimize(candidate, pipeline="fallback", verify=False).model
 
-    executor = Executor(
-        load_original,
-        optimized,
-        prepared,
-        host,
-        options or ExecutorOptions(),
-        reloads=path is not None,
-        inputs=inputs,
-        outputs=outputs,
-        clock=clock,
-    )
-    check_names(inputs, [port.name for port in executor.signature.inputs], "input")
-    check_names(outputs, [port.name for port in executor.signature.outputs], "output")
-    return executor
+    maker = Maker(optimized, prepared, host)
+    return Executor(Original(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from graphopt.executor.plan import Plan
 from graphopt.specialize.dispatch import Dispatch, compile_guards
@@ -29,7 +31,12 @@ class Chain:
         """This chain, with ``plan`` asked last."""
         return Chain.of((*self.plans, plan))
 
-    def without_least_used(self) -> Chain:
-        """This chain without the plan that ran the longest time ago, the last one apart, which is new."""
+    def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
+        """The first plan whose guard lets ``feeds`` through."""
+        number = self.dispatch(feeds)
+        return self.plans[number] if number < len(self.plans) else None
+
+    def without_least_recent(self) -> Chain:
+        """This chain without the plan whose last run was longest ago, the last one apart, which is new."""
         victim = min(self.plans[:-1], key=lambda plan: plan.last_used, default=self.plans[-1])
         return Chain.of(tuple(plan for plan in self.plans if plan is not victim))

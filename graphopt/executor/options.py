@@ -19,8 +19,9 @@ class ExecutorOptions:
         compile: ``blocking`` makes a specialization while its first inputs wait; ``background`` runs the
             general plan meanwhile.
         release: let the original go once it is not needed; nothing is specialized from then on.
-        delay: seconds after the last specialization before that.
-        most_plans: optimized plans that are kept; those used least are let go, and made again by no run.
+        delay: seconds after the last specialization before that; after the general plan if none is made.
+        most_plans: optimized plans that are kept. That whose last run was longest ago is let go, which gives
+            no specialization back; should its inputs come again, they count as new ones.
         depth: specializations to make, if not as many as the strategy says.
     """
 

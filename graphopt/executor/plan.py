@@ -81,11 +81,12 @@ class Plan:
                 self._ready = VariantSession(made, Signature.of(self.model))
             return self._ready
 
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs, in the model's order.
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, in the model's order.
 
         Raises:
             UsageError: an input is missing, or there is none of that name.
             RuntimeFailure: onnxruntime can't load or run the model.
         """
-        return (self._ready or self.prepare()).run(feeds)
+        ready = self._ready or self.prepare()
+        return dict(zip(ready.outputs, ready.run(feeds), strict=True))

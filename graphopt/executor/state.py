@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphopt import ir
+from graphopt.executor.plan import Plan
+from graphopt.profile import Guard
 from graphopt.tables import counted
 
 
@@ -27,6 +30,12 @@ class PlanState:
     hits: int
     nodes: int
 
+    @classmethod
+    def of(cls, plan: Plan, hits: int) -> PlanState:
+        """The state of ``plan``, which ran so often."""
+        guard = "" if plan.guard == Guard() else str(plan.guard)
+        return cls(plan.name, plan.kind, guard, hits, ir.count_nodes(plan.model.graph))
+
 
 @dataclass(frozen=True)
 class DebugState:
@@ -36,11 +45,13 @@ class DebugState:
         strategy: how many specializations it makes, and how.
         depth: how many it may still make.
         plans: what can run, the optimized ones in the order in which their guards are asked.
-        reasons: why runs took the general plan, and how often.
+        reasons: why runs took the general plan, and how often; of the first ones also what kept them from the
+            plan that was nearest.
         profiled: runs that were recorded for the next specialization.
         compiling: a specialization is being made.
         released: the original was let go.
-        evicted: plans that were let go because there were too many.
+        kept: why it could not be let go when it was time.
+        evicted: how many plans were let go because there were too many.
         failures: specializations that could not be made, and why.
     """
 
@@ -51,6 +62,7 @@ class DebugState:
     profiled: int
     compiling: bool
     released: bool
+    kept: str | None
     evicted: int
     failures: tuple[str, ...]
 
@@ -76,11 +88,13 @@ class DebugState:
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
         if self.evicted:
-            yield f"{counted(self.evicted, 'plan')} let go, being used least"
+            yield f"{counted(self.evicted, 'plan')} let go, whose last run was longest ago"
         if self.compiling:
             yield "a specialization is being made"
         if self.released:
             yield "the original was released"
+        if self.kept is not None:
+            yield f"the original could not be released: {self.kept}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -92,6 +106,7 @@ class DebugState:
             "profiled": self.profiled,
             "compiling": self.compiling,
             "released": self.released,
+            "kept": self.kept,
             "evicted": self.evicted,
             "failures": list(self.failures),
         }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,21 +11,20 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import RuntimeFailure, UsageError
-from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.switches import fuser, optimized_execution, set_fusion_strategy
 from graphopt.profile import FusionStrategy
+from tests.executor.executors import (
+    ANY,
+    Interrupted,
+    any_feeds,
+    compiled,
+    rows,
+    run_any,
+    with_optimizer,
+)
 from tests.specialize.models import feeds_of, positions
 from tests.support import parse
-
-#: y = x + n * z for any shapes that broadcast; n is the number of elements of x.
-_ANY = """g (float[A, B, C] x, float[D, E] z) => (float[F, G, H] y) {
-    s = Shape(x) n = Size(x) f = Cast<to = 1>(n) w = Mul(z, f) y = Add(x, w)
-}"""
-
-
-def _compiled(model: ir.Model | Path | None = None, **options: Any) -> Executor:
-    return api.compile(model or positions(), ExecutorOptions(**options), pipeline="O2", verify=False)
 
 
 def _expected(feeds: dict[str, np.ndarray]) -> np.ndarray:
@@ -36,22 +33,11 @@ def _expected(feeds: dict[str, np.ndarray]) -> np.ndarray:
     return result
 
 
-def _any_feeds(shape: tuple[int, int, int], z: tuple[int, int]) -> dict[str, np.ndarray]:
-    return {"x": np.full(shape, 2, np.float32), "z": np.ones(z, np.float32)}
-
-
-def _run_any(executor: Executor, runs: Iterable[dict[str, np.ndarray]], times: int = 3) -> None:
-    for feeds in runs:
-        for _ in range(times):
-            expected = feeds["x"] + np.float32(feeds["x"].size) * feeds["z"]
-            np.testing.assert_array_equal(executor.run(feeds)["y"], expected)
-
-
 # Plans ----------------------------------------------------------------------------------------
 
 
 def test_the_first_run_is_watched_and_the_second_runs_what_was_made_for_it() -> None:
-    executor = _compiled()
+    executor = compiled()
     feeds = feeds_of(1, 8)
     kinds = []
     for _ in range(3):
@@ -64,8 +50,8 @@ def test_the_first_run_is_watched_and_the_second_runs_what_was_made_for_it() -> 
 
 
 def test_fifteen_shapes_of_one_pattern_need_three_plans() -> None:
-    executor = _compiled(parse(_ANY))
-    _run_any(executor, (_any_feeds((2, 3, length), (3, length)) for length in range(4, 19)))
+    executor = compiled(parse(ANY))
+    run_any(executor, (any_feeds((2, 3, length), (3, length)) for length in range(4, 19)))
     state = executor.debug_state()
     assert [plan.name for plan in state.plans] == ["static-1", "static-2", "dynamic-1", "general"]
     assert state.hits("dynamic-1") == 2 + 12 * 3 and state.hits("general") == 3
@@ -73,12 +59,12 @@ def test_fifteen_shapes_of_one_pattern_need_three_plans() -> None:
 
 def test_fourteen_patterns_make_twelve_plans_and_the_rest_runs_the_general_one() -> None:
     one_or_more = [(a, b, c) for a in (1, 2) for b in (1, 3) for c in (1, 5)]
-    runs = [_any_feeds(shape, (1, 1)) for shape in one_or_more]
-    runs += [_any_feeds(shape, (shape[1], 1)) for shape in one_or_more if shape[1] > 1]
-    runs += [_any_feeds(shape, (1, shape[2])) for shape in ((1, 1, 5), (2, 3, 5))]
+    runs = [any_feeds(shape, (1, 1)) for shape in one_or_more]
+    runs += [any_feeds(shape, (shape[1], 1)) for shape in one_or_more if shape[1] > 1]
+    runs += [any_feeds(shape, (1, shape[2])) for shape in ((1, 1, 5), (2, 3, 5))]
     assert len(runs) == 14
-    executor = _compiled(parse(_ANY))
-    _run_any(executor, runs)
+    executor = compiled(parse(ANY))
+    run_any(executor, runs)
     state = executor.debug_state()
     assert state.compiled == 12 and state.depth == 0
     behaviours = [plan.name.partition("-")[0] for plan in state.plans if plan.kind == "optimized"]
@@ -88,64 +74,129 @@ def test_fourteen_patterns_make_twelve_plans_and_the_rest_runs_the_general_one()
 
 
 def test_dims_that_are_equal_by_chance_stay_right() -> None:
-    executor = _compiled(parse(_ANY), strategy=FusionStrategy.parse("dynamic:3"))
-    square = _any_feeds((4, 4, 4), (4, 4))
-    _run_any(executor, [square, _any_feeds((4, 4, 5), (4, 5)), _any_feeds((6, 6, 6), (6, 6)), square])
+    executor = compiled(parse(ANY), strategy=FusionStrategy.parse("dynamic:3"))
+    square = any_feeds((4, 4, 4), (4, 4))
+    run_any(executor, [square, any_feeds((4, 4, 5), (4, 5)), any_feeds((6, 6, 6), (6, 6)), square])
     names = [plan.name for plan in executor.debug_state().plans]
     assert names == ["dynamic-1", "dynamic-2", "general"]
 
 
 def test_several_runs_are_watched_if_asked() -> None:
-    executor = _compiled(parse(_ANY), profiled_runs=2)
-    _run_any(executor, [_any_feeds((2, 3, 4), (3, 4)), _any_feeds((2, 3, 5), (3, 5))], times=1)
+    executor = compiled(parse(ANY), profiled_runs=2)
+    run_any(executor, [any_feeds((2, 3, 4), (3, 4)), any_feeds((2, 3, 5), (3, 5))], times=1)
     assert executor.debug_state().compiled == 0
-    _run_any(executor, [_any_feeds((2, 3, 6), (3, 6))], times=1)
+    run_any(executor, [any_feeds((2, 3, 6), (3, 6))], times=1)
     (plan, _) = executor.debug_state().plans
     assert plan.name == "static-1" and plan.hits == 1 and "[2, 3, s0]" in plan.guard
 
 
 def test_inputs_without_elements_are_not_specialized_for() -> None:
-    executor = _compiled(parse(_ANY))
-    _run_any(executor, [_any_feeds((0, 3, 4), (3, 4))])
+    executor = compiled(parse(ANY))
+    run_any(executor, [any_feeds((0, 3, 4), (3, 4))])
     assert executor.debug_state().compiled == 0
 
 
-def test_the_plans_used_least_are_let_go_and_their_depth_is_gone() -> None:
-    executor = _compiled(parse(_ANY), most_plans=2, strategy=FusionStrategy.parse("static:4"))
-    _run_any(executor, (_any_feeds((1, 1, length), (1, 1)) for length in (2, 3, 4)))
+def test_the_plan_whose_last_run_was_longest_ago_is_let_go_and_its_depth_is_gone() -> None:
+    executor = compiled(parse(ANY), most_plans=2, strategy=FusionStrategy.parse("static:4"))
+    run_any(executor, [rows(2), rows(3), rows(2)], times=2)
+    run_any(executor, [rows(4)])
     state = executor.debug_state()
-    assert [plan.name for plan in state.plans] == ["static-2", "static-3", "general"]
+    assert [plan.name for plan in state.plans] == ["static-1", "static-3", "general"]
     assert state.evicted == 1 and state.depth == 1
-    _run_any(executor, [_any_feeds((1, 1, 2), (1, 1))])
-    assert executor.debug_state().depth == 0
+    run_any(executor, [rows(3)])  # as if they had never come
+    state = executor.debug_state()
+    assert [plan.name for plan in state.plans] == ["static-3", "static-4", "general"]
+    assert state.evicted == 2 and state.depth == 0
 
 
-def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan() -> None:
-    def refuse(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
-        if first:
-            raise UsageError("no")
+@pytest.mark.parametrize("fault", [UsageError("no"), ValueError("a fault of a pass")])
+@pytest.mark.parametrize("mode", ["blocking", "background"])
+def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan(mode: str, fault: Exception) -> None:
+    def refuse_small(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        shape = model.graph.inputs[0].shape
+        if first and shape is not None and shape[2] == 3:
+            raise fault
         return model
 
-    whole = _compiled(parse(_ANY))
-    executor = Executor(lambda: parse(_ANY), refuse, whole._prepare, whole._host, ExecutorOptions())
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
+    executor = with_optimizer(refuse_small, compile=mode)
+    for _ in range(4):
+        run_any(executor, [rows(3)], times=1)
+        executor.wait()
     state = executor.debug_state()
-    assert state.compiled == 0 and len(state.failures) == 1 and state.depth == 11  # not tried again
+    assert state.compiled == 0 and not state.compiling and state.depth == 11  # not tried again
+    assert [str(fault) in failure for failure in state.failures] == [True]
+    assert any("could be made" in reason for reason in state.reasons)
+    for _ in range(3):
+        run_any(executor, [rows(4)], times=1)
+        executor.wait()
+    assert executor.debug_state().hits("static-1") == 2
+
+
+def test_an_interrupted_compilation_counts_for_nothing() -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        if first and interrupts:
+            raise interrupts.pop()
+        return model
+
+    executor = with_optimizer(interrupted)
+    run_any(executor, [rows(3)], times=1)
+    with pytest.raises(KeyboardInterrupt):
+        executor.run(rows(3))
+    state = executor.debug_state()
+    assert (state.depth, state.profiled, state.compiling, state.failures) == (12, 1, False, ())
+    run_any(executor, [rows(3)], times=1)
+    assert executor.debug_state().hits("static-1") == 1
+
+
+def test_runs_that_another_thread_saw_to_meanwhile_are_not_watched() -> None:
+    executor = compiled(parse(ANY))
+    executor.run(Interrupted(rows(3), lambda: run_any(executor, [rows(3)], times=2)))
+    state = executor.debug_state()
+    assert state.hits("static-1") == 1 and state.profiled == 0
+
+
+def test_of_many_runs_for_one_reason_the_first_are_compared_with_the_guards() -> None:
+    executor = compiled(parse(ANY), strategy=FusionStrategy.parse("static:1"))
+    run_any(executor, [rows(3)], times=2)
+    run_any(executor, map(rows, range(4, 60)), times=1)
+    reasons = executor.debug_state().reasons
+    plain = "all specializations are made"
+    assert sum(count for why, count in reasons.items() if why.startswith(plain)) == 56
+    assert reasons[f"{plain}: dim 2 of 'x' is 4, not 3"] == 1 and reasons[plain] > 30
+
+
+# Looking in -----------------------------------------------------------------------------------
+
+
+def test_the_graph_for_inputs_is_the_one_that_is_there() -> None:
+    executor = compiled(parse(ANY))
+    for _ in range(3):
+        asked = executor.graph_for(rows(3))
+        assert executor.graph_for(rows(3)) is asked  # nothing was specialized for that
+        run_any(executor, [rows(3)], times=1)
+    assert asked is executor.last_executed_optimized_graph()
+    with optimized_execution(False):
+        asked = executor.graph_for(rows(3))
+        run_any(executor, [rows(3)], times=1)
+        assert asked is executor.last_executed_optimized_graph()
+    assert executor.debug_state().hits("fallback") == 1
 
 
 # Strategies -----------------------------------------------------------------------------------
 
 
 def test_a_new_strategy_holds_for_new_executors_and_after_a_flush() -> None:
-    old = _compiled(parse(_ANY))
+    old = compiled(parse(ANY))
     before = set_fusion_strategy("dynamic:1")
     try:
-        new = _compiled(parse(_ANY))
+        new = compiled(parse(ANY))
         assert before == FusionStrategy()
         assert (old.debug_state().depth, new.debug_state().depth) == (12, 1)
         old.flush()
         assert old.debug_state().strategy == "dynamic:1"
-        _run_any(old, [_any_feeds((1, 2, 3), (2, 3))])
+        run_any(old, [any_feeds((1, 2, 3), (2, 3))])
         assert [plan.name for plan in old.debug_state().plans] == ["dynamic-1", "general"]
     finally:
         assert set_fusion_strategy(before) == FusionStrategy.parse("dynamic:1")
@@ -153,90 +204,15 @@ def test_a_new_strategy_holds_for_new_executors_and_after_a_flush() -> None:
 
 def test_more_depth_than_the_strategy_has_is_warned_of_and_static() -> None:
     with pytest.warns(UserWarning, match="makes 1 specializations, not 2"):
-        executor = _compiled(parse(_ANY), strategy=FusionStrategy.parse("dynamic:1"), depth=2)
-    _run_any(executor, (_any_feeds((1, 1, length), (1, 1)) for length in (2, 3)))
+        executor = compiled(parse(ANY), strategy=FusionStrategy.parse("dynamic:1"), depth=2)
+    run_any(executor, (any_feeds((1, 1, length), (1, 1)) for length in (2, 3)))
     assert [plan.name for plan in executor.debug_state().plans] == ["static-1", "dynamic-1", "general"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert _compiled(parse(_ANY), depth=0).debug_state().depth == 0
+        assert compiled(parse(ANY), depth=0).debug_state().depth == 0
 
 
-# Memory ---------------------------------------------------------------------------------------
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def _releasing(model: ir.Model | Path, clock: _Clock, **options: Any) -> Executor:
-    settings = ExecutorOptions(release=True, **options)
-    return api.compile(model, settings, pipeline="O2", verify=False, clock=clock)
-
-
-def test_the_original_is_released_past_the_delay_on_the_next_call(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    api.save(parse(_ANY), path)
-    clock = _Clock()
-    executor = _releasing(path, clock)
-    feeds = _any_feeds((1, 2, 3), (2, 3))
-    _run_any(executor, [feeds], times=2)
-    clock.now = 60.0
-    _run_any(executor, [feeds], times=1)
-    assert not executor.debug_state().released
-    clock.now = 60.1
-    assert not executor.debug_state().released
-    _run_any(executor, [feeds], times=1)
-    assert executor.debug_state().released
-    _run_any(executor, [_any_feeds((1, 2, 4), (2, 4))])
-    state = executor.debug_state()
-    assert state.compiled == 1 and any("was released" in why for why in state.reasons)
-    executor.flush()
-    _run_any(executor, [feeds])
-    assert executor.debug_state().compiled == 1 and not executor.debug_state().released
-
-
-def test_a_released_model_that_came_from_no_file_can_not_be_flushed() -> None:
-    clock = _Clock()
-    executor = _releasing(parse(_ANY), clock)
-    feeds = _any_feeds((1, 2, 3), (2, 3))
-    _run_any(executor, [feeds], times=2)
-    clock.now = 61
-    _run_any(executor, [feeds], times=1)
-    with pytest.raises(UsageError, match="came from no file"):
-        executor.flush()
-    _run_any(executor, [feeds, _any_feeds((2, 2, 2), (2, 2))])
-
-
-def test_it_is_released_at_once_where_the_run_was_watched_in_the_same_call() -> None:
-    executor = _releasing(parse(_ANY), _Clock(), profiled_runs=0)
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=1)
-    state = executor.debug_state()
-    assert state.released and state.hits("static-1") == 1 and state.hits("general") == 0
-
-
-def test_after_a_release_the_general_plan_serves_whatever_comes() -> None:
-    executor = _releasing(parse(_ANY), _Clock(), profiled_runs=0)
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3)), _any_feeds((2, 2, 3), (2, 3))])
-    with optimized_execution(False):
-        _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
-    assert executor.debug_state().released
-
-
-def test_a_flush_takes_the_model_as_its_file_is_now(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    api.save(parse(_ANY), path)
-    clock = _Clock()
-    executor = _releasing(path, clock)
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=2)
-    clock.now = 61
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))], times=1)
-    api.save(parse("g (float[N] u) => (float[N] v) { v = Neg(u) }"), path)
-    executor.flush()
-    assert executor.run({"u": np.ones(2, np.float32)})["v"].tolist() == [-1, -1]
+# Bad inputs ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("runs", [0, 1])
@@ -252,12 +228,12 @@ def test_a_flush_takes_the_model_as_its_file_is_now(tmp_path: Path) -> None:
     ids=["double", "rank", "missing", "none", "refused"],
 )
 def test_bad_inputs_use_up_one_specialization_at_most(runs: int, feeds: dict[str, Any]) -> None:
-    executor = _compiled(parse(_ANY), profiled_runs=runs)
+    executor = compiled(parse(ANY), profiled_runs=runs)
     for _ in range(3):
         with pytest.raises((UsageError, RuntimeFailure)):
             executor.run(feeds)
     assert executor.debug_state().depth >= 11
-    _run_any(executor, [_any_feeds((1, 2, 3), (2, 3))])
+    run_any(executor, [any_feeds((1, 2, 3), (2, 3))])
     assert executor.debug_state().hits("static-2") + executor.debug_state().hits("static-1") >= 2
 
 
@@ -266,73 +242,30 @@ def test_nonsense_is_refused(depth: int) -> None:
     with pytest.raises(UsageError, match="can't be negative"):
         ExecutorOptions(depth=depth)
     with pytest.raises(UsageError, match="inputs are a dict"):
-        _compiled(parse(_ANY))([1, 2])
+        compiled(parse(ANY))([1, 2])
 
 
 def test_declared_sizes_stay_declared() -> None:
     model = parse("g (float[N, 3] x, float[M] y) => (float[N, 3] a, float[M] b) { a = Neg(x) b = Neg(y) }")
-    executor = _compiled(model, strategy=FusionStrategy.parse("dynamic:2"))
+    executor = compiled(model, strategy=FusionStrategy.parse("dynamic:2"))
     good = {"x": np.ones((3, 3), np.float32), "y": np.ones(3, np.float32)}
     for _ in range(3):
         assert executor.run(good)["b"].tolist() == [-1, -1, -1]
+    bad = {"x": np.ones((1, 1), np.float32), "y": np.ones(1, np.float32)}
     with pytest.raises(RuntimeFailure, match="Expected: 3"):
-        executor.run({"x": np.ones((1, 1), np.float32), "y": np.ones(1, np.float32)})
-
-
-# Threads --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["blocking", "background"])
-def test_threads_get_right_outputs_whatever_is_compiled(mode: str) -> None:
-    executor = _compiled(parse(_ANY), compile=mode, strategy=FusionStrategy.parse("static:2,dynamic:2"))
-    wrong: list[object] = []
-
-    def work(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        for _ in range(60):
-            b, c = (int(size) for size in random.integers(1, 6, 2))
-            try:
-                _run_any(executor, [_any_feeds((2, b, c), (b, c))], times=1)
-            except Exception as error:  # told by the main thread
-                wrong.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    executor.wait()
-    assert not wrong
-    state = executor.debug_state()
-    assert sum(plan.hits for plan in state.plans) == 8 * 60
-    assert 1 <= state.compiled <= 4 and not state.failures
-
-
-def test_in_the_background_the_general_plan_runs_until_the_other_is_there() -> None:
-    go = threading.Event()
-    whole = _compiled(parse(_ANY))
-
-    def slow(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
-        assert not first or go.wait(30)
-        return model
-
-    options = ExecutorOptions(compile="background")
-    executor = Executor(lambda: parse(_ANY), slow, whole._prepare, whole._host, options)
-    feeds = _any_feeds((1, 2, 3), (2, 3))
-    _run_any(executor, [feeds])
-    state = executor.debug_state()
-    assert state.compiling and state.hits("general") == 3
-    go.set()
-    executor.wait()
-    _run_any(executor, [feeds], times=1)
-    assert executor.debug_state().hits("static-1") == 1
+        executor.run(bad)
+    unwatched = compiled(model, profiled_runs=0)
+    with pytest.raises(RuntimeFailure, match="Expected: 3"):
+        unwatched.run(bad)
+    state = unwatched.debug_state()
+    assert state.reasons == {"'x' is not of the declared shape": 1} and state.depth == 12
 
 
 # Switches -------------------------------------------------------------------------------------
 
 
 def test_the_model_runs_as_it_came_where_optimizing_is_off() -> None:
-    executor = _compiled()
+    executor = compiled()
     feeds = feeds_of(1, 8)
     with optimized_execution(False):
         np.testing.assert_allclose(executor.run(feeds)["y"], _expected(feeds), rtol=1e-5)
@@ -364,9 +297,9 @@ def test_a_fuser_that_is_not_there_is_refused(name: str, why: str) -> None:
 
 def test_inputs_and_outputs_are_nested_as_asked() -> None:
     executor = api.compile(
-        parse(_ANY), inputs={"tensors": ["x", ("z",)]}, outputs=[{"sum": "y"}], pipeline="O2", verify=False
+        parse(ANY), inputs={"tensors": ["x", ("z",)]}, outputs=[{"sum": "y"}], pipeline="O2", verify=False
     )
-    feeds = _any_feeds((1, 2, 3), (2, 3))
+    feeds = any_feeds((1, 2, 3), (2, 3))
     for _ in range(3):
         [found] = executor({"tensors": [feeds["x"], (feeds["z"],)]})
         assert found["sum"][0, 0, 0] == 2 + 6
@@ -382,7 +315,7 @@ def test_inputs_and_outputs_are_nested_as_asked() -> None:
 )
 def test_names_that_are_not_there_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        api.compile(parse(_ANY), **arguments)
+        api.compile(parse(ANY), **arguments)
 
 
 class _Foreign:
@@ -403,16 +336,16 @@ def test_tensors_of_others_are_read_where_they_are() -> None:
 
     array = np.ones((1, 2, 3), np.float32)
     assert np.shares_memory(as_array(_Foreign(array)), array)
-    executor = _compiled(parse(_ANY))
+    executor = compiled(parse(ANY))
     assert executor({"x": _Foreign(array), "z": np.zeros((2, 3), np.float32)})["y"].sum() == 6
 
 
 def test_values_of_onnxruntime_stay_where_they_are() -> None:
     import onnxruntime
 
-    executor = _compiled(parse(_ANY))
+    executor = compiled(parse(ANY))
     for length in (3, 3, 3, 4):
-        feeds = _any_feeds((1, 2, length), (2, length))
+        feeds = any_feeds((1, 2, length), (2, length))
         values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
         found = executor.run_bound(values)["y"]
         assert isinstance(found, onnxruntime.OrtValue)
@@ -421,15 +354,15 @@ def test_values_of_onnxruntime_stay_where_they_are() -> None:
 
 
 def test_missing_and_unknown_inputs_are_told() -> None:
-    executor = _compiled(parse(_ANY))
-    feeds = _any_feeds((1, 2, 3), (2, 3))
+    executor = compiled(parse(ANY))
+    feeds = any_feeds((1, 2, 3), (2, 3))
     bad: list[Callable[[], object]] = [
         lambda: executor.run({"x": feeds["x"]}),
         lambda: executor.run({**feeds, "other": feeds["x"]}),
     ]
-    _run_any(executor, [feeds])
+    run_any(executor, [feeds])
     for call in bad:
         with pytest.raises(UsageError):
             call()
-    _run_any(executor, [feeds])
+    run_any(executor, [feeds])
     assert executor.graph_for(feeds) is executor.last_executed_optimized_graph()

@@ -1,0 +1,171 @@
+"""Runs of several threads, and what is made beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from graphopt import ir
+from graphopt.executor.executor import Executor
+from graphopt.executor.switches import optimized_execution
+from graphopt.profile import FusionStrategy
+from tests.executor.executors import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
+from tests.support import parse
+
+
+@pytest.mark.parametrize("mode", ["blocking", "background"])
+def test_threads_get_right_outputs_whatever_iscompiled(mode: str) -> None:
+    executor = compiled(parse(ANY), compile=mode, strategy=FusionStrategy.parse("static:2,dynamic:2"))
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(60):
+            b, c = (int(size) for size in random.integers(1, 6, 2))
+            try:
+                with optimized_execution(random.random() < 0.9):
+                    run_any(executor, [any_feeds((2, b, c), (b, c))], times=1)
+            except Exception as error:  # told by the main thread
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    executor.wait()
+    assert not wrong
+    state = executor.debug_state()
+    assert sum(plan.hits for plan in state.plans) == 8 * 60
+    assert 1 <= state.compiled <= 4 and not state.failures
+
+
+def test_in_the_background_the_general_plan_runs_until_the_other_is_there() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate, compile="background")
+    run_any(executor, [rows(3)], times=2)
+    thread = threading.Thread(target=run_any, args=(executor, [rows(3)], 1))
+    thread.start()
+    thread.join(20)
+    state = executor.debug_state()
+    assert state.compiling and state.hits("general") == 3
+    gate.opened.set()
+    executor.wait()
+    run_any(executor, [rows(3)], times=1)
+    assert executor.debug_state().hits("static-1") == 1
+
+
+@contextmanager
+def _compiling(gate: Gate, executor: Executor) -> Iterator[None]:
+    """Let another thread make a specialization for ``rows(3)`` meanwhile, which waits at the gate."""
+    run_any(executor, [rows(3)], times=1)
+    thread = threading.Thread(target=executor.run, args=(rows(3),))
+    thread.start()
+    assert gate.reached.wait(30)
+    try:
+        yield
+    finally:
+        gate.opened.set()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_nobody_waits_for_a_specialization_that_is_not_for_him() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate)
+    with _compiling(gate, executor):
+        with optimized_execution(False):
+            run_any(executor, [rows(3)], times=1)
+        run_any(executor, [any_feeds((0, 2, 3), (2, 3))], times=1)
+        assert executor.graph_for(rows(3)) is not None
+        state = executor.debug_state()
+        assert state.compiling and state.hits("general") == 2 and state.hits("fallback") == 1
+    assert executor.debug_state().hits("static-1") == 1
+
+
+def test_runs_wait_for_the_specialization_that_another_thread_makes() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate)
+    with _compiling(gate, executor):
+        other = threading.Thread(target=executor.run, args=(rows(3),))
+        other.start()
+        other.join(0.05)
+        assert other.is_alive()
+    other.join(30)
+    state = executor.debug_state()
+    assert state.hits("static-1") == 2 and state.hits("general") == 1 and state.depth == 11
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_whoever_waits_makes_it_himself_if_the_other_was_interrupted() -> None:
+    gate, executor = Gate(), None
+    interrupts = [SystemExit()]
+
+    def optimize(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        found = gate(model, first)
+        if first and interrupts:
+            raise interrupts.pop()
+        return found
+
+    executor = with_optimizer(optimize)
+    with _compiling(gate, executor):
+        other = threading.Thread(target=executor.run, args=(rows(3),))
+        other.start()
+    other.join(30)
+    state = executor.debug_state()
+    assert state.hits("static-1") == 1 and state.depth == 11 and not state.failures
+
+
+def test_a_flush_drops_what_is_being_made_and_waiting_waits_for_that_too() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate, compile="background")
+    run_any(executor, [rows(3)], times=1)
+    assert gate.reached.wait(30)
+    executor.flush()
+    timer = threading.Timer(0.05, gate.opened.set)
+    timer.start()
+    executor.wait()
+    assert gate.passed == 1
+    state = executor.debug_state()
+    assert state.plans == () and state.depth == 12 and not state.compiling
+
+
+def test_a_pass_may_run_the_executor_that_it_serves() -> None:
+    found = []
+
+    def optimize(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        if first:
+            found.append(executor.run(rows(3)))
+        return model
+
+    executor = with_optimizer(optimize)
+    run_any(executor, [rows(3)], times=2)
+    state = executor.debug_state()
+    assert len(found) == 1 and state.hits("general") == 2 and state.hits("static-1") == 1
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_runs_that_nothing_is_learned_from_take_no_lock_but_that_of_the_counters(depth: int) -> None:
+    executor = compiled(parse(ANY), depth=depth, strategy=FusionStrategy.parse("static:1"))
+    run_any(executor, [rows(3)], times=2)
+    thread = threading.Thread(target=run_any, args=(executor, [rows(3), rows(4)], 1), daemon=True)
+    with executor._now._state, executor._now.memory._general_lock:
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_where_no_thread_can_be_started_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    executor = compiled(parse(ANY), compile="background")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        run_any(executor, [rows(3)], times=2)
+    state = executor.debug_state()
+    assert state.failures == ("no thread could be started: can't start new thread",) and not state.compiling
