@@ -90,18 +90,18 @@ def guard_for(
     behaviour: Behaviour,
     profile: Profile,
     *,
-    steady: Collection[tuple[str, int]] = (),
+    steady: Collection[tuple[str, int]] | None = None,
     absent: tuple[str, ...] = (),
 ) -> Guard:
     """What one specialization for the runs of ``patterns`` assumes.
 
     A dim that varied among them is a symbol in any case. Where the behaviour is dynamic, so is every other
-    dim but those of size 1. Dims that are equal in each pattern share a symbol. Contents are assumed where
+    dim that is not steady. Dims that are equal in each pattern share a symbol. Contents are assumed where
     no size varies, and they were fed more than once and never otherwise.
 
     Args:
         profile: all that was seen.
-        steady: dims, by input and axis, that keep their size in any case.
+        steady: dims, by input and axis, that keep their size in dynamic ones, too; by default those of size 1.
         absent: inputs with a default that are not fed.
     """
     symbols: dict[tuple[Dim, ...], str] = {}
@@ -110,8 +110,8 @@ def guard_for(
         sizes = _sizes(patterns, name, axis)
         if any(size in ir.ANONYMOUS_DIMS for size in sizes):
             return ANY
-        keeps = behaviour is Behaviour.STATIC or sizes[0] == 1 or (name, axis) in steady
-        if keeps and len(set(sizes)) == 1:
+        keeps = sizes[0] == 1 if steady is None else (name, axis) in steady
+        if len(set(sizes)) == 1 and (keeps or behaviour is Behaviour.STATIC):
             return sizes[0]
         return symbols.setdefault(sizes, f"s{len(symbols)}")
 
@@ -157,11 +157,12 @@ def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]
 
 
 def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
-    """The dims that never varied among several patterns."""
-    if len(alike) < 2:
-        return frozenset()
-    places = ((name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ())))
-    return frozenset(place for place in places if len(set(_sizes(alike, *place))) == 1)
+    """The dims that never varied; of a single pattern those of size 1, since the others may yet vary."""
+    places = [(name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ()))]
+    sizes = {place: set(_sizes(alike, *place)) for place in places}
+    return frozenset(
+        place for place in places if len(sizes[place]) == 1 and (len(alike) > 1 or 1 in sizes[place])
+    )
 
 
 def _alike(pattern: Pattern, patterns: Iterable[Pattern]) -> list[Pattern]:

@@ -162,6 +162,12 @@ def test_the_most_frequent_patterns_are_static_and_the_rest_is_one_dynamic_varia
     assert found[2].guard.inputs["mask"].shape == (1, 1, "s0")
 
 
+def test_a_size_of_1_that_is_known_to_vary_is_no_size_in_a_dynamic_variant() -> None:
+    [*_, variant] = variants_of(_profile((4, 8), (4, 8), (4, 9), (4, 9), (1, 5), (1, 6)))
+    assert variant.name == "dynamic-1" and variant.guard.inputs["ids"].shape == ("s0", "s1")
+    assert variant.guard.inputs["mask"].shape == ("s0", 1, "s1")
+
+
 def test_fifteen_shapes_of_one_pattern_need_three_variants() -> None:
     found = variants_of(_profile(*((2, length) for length in range(2, 17))))
     assert [variant.name for variant in found] == ["static-1", "static-2", "dynamic-1"]
