@@ -101,7 +101,7 @@ def guard_for(
 
     Args:
         profile: all that was seen.
-        steady: dims, by input and axis, that keep their size in dynamic ones, too; by default those of size 1.
+        steady: dims, by input and axis, that keep their size in any case; by default those of size 1.
         absent: inputs with a default that are not fed.
     """
     symbols: dict[tuple[Dim, ...], str] = {}
