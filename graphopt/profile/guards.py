@@ -12,9 +12,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.seen import Dim, Seen, is_symbol
-from graphopt.runtime.values import LOW_TYPES
+from graphopt.runtime.values import numpy_type
 
-_NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
 #: Kinds of numpy types that hold strings.
 STRINGS = "OSU"
 
@@ -136,21 +135,6 @@ class Guard:
         if not isinstance(inputs, dict) or not isinstance(absent, list):
             raise InvalidModel("a guard does not tell of inputs")
         return cls({name: Seen.from_dict(item) for name, item in inputs.items()}, tuple(map(str, absent)))
-
-
-def numpy_type(text: str) -> np.dtype[Any] | None:
-    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if it is no tensor.
-
-    Strings are objects, though arrays of strings of a fixed length hold them, too (:func:`is_of`).
-    """
-    if not text.startswith("tensor("):
-        return None
-    if text in LOW_TYPES:
-        return LOW_TYPES[text].dtype
-    try:
-        return np.dtype(_NUMPY_NAMES.get(text[7:-1], text[7:-1]))
-    except TypeError:  # a type of the future
-        return None
 
 
 def is_of(dtype: Any, text: str) -> bool:

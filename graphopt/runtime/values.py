@@ -46,6 +46,22 @@ LOW_TYPES = {
     "tensor(uint2)": LowType(25, "uint2", 2),
     "tensor(int2)": LowType(26, "int2", 2),
 }
+_NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
+
+
+def numpy_type(text: str) -> np.dtype[Any] | None:
+    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if it is no tensor.
+
+    Strings are objects, though arrays of strings of a fixed length hold them, too.
+    """
+    if not text.startswith("tensor("):
+        return None
+    if text in LOW_TYPES:
+        return LOW_TYPES[text].dtype
+    try:
+        return np.dtype(_NUMPY_NAMES.get(text[7:-1], text[7:-1]))
+    except TypeError:  # a type of the future
+        return None
 
 
 def to_ort_value(array: Any, onnx_type: str) -> OrtValue:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from graphopt.profile import Guard
-from graphopt.profile.guards import STRINGS, numpy_type
+from graphopt.profile.guards import STRINGS
 from graphopt.profile.seen import is_symbol
+from graphopt.runtime.values import numpy_type
 
 #: The number of the first guard that holds for feeds, or how many there are if none does.
 Dispatch = Callable[[Mapping[str, Any]], int]

@@ -11,9 +11,9 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.profile import Guard, Profile, Seen
-from graphopt.profile.guards import numpy_type
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.oracle.oracle import Oracle
+from graphopt.runtime.values import numpy_type
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import emit_model, lift_shared_weights
 from graphopt.specialize.written_variants import write_variants

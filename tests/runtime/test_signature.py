@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from graphopt.runtime.signature import Signature, diff
+from graphopt.runtime.values import numpy_type
 from tests.runtime.build import parse
 
 ORIGINAL = "g (float[N, 3] x, int64[K] i) => (float[N, 3] y, int64[K] j) { y = Relu(x) j = Identity(i) }"
@@ -152,3 +155,22 @@ def test_what_kind_of_change_it_is():
         ("rank", "y"),
         ("type", "j"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "dtype"),
+    [
+        ("tensor(float)", np.float32),
+        ("tensor(double)", np.float64),
+        ("tensor(int64)", np.int64),
+        ("tensor(bool)", np.bool_),
+        ("tensor(string)", object),
+        ("tensor(bfloat16)", ml_dtypes.bfloat16),
+        ("tensor(float8e5m2fnuz)", ml_dtypes.float8_e5m2fnuz),
+        ("tensor(int4)", ml_dtypes.int4),
+        ("seq(tensor(float))", None),
+        ("tensor(float3)", None),
+    ],
+)
+def test_what_numpy_calls_a_type(type_: str, dtype: type | None) -> None:
+    assert numpy_type(type_) == (None if dtype is None else np.dtype(dtype))

@@ -20,7 +20,7 @@ from graphopt.runtime.inputs.domain import Domain
 from graphopt.runtime.inputs.domain_inference import domains
 from graphopt.runtime.inputs.samples import Flavour, sample
 from graphopt.runtime.signature import Port, Signature
-from graphopt.runtime.values import LOW_TYPES
+from graphopt.runtime.values import numpy_type
 
 Feeds = dict[str, Any]
 
@@ -244,8 +244,8 @@ class Inputs:
         if port.kind != "tensor":
             raise UsageError(f"input {name!r} is of type {port.type}; files can hold tensors only")
         self._check_shape(port, array.shape)
-        wanted = _numpy_type(port.element)
-        if array.dtype == wanted:
+        wanted = numpy_type(port.type)
+        if wanted is None or array.dtype == wanted:
             return array
         if wanted.kind == "O" and array.dtype.kind in "US":
             return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
@@ -312,10 +312,3 @@ class Inputs:
             elif array.dtype.kind in "iub":
                 overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
         return overrides
-
-
-def _numpy_type(element: str) -> np.dtype[Any]:
-    low = LOW_TYPES.get(f"tensor({element})")
-    if low is not None:
-        return low.dtype
-    return np.dtype({"string": object, "float": np.float32, "double": np.float64}.get(element, element))
