@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from graphopt.assembly import (
     loaded,
     oracle_for,
 )
-from graphopt.driver import is_heavy, make_options
+from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
 from graphopt.passes.base import Pass
 
@@ -150,7 +151,8 @@ def compile(
         arguments: others of :func:`optimize`, for all plans.
 
     Raises:
-        UsageError: ``inputs`` or ``outputs`` name something else than the model has.
+        UsageError: ``inputs`` or ``outputs`` name what the model lacks, or there is no such ``pipeline``.
+        TypeError: ``arguments`` are none of :func:`optimize`.
     """
     from graphopt.executor.executor import Executor
     from graphopt.executor.maker import Maker
@@ -161,6 +163,8 @@ def compile(
     fuser = current_fuser()
     settings = chosen_settings(verify=verify)
     text = pipeline or ("O3" if fuser is None else fuser.pipeline)
+    inspect.signature(optimize).bind(None, pipeline=text, pre_passes=(), device=None, **arguments)
+    make_pipeline(text)  # fails now if there is no such pipeline
     host = Host(
         choose_device(device, settings)[0], threads, "default" if fuser is None else fuser.optimizations
     )

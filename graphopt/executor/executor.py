@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ class Executor:
         self._maker, self._clock = maker, clock
         self._nested_inputs, self._nested_outputs = inputs, outputs
         self._flushing = threading.Lock()
-        self._flushed: list[Specializer] = []  # those that still make something
+        self._flushed: list[weakref.ref[Specializer]] = []  # what still makes something holds itself
         self._now = self._begun(original, stacklevel=4)
 
     def _begun(self, original: Original, *, stacklevel: int) -> Specializer:
@@ -115,9 +116,15 @@ class Executor:
             values: onnxruntime's own, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
 
         Raises:
+            UsageError: one of them is something else.
             RuntimeFailure: onnxruntime can't run the model on them.
         """
         now = self._now
+        for name, value in values.items():
+            if not hasattr(value, "data_type"):
+                raise UsageError(
+                    f"{name!r} is a {type(value).__name__}, no OrtValue", hint="run takes arrays"
+                )
         seen = {name: Bound(value) for name, value in values.items()}
         plan = now.plan_for(seen)
         ready = plan.prepare()
@@ -137,12 +144,13 @@ class Executor:
         with self._flushing:
             before = self._now
             self._now = self._begun(before.memory.original.again(), stacklevel=3)
-            self._flushed = [old for old in (*self._flushed, before) if old.is_compiling]
+            self._flushed = [old for old in (*self._flushed, weakref.ref(before)) if old() is not None]
 
     def wait(self) -> None:
         """Wait until each specialization that is being made is there, or is dropped as it was flushed."""
-        for specializer in (*self._flushed, self._now):
-            specializer.wait()
+        for specializer in (*(old() for old in self._flushed), self._now):
+            if specializer is not None:
+                specializer.wait()
 
     # Looking in ---------------------------------------------------------------------------------
 

@@ -34,9 +34,14 @@ class ExecutorOptions:
     depth: int | None = None
 
     def __post_init__(self) -> None:
-        if self.profiled_runs < 0 or self.delay < 0 or (self.depth is not None and self.depth < 0):
-            raise UsageError("profiled_runs, delay and depth can't be negative")
-        if self.most_plans is not None and self.most_plans < 1:
-            raise UsageError("most_plans has to be 1 or more")
+        if not isinstance(self.strategy, FusionStrategy | None):
+            raise UsageError(f"{self.strategy!r} is no strategy", hint="FusionStrategy.parse reads a text")
+        for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0)):
+            number = getattr(self, name)
+            optional = number is None and name != "profiled_runs"
+            if not optional and (type(number) is not int or number < least):
+                raise UsageError(f"{name} is a whole number from {least}, not {number!r}")
+        if not isinstance(self.delay, int | float) or not self.delay >= 0:
+            raise UsageError(f"delay is a time from 0, not {self.delay!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile is blocking or background, not {self.compile!r}")

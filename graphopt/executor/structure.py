@@ -17,6 +17,8 @@ def names_in(structure: Nested) -> Iterator[str]:
     """The names in ``structure``, in order."""
     if isinstance(structure, str):
         yield structure
+    elif not isinstance(structure, Mapping | list | tuple):
+        raise UsageError(f"names are nested in dicts, lists and tuples, not in a {type(structure).__name__}")
     else:
         for part in structure.values() if isinstance(structure, Mapping) else structure:
             yield from names_in(part)
@@ -66,7 +68,10 @@ def unflatten(structure: Nested, values: Mapping[str, Any]) -> Any:
         return values[structure]
     if isinstance(structure, Mapping):
         return {key: unflatten(part, values) for key, part in structure.items()}
-    return type(structure)(unflatten(part, values) for part in structure)
+    parts = [unflatten(part, values) for part in structure]
+    if hasattr(structure, "_fields"):  # a named tuple
+        return type(structure)(*parts)
+    return type(structure)(parts)
 
 
 def as_array(value: Any) -> Any:

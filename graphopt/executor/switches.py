@@ -123,6 +123,8 @@ def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
     Raises:
         UsageError: it can't be read.
     """
+    if not isinstance(strategy, FusionStrategy | str):
+        raise UsageError(f"{strategy!r} is no strategy", hint="write it like static:2,dynamic:10")
     before = current_strategy()
     _strategy.set(FusionStrategy.parse(strategy) if isinstance(strategy, str) else strategy)
     return before

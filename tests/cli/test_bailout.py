@@ -108,3 +108,12 @@ def test_where_no_run_can_leave(invoke: Invoke, tmp_path: Path) -> None:
     assert outcome.status == 4
     assert "a Scan runs to its end" in outcome.err
     assert "no shape depends on data" in invoke("bailout", path, "--list").out
+
+
+def test_the_parts_are_not_written_over_each_other(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "o").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "o")
+    arguments = ("--at", "0", "-o", tmp_path / "o" / "r.onnx", "--prefix", tmp_path / "link" / "r.onnx")
+    outcome = invoke("bailout", model, *arguments)
+    assert outcome.status == 2 and "name the same file" in outcome.err
+    assert not list((tmp_path / "o").iterdir())

@@ -239,7 +239,7 @@ def test_bad_inputs_use_up_one_specialization_at_most(runs: int, feeds: dict[str
 
 @pytest.mark.parametrize("depth", [-1])
 def test_nonsense_is_refused(depth: int) -> None:
-    with pytest.raises(UsageError, match="can't be negative"):
+    with pytest.raises(UsageError, match="depth is a whole number from 0"):
         ExecutorOptions(depth=depth)
     with pytest.raises(UsageError, match="inputs are a dict"):
         compiled(parse(ANY))([1, 2])
@@ -366,3 +366,36 @@ def test_missing_and_unknown_inputs_are_told() -> None:
             call()
     run_any(executor, [feeds])
     assert executor.graph_for(feeds) is executor.last_executed_optimized_graph()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": "static:1"}, {"profiled_runs": None}, {"profiled_runs": "1"}, {"most_plans": 1.5},
+        {"delay": float("nan")}, {"depth": True}, {"compile": "later"},
+    ],
+)  # fmt: skip
+def test_options_of_other_types_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        ExecutorOptions(**options)
+
+
+def test_arguments_are_checked_before_anything_runs() -> None:
+    with pytest.raises(TypeError, match="verfy"):
+        api.compile(parse(ANY), verfy=True)
+    with pytest.raises(UsageError, match="O33"):
+        api.compile(parse(ANY), pipeline="O33")
+    with pytest.raises(UsageError, match="not in a NoneType"):
+        api.compile(parse(ANY), inputs=["x", None])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="is no strategy"):
+        set_fusion_strategy(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no OrtValue"):
+        api.compile(parse(ANY), verify=False).run_bound({"x": np.ones(1)})  # type: ignore[dict-item]
+
+
+def test_outputs_may_be_a_named_tuple() -> None:
+    from collections import namedtuple
+
+    found = namedtuple("found", ["total"])("y")
+    executor = api.compile(parse(ANY), outputs=found, pipeline="O2", verify=False)
+    assert executor(any_feeds((1, 1, 2), (1, 2))).total.shape == (1, 1, 2)

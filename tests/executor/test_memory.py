@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +224,21 @@ def test_a_flush_that_can_not_be_leaves_all_as_it_was(tmp_path: Path) -> None:
         executor.flush()
     [found] = executor(rows(3))
     assert found.shape == (1, 2, 3) and executor.debug_state().hits("static-1") == 3
+
+
+def test_what_was_flushed_while_it_compiled_is_let_go() -> None:
+    go = threading.Event()
+
+    def slow(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+        assert not first or go.wait(30)
+        return model
+
+    executor = with_optimizer(slow, compile="background")
+    run_any(executor, [rows(3)])
+    old = weakref.ref(executor._now)
+    executor.flush()
+    go.set()
+    executor.wait()
+    run_any(executor, [rows(3)])
+    gc.collect()
+    assert old() is None

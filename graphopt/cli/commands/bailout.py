@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,8 @@ def command(
     for path in (output, prefix):
         if path is not None:
             check_model_file(path, source)
+    if output is not None and prefix is not None and os.path.realpath(output) == os.path.realpath(prefix):
+        raise UsageError("-o and --prefix name the same file", hint="give each a name of its own")
     inputs = options.given_inputs(run, values)
     model = api.load_model(source)
     profile = None if profile_path is None else Profile.read(profile_path)
