@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,3 +161,12 @@ def produce(
 def chosen_settings(**given: Any) -> config.Settings:
     """The current settings with the arguments that were given."""
     return replace(config.current(), **{key: value for key, value in given.items() if value is not None})
+
+
+def settings_among(arguments: Mapping[str, Any]) -> config.Settings:
+    """The current settings with those of ``arguments`` of :func:`graphopt.optimize` that are settings too."""
+    names = {field.name for field in fields(config.Settings)} - {"pipeline", "device"}
+    given = {name: value for name, value in arguments.items() if name in names and value is not None}
+    if "skip" in given:
+        given["skip"] = tuple(given["skip"])
+    return chosen_settings(**given)

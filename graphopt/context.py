@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -173,6 +173,16 @@ class Context:
     decisions: Counter[Decision] = field(default_factory=Counter)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what the services have started, such as processes that evaluate constants."""
+        self.evaluator.close()
 
     # Facts, in short forms for passes and rules ---------------------------------------------
 

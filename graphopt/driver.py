@@ -148,7 +148,7 @@ class Job:
         try:
             return self.pipeline.run(model, cx, self._all_watchers(stats))
         finally:
-            cx.evaluator.close()
+            cx.close()
 
     def _fuses(self) -> bool:
         """Whether the pipeline writes fused operators."""

@@ -1,4 +1,4 @@
-"""The Python interface: load, optimize, verify, run, record_profile, save.
+"""The Python interface: load, save, optimize, explain, verify, run; profiles, variants, executors, gradients.
 
 >>> import graphopt
 >>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))   # doctest: +SKIP

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.api.optimizing import optimize
-from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for
+from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for, settings_among
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Report
@@ -55,13 +56,15 @@ def bailout(
     from graphopt.specialize.bailouts.listing import places_of
     from graphopt.specialize.bailouts.rejoining import rejoined
 
-    found = places_of(loaded(model), profile)
+    original = loaded(model)
+    found = places_of(original, profile)
     cut = bailout_at(found.model, found.at(str(at)))
-    verdict = None
-    for occurrence in _OCCURRENCES if cut.occurrence is not None else (0,):
-        judged = _judge(model, rejoined(found.model, cut, occurrence), inputs, verify, device, allow_fallback)
-        verdict = judged if verdict is None else verdict
-    return cut, verdict
+    settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
+    if not settings.verify:
+        return cut, None
+    occurrences = _OCCURRENCES if cut.occurrence is not None else (0,)
+    candidates = [rejoined(found.model, cut, occurrence) for occurrence in occurrences]
+    return cut, _judge(original, candidates, inputs, settings, device)
 
 
 class Bailed(NamedTuple):
@@ -103,27 +106,25 @@ def with_bailouts(
     found, report = optimize(
         inserted.model, post_passes=("remove-profile-nodes", "dce"), verify=False, **arguments
     )
-    device, fallback = arguments.get("device"), arguments.get("allow_fallback")
-    report.verdict = _judge(original, found, inputs, verify, device, fallback)
+    settings = settings_among({**arguments, "verify": verify})
+    if settings.verify:
+        report.verdict = _judge(original, [found], inputs, settings, arguments.get("device"))
     return Bailed(found, report, replace(inserted, model=found))
 
 
 def _judge(
-    original: ir.Model | PathLike,
-    candidate: ir.Model,
+    original: ir.Model,
+    candidates: Sequence[ir.Model],
     inputs: InputOptions | None,
-    verify: bool | None,
+    settings: config.Settings,
     device: str | Device | None,
-    allow_fallback: bool | None,
-) -> Verdict | None:
-    """The comparison, if it is wanted."""
-    settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
-    if not settings.verify:
-        return None
-    heavy = is_heavy(loaded(original), settings.memory_limit)
-    oracle, _ = oracle_for(original, inputs, settings, device, heavy)
+) -> Verdict:
+    """The comparison of the first of ``candidates``; all have to compute what ``original`` does."""
+    oracle, _ = oracle_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
+    numerics = make_options(settings).numerics
     with oracle:
-        verdict = oracle.verify(candidate, numerics=make_options(settings).numerics)
-    if not verdict.ok:
-        raise VerificationFailed(f"the parts do not compute what the model does: {verdict.summary()}")
-    return verdict
+        verdicts = [oracle.verify(candidate, numerics=numerics) for candidate in candidates]
+    for verdict in verdicts:
+        if not verdict.ok:
+            raise VerificationFailed(f"the parts do not compute what the model does: {verdict.summary()}")
+    return verdicts[0]

@@ -16,6 +16,7 @@ from graphopt.assembly import (
     chosen_settings,
     loaded,
     oracle_for,
+    settings_among,
 )
 from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
@@ -102,8 +103,7 @@ def specialize(
     from graphopt.specialize.policy import BUNDLE, ONE_MODEL
 
     original = loaded(model)
-    chosen = {key: arguments.get(key) for key in ("exact", "fast_math", "verify", "allow_fallback")}
-    settings, device = chosen_settings(**chosen), arguments.get("device")
+    settings, device = settings_among(arguments), arguments.get("device")
 
     def optimized(candidate: ir.Model, first: tuple[str, ...]) -> tuple[ir.Model, Report]:
         if candidate is original:
@@ -161,7 +161,7 @@ def compile(
     from graphopt.executor.switches import current_fuser
 
     fuser = current_fuser()
-    settings = chosen_settings(verify=verify)
+    settings = settings_among({**arguments, "verify": verify})
     text = pipeline or ("O3" if fuser is None else fuser.pipeline)
     inspect.signature(optimize).bind(None, pipeline=text, pre_passes=(), device=None, **arguments)
     make_pipeline(text)  # fails now if there is no such pipeline

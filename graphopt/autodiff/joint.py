@@ -74,24 +74,19 @@ def differentiate(
     needed = OLDEST
     while True:
         joint = Joint(copy(model))
-        cx = _prepared(joint, needed)
-        try:
-            _add_gradients(joint, cx, loss, wrt, outputs)
-        except NeedsOpset as error:
-            needed = error.version
-            continue
-        finally:
-            cx.evaluator.close()
+        with _prepared(joint, needed) as cx:
+            try:
+                _add_gradients(joint, cx, loss, wrt, outputs)
+            except NeedsOpset as error:
+                needed = error.version
+                continue
         _clean(joint, "joint" if optimize else "dce")
         return joint
 
 
 def _clean(joint: Joint, pipeline: str) -> None:
-    cx = context_for(joint.model)
-    try:
+    with context_for(joint.model) as cx:
         make_pipeline(pipeline).run(joint.model, cx)
-    finally:
-        cx.evaluator.close()
     fault = ir.find_fault(joint.model)
     if fault is not None:
         raise AssertionError(f"the joint graph is broken: {fault.sentence}")
@@ -111,7 +106,7 @@ def _prepared(joint: Joint, opset: int) -> Context:
     cx = context_for(model)
     if steps:
         make_pipeline(",".join(steps)).run(model, cx)
-        cx.evaluator.close()
+        cx.close()
         cx = context_for(model)
     return cx
 

@@ -20,27 +20,26 @@ def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     from graphopt.specialize.bailouts.places import levels_of
 
     found = places_of(model, profile)
-    cx = context_for(found.model)
-    listed = []
-    for place in found.places:
-        refused, live = None, None
-        try:
-            levels = levels_of(place, cx)
-            live = len(levels) - 1
-        except UnsupportedModel as failure:
-            refused = failure.message
-        listed.append(
-            {
-                "number": place.number,
-                "value": place.value.name,
-                "where": _where(place.graph, cx),
-                "depth": live,
-                "type": _type(place.value, cx),
-                "seen": None if place.seen is None else str(place.seen),
-                "refused": refused,
-            }
-        )
-    cx.evaluator.close()
+    with context_for(found.model) as cx:
+        listed = []
+        for place in found.places:
+            refused, depth = None, None
+            try:
+                levels = levels_of(place, cx)
+                depth = len(levels) - 1
+            except UnsupportedModel as failure:
+                refused = failure.message
+            listed.append(
+                {
+                    "number": place.number,
+                    "value": place.value.name,
+                    "where": _where(place.graph, cx),
+                    "depth": depth,
+                    "type": _type(place.value, cx),
+                    "seen": None if place.seen is None else str(place.seen),
+                    "refused": refused,
+                }
+            )
     return listed
 
 

@@ -178,7 +178,7 @@ def run(
         if isinstance(error, PassFailed) and error.owner is not None:
             outcome.blamed, outcome.endless = Place(error.owner, error.node), error.endless
     finally:
-        cx.evaluator.close()
+        cx.close()
         trace.close()
     return outcome
 

@@ -256,7 +256,7 @@ def work_of(model: ir.Model) -> dict[str, float]:
         cost: Cost = cx.get(Cost, other.graph)
         return {"operations": _number(cost.flops, cx), "bytes moved": _number(cost.bytes, cx)}
     finally:
-        cx.evaluator.close()
+        cx.close()
 
 
 def _number(dim: Any, cx: Context) -> float:

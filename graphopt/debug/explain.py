@@ -51,7 +51,7 @@ def explain_fusions(
             return _about(found, names, node, model, rules, cx)
         return found if patterns else replace(found, costs=tuple(_said_against(found, cx)))
     finally:
-        cx.evaluator.close()
+        cx.close()
 
 
 def _said_against(found: Explanation, cx: Context) -> Iterator[str]:

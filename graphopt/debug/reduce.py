@@ -156,7 +156,7 @@ class _Cutter:
         copies = [value for node in self._cx.model.graph for value in node.outputs]
         self._twin = dict(zip(originals, copies, strict=True))
         self._cx.facts.infer_all()
-        self._cx.evaluator.close()
+        self._cx.close()
         self._dims: dict[str, str] = {}
 
     def cut(self, nodes: Collection[ir.Node], outputs: Iterable[ir.Value] | None = None) -> ir.Model | None:

@@ -264,11 +264,6 @@ class Specializer:
         if job is not None:
             job.done.wait()
 
-    @property
-    def is_compiling(self) -> bool:
-        """Whether a specialization is being made."""
-        return self._job is not None
-
     def _release(self) -> None:
         """Let the original go, unless a specialization is being made, after which the delay begins anew."""
         if self._job is None:

@@ -46,11 +46,9 @@ from graphopt.ir.provenance import (
     origins,
 )
 from graphopt.ir.region import (
-    Split,
     extract,
     outline,
     outline_obstacle,
-    split,
 )
 from graphopt.ir.schemas import find_misuse, find_unknown, operator_schema
 from graphopt.ir.scopes import (

@@ -1,13 +1,12 @@
-"""Regions of a graph: make one a function, cut a graph in two, take a part out.
+"""Regions of a graph: make one a function, take a part out.
 
-Reduction takes parts out. Outlining and splitting have no caller here yet: they are for graphs that keep
-an unoptimized way out, and for groups of nodes that are compiled as one.
+Reduction takes parts out. Outlining has no caller here yet: it is for groups of nodes that are compiled as
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from graphopt.errors import UnsupportedModel
 from graphopt.ir.constants import constant_of
@@ -171,54 +170,14 @@ def _references(nodes: Iterable[onnx_ir.Node]) -> dict[str, onnx_ir.Attr]:
     return dict(sorted(found.items()))
 
 
-# Splitting ----------------------------------------------------------------------------------
+# Taking out -----------------------------------------------------------------------------------
 
 Declare = Callable[[onnx_ir.Value], tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]]
-
-
-@dataclass(frozen=True)
-class Split:
-    """A graph in two parts. Run one after the other, they compute what the graph computes.
-
-    Attributes:
-        prefix: takes the inputs of the graph; returns those of its outputs that are known by then,
-            and the live values.
-        suffix: takes those inputs of the graph that it reads, and the live values; returns the rest.
-        live: values of the original graph that are computed before the cut and read behind it.
-    """
-
-    prefix: onnx_ir.Graph
-    suffix: onnx_ir.Graph
-    live: tuple[onnx_ir.Value, ...]
 
 
 def declared(value: onnx_ir.Value) -> tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]:
     """The type and shape that the model declares for ``value``."""
     return value.type, value.shape
-
-
-def split(node: onnx_ir.Node, *, after: bool = False, declare: Declare = declared) -> Split:
-    """Cut the graph of ``node`` in two, right before ``node`` or right ``after`` it.
-
-    The graph is left as it is. Values keep their names. In a body, outer values that are no
-    constants become inputs.
-
-    Args:
-        declare: types and shapes for the values that become inputs or outputs.
-    """
-    graph = node.graph
-    if graph is None:
-        raise ValueError(f"{label(node)!r} stands in no graph")
-    nodes = list(graph)
-    cut = nodes.index(node) + after
-    made = {output for item in nodes[:cut] for output in item.outputs}
-    live = [value for value in dict.fromkeys(v for item in nodes[cut:] for v in reads(item)) if value in made]
-    behind = {output for item in nodes[cut:] for output in item.outputs}
-    early = [value for value in graph.outputs if value not in behind]
-    known = [*early, *(value for value in live if not value.is_graph_output())]
-    prefix = extract(nodes[:cut], known, graph.inputs, declare=declare)
-    suffix = extract(nodes[cut:], [value for value in graph.outputs if value in behind], declare=declare)
-    return Split(prefix, suffix, tuple(live))
 
 
 def extract(

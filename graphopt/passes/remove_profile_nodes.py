@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import autodiff, guards
+from graphopt.ops import guards
 from graphopt.passes.base import Pass
+from graphopt.passes.clear_profile import ClearProfile
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,8 @@ class RemoveProfileNodes(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Remove them from all graphs; facts that guards told are forgotten."""
         removed = 0
+        ClearProfile().run(model, cx)
         for graph in ir.graphs_of(model):
-            for value in ir.values_of(graph):
-                cx.edit.forget(value, lambda key: key.startswith(autodiff.PROFILE))
             for node in list(graph):
                 if guards.is_guard(node) and node.inputs and node.inputs[0] is not None:
                     removed += self._remove(node, node.inputs[0], cx)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.profile.profile import Profile
 from graphopt.runtime.signature import Port, Signature
 
 
-def check_profile(profile: Profile, signature: Signature) -> None:
-    """Check that ``profile`` speaks of inputs as they are declared; people may have written it.
+def check_profile(profile: Profile, model: ir.Model) -> None:
+    """Check that ``profile`` is of ``model`` and tells of its inputs as declared; people may have written it.
 
     Raises:
-        UsageError: it names an input that there is not, or tells another type, number of dims or size.
+        UsageError: it is of another model, names an input that there is not, or tells another type, number of
+            dims or size.
     """
-    ports = {port.name: port for port in signature.inputs}
+    if profile.model != ir.fingerprint(model, names=True):
+        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    ports = {port.name: port for port in Signature.of(model).inputs}
     for pattern in profile.patterns:
         for name, seen in pattern.inputs.items():
             port = ports.get(name)

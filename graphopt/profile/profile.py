@@ -142,7 +142,7 @@ class Profile:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"can't read {path}: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidModel(f"{path}: it is no profile", hint="graphopt profile writes one") from error
         try:
             return cls.from_dict(data)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
 from graphopt.profile import FusionStrategy, Profile, check_profile, variants_of
@@ -81,10 +81,8 @@ def build(
     Raises:
         UsageError: the profile is of another model, or speaks of inputs in another way than it does.
     """
-    if how.profile.model != ir.fingerprint(original, names=True):
-        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    check_profile(how.profile, original)
     signature = Signature.of(original)
-    check_profile(how.profile, signature)
     general, report = optimize(original, ())
     optional = [port.name for port in signature.inputs if port.role == "overridable" and policy.sees_absence]
     variants = variants_of(how.profile, how.strategy, most=how.most, limits=policy.limits, optional=optional)

@@ -16,10 +16,11 @@ def narrowed(model: ir.Model, guard: Guard) -> ir.Model:
     """
     found = copy(model)
     note(found, guard.inputs)
-    cx = context_for(found)
-    SpecializeTypes().run(found, cx)
-    for value in found.graph.inputs:
-        if value.name in guard.absent and value.const_value is not None and ir.is_read(value):
-            cx.edit.replace(value, cx.edit.constant(found.graph, value.const_value, f"{value.name}_default"))
-    cx.evaluator.close()
+    with context_for(found) as cx:
+        SpecializeTypes().run(found, cx)
+        for value in found.graph.inputs:
+            if value.name in guard.absent and value.const_value is not None and ir.is_read(value):
+                cx.edit.replace(
+                    value, cx.edit.constant(found.graph, value.const_value, f"{value.name}_default")
+                )
     return found

@@ -58,7 +58,8 @@ class Recorder:
             if name not in self._types:
                 raise unknown("input", name, self._types, f"inputs: {', '.join(self._types) or 'none'}")
         self.profile = Profile(ir.fingerprint(model, names=True), requires_grad=wanted)
-        inner = {value.name or "": type_ for value, type_ in unforeseen(model, context_for(model).facts)}
+        with context_for(model) as cx:
+            inner = {value.name or "": type_ for value, type_ in unforeseen(model, cx.facts)}
         self.left_out = max(0, len(inner) - most)
         self._inner = dict(list(inner.items())[:most])
         self._model = _watched(model, self._inner)

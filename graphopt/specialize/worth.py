@@ -20,12 +20,11 @@ _TRIPS = 8
 def steps(model: ir.Model, guard: Guard) -> int:
     """About how many nodes run where ``guard`` holds: of an If the larger branch, of a loop all trips."""
     found = narrowed(model, guard)
-    cx = context_for(found)
-    done: dict[ir.Graph, int] = {}
-    for function in _callees_first(found):
-        _count(function.graph, done, cx)
-    _count(found.graph, done, cx)
-    cx.evaluator.close()
+    with context_for(found) as cx:
+        done: dict[ir.Graph, int] = {}
+        for function in _callees_first(found):
+            _count(function.graph, done, cx)
+        _count(found.graph, done, cx)
     return done[found.graph]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import onnx
 import pytest
@@ -354,6 +356,33 @@ def test_inlining_undoes_outlining(case: tuple[onnx.ModelProto, list[int]]) -> N
     assert ir.fingerprint(item, names=True) == before
 
 
+class Split(NamedTuple):
+    """A graph in two parts. Run one after the other, they compute what the graph computes."""
+
+    prefix: ir.Graph
+    suffix: ir.Graph
+    live: list[ir.Value]
+
+
+def split(node: ir.Node, *, after: bool = False, declare: Any = None) -> Split:
+    """Take out what stands before ``node``, and what stands from it on: right before it, or right ``after``."""
+    graph = node.graph
+    assert graph is not None
+    nodes = list(graph)
+    cut = nodes.index(node) + after
+    made = {output for item in nodes[:cut] for output in item.outputs}
+    live = [
+        value for value in dict.fromkeys(v for item in nodes[cut:] for v in ir.reads(item)) if value in made
+    ]
+    behind = {output for item in nodes[cut:] for output in item.outputs}
+    early = [value for value in graph.outputs if value not in behind]
+    known = [*early, *(value for value in live if not value.is_graph_output())]
+    given = {} if declare is None else {"declare": declare}
+    prefix = ir.extract(nodes[:cut], known, graph.inputs, **given)
+    suffix = ir.extract(nodes[cut:], [value for value in graph.outputs if value in behind], **given)
+    return Split(prefix, suffix, live)
+
+
 @given(_graphs(), st.booleans())
 def test_the_parts_of_a_split_compute_what_the_whole_does(
     case: tuple[onnx.ModelProto, list[int]], after: bool
@@ -363,7 +392,7 @@ def test_the_parts_of_a_split_compute_what_the_whole_does(
     expected = dict(zip([value.name for value in item.graph.outputs], _run(item), strict=True))
     before = ir.print_model(item)
     floating = (ir.TensorType(ir.DataType.FLOAT), ir.Shape([None, 4]))
-    parts = ir.split(item.graph[chosen[0]], after=after, declare=lambda value: _declared(value) or floating)
+    parts = split(item.graph[chosen[0]], after=after, declare=lambda value: _declared(value) or floating)
     known: dict[str, np.ndarray] = {"x": X}
     for part in (parts.prefix, parts.suffix):
         alone = ir.model_of(part, item)
@@ -381,7 +410,7 @@ def _declared(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]
     return None if value.type is None else (value.type, value.shape)
 
 
-# Cloning and splitting ----------------------------------------------------------------------
+# Cloning and taking out --------------------------------------------------------------------
 
 
 def test_clones_share_tensors_and_nothing_else() -> None:
@@ -435,7 +464,7 @@ def test_splitting_a_body_takes_its_captures_as_inputs() -> None:
         }"""
     )
     body = next(graph for graph in ir.graphs_of(item) if graph.name == "b")
-    parts = ir.split(body[2])
+    parts = split(body[2])
     assert [value.name for value in parts.live] == ["m"]
     assert [value.name for value in parts.prefix.inputs] == ["i", "c", "v"]
     assert list(parts.prefix.initializers) == ["w"]
@@ -454,7 +483,7 @@ def test_ten_thousand_nodes() -> None:
     edit.remove_function(function)
     ir.verify(item)
     assert ir.fingerprint(ir.clone(item)) == before
-    parts = ir.split(item.graph[5000])
+    parts = split(item.graph[5000])
     assert (len(parts.prefix), len(parts.suffix)) == (5000, 5000)
 
 

@@ -117,10 +117,9 @@ def command(
     if output is not None and prefix is not None and os.path.realpath(output) == os.path.realpath(prefix):
         raise UsageError("-o and --prefix name the same file", hint="give each a name of its own")
     inputs = options.given_inputs(run, values)
-    model = api.load_model(source)
     profile = None if profile_path is None else Profile.read(profile_path)
     if listing:
-        _list(run, model, profile)
+        _list(run, api.load_model(source), profile)
     elif every and profile is not None and output is not None:
         _insert(run, source, profile, output, most, inputs)
     elif at is not None and output is not None:

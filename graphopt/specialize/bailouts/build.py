@@ -64,14 +64,11 @@ def bailout_at(model: ir.Model, place: Place) -> Bailout:
     Raises:
         UnsupportedModel: a run can't leave it there.
     """
-    cx = context_for(model)
-    try:
+    with context_for(model) as cx:
         levels = levels_of(place, cx)
         live = live_at(place, levels)
         handed = _handed(model, place, live, levels, cx)
         return _cut(model, place, levels, live, handed, cx)
-    finally:
-        cx.evaluator.close()
 
 
 def _handed(

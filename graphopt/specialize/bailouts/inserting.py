@@ -46,22 +46,21 @@ def insert_bailouts(model: ir.Model, *, most: int | None = None) -> Inserted:
             those of inputs, are one point.
     """
     general, places = places_of_guards(model)
-    cx = context_for(general)
-    points: list[tuple[list[Place], list[Level]]] = []
-    refused: list[tuple[Place, str]] = []
-    for place in places:
-        last = points[-1][0][0] if points else None
-        if last is not None and (last.graph, last.after) == (place.graph, place.after):
-            points[-1][0].append(place)
-            continue
-        try:
-            if most is not None and len(points) == most:
-                raise UnsupportedModel(f"only {most} are wanted")
-            points.append(([place], levels_of(place, cx)))
-        except UnsupportedModel as failure:
-            refused.append((place, failure.message))
-    checks = checks_of([here for here, _ in points], [levels for _, levels in points], cx)
-    cx.evaluator.close()
+    with context_for(general) as cx:
+        points: list[tuple[list[Place], list[Level]]] = []
+        refused: list[tuple[Place, str]] = []
+        for place in places:
+            last = points[-1][0][0] if points else None
+            if last is not None and (last.graph, last.after) == (place.graph, place.after):
+                points[-1][0].append(place)
+                continue
+            try:
+                if most is not None and len(points) == most:
+                    raise UnsupportedModel(f"only {most} are wanted")
+                points.append(([place], levels_of(place, cx)))
+            except UnsupportedModel as failure:
+                refused.append((place, failure.message))
+        checks = checks_of([here for here, _ in points], [levels for _, levels in points], cx)
     current = general
     stand = {value: value for graph in ir.graphs_of(general) for value in ir.values_of(graph)}
     # from the last one on: so those that are still to come are around or before what is there already
@@ -93,8 +92,7 @@ def _insert(
         stand: the same for ``current``.
         place: in the general model, with its ``levels``.
     """
-    cx = context_for(current)
-    try:
+    with context_for(current) as cx:
         here = _same_place(current, stand, place, levels)
         general = live_at(place, levels)
         live = Live(
@@ -126,8 +124,6 @@ def _insert(
         writer.give_all([value or by_index[index] for index, value in enumerate(whole)])
         found = {value: known.get(now) for value, now in stand.items()}
         return model, {value: now for value, now in found.items() if now is not None}
-    finally:
-        cx.evaluator.close()
 
 
 def _is_there(output: ir.Value, early: Container[ir.Value]) -> bool:

@@ -9,7 +9,7 @@ from graphopt.coerce import parse_natural
 from graphopt.driver import context_for, copy
 from graphopt.errors import UsageError, unknown
 from graphopt.passes.insert_guards import InsertGuards
-from graphopt.profile import Profile
+from graphopt.profile import Profile, check_profile
 from graphopt.profile.notes import note
 from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
 from graphopt.specialize.unforeseen_values import unforeseen
@@ -67,9 +67,10 @@ def places_of(model: ir.Model, profile: Profile | None = None) -> Places:
     if profile is not None:
         general, places = places_of_guards(guarded_by(model, profile))
         return Places(general, tuple(places))
-    cx = context_for(model)
-    values = {value for value, _ in unforeseen(model, cx.facts, bodies=True) if ir.constant_of(value) is None}
-    cx.evaluator.close()
+    with context_for(model) as cx:
+        values = {
+            value for value, _ in unforeseen(model, cx.facts, bodies=True) if ir.constant_of(value) is None
+        }
     return Places(model, tuple(places_behind(model, values)))
 
 
@@ -79,11 +80,9 @@ def guarded_by(model: ir.Model, profile: Profile) -> ir.Model:
     Raises:
         UsageError: the profile is of another model.
     """
-    if profile.model != ir.fingerprint(model, names=True):
-        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    check_profile(profile, model)
     found = copy(model)
     note(found, profile.values)
-    cx = context_for(found)
-    InsertGuards(pin=False).run(found, cx)
-    cx.evaluator.close()
+    with context_for(found) as cx:
+        InsertGuards(pin=False).run(found, cx)
     return found

@@ -69,9 +69,8 @@ def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
         value = unguarded.get(value, value)
         unguarded[node.outputs[0]] = value
         found.append(Place(len(found), value, graph, last[graph], asserted(node)))
-    cx = context_for(general)
-    RemoveProfileNodes().run(general, cx)
-    cx.evaluator.close()
+    with context_for(general) as cx:
+        RemoveProfileNodes().run(general, cx)
     return general, found
 
 
