@@ -249,3 +249,19 @@ def test_what_calls_take_decides_whether_a_process_with_a_limit_runs_a_model() -
     before = ir.to_bytes(model)
     assert is_heavy(model, 19_000_000) and not is_heavy(model, 21_000_000)
     assert ir.to_bytes(model) == before
+
+
+def test_arguments_that_are_settings_are_taken_as_such() -> None:
+    from graphopt.assembly import settings_among
+
+    found = settings_among(
+        {"exact": True, "memory_limit": 5, "allow_fallback": None, "skip": ["cse"], "inputs": 1}
+    )
+    assert (found.exact, found.memory_limit, found.allow_fallback, found.skip) == (True, 5, False, ("cse",))
+    assert settings_among({"pipeline": "O3", "device": "cuda"}) == settings_among({})
+
+
+def test_an_executor_may_fall_back_from_its_device() -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    executor = api.compile(model, device="cuda", allow_fallback=True, verify=False)
+    assert executor.run({"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]
