@@ -78,7 +78,7 @@ class Operations:
     def version(self) -> int:
         """The opset version of the standard's operators."""
         imports = self.cx.edit.scopes.imports(self.graph)
-        return imports.get("", imports.get("ai.onnx", 0))
+        return ir.standard_version(imports, 0)
 
     def mark(self) -> int:
         """A place among the nodes made so far, for :meth:`drop_unread`."""

@@ -58,6 +58,7 @@ from graphopt.ir.scopes import (
     count_nodes,
     graphs_of,
     in_order,
+    standard_version,
     values_of,
     walk_nodes,
     with_bodies,

@@ -95,6 +95,11 @@ def normal_imports(imports: Mapping[str, int]) -> dict[str, int]:
     return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
 
 
+def standard_version(imports: Mapping[str, int], default: int = 1) -> int:
+    """The version of the standard's operators that ``imports`` tell, or ``default``."""
+    return imports.get("", imports.get("ai.onnx", default))
+
+
 class Scopes:
     """Which node holds a body, and which function (or the main graph) a graph belongs to.
 

@@ -70,7 +70,7 @@ class ConvertOpset(Pass):
             raise UnsupportedModel("the model has training info, whose graphs can't be converted")
         plans = [plan for graph in ir.graphs_of(model) for node in graph for plan in self._plans(node, cx)]
         known = model.graph.opset_imports
-        source = known.get("", known.get("ai.onnx", self.target))
+        source = ir.standard_version(known, self.target)
         imports = [model.graph.opset_imports, *(held.opset_imports for held in model.functions.values())]
         for found in imports:
             cx.edit.set_import(found, "", self.target)

@@ -37,7 +37,7 @@ class LowerGradOf(Pass):
         graph, like = node.graph, node.inputs[0]
         dtype = None if like is None else cx.dtype(like)
         imports = {} if graph is None else cx.edit.scopes.imports(graph)
-        old = imports.get("", imports.get("ai.onnx", 1)) < 9
+        old = ir.standard_version(imports) < 9
         if dtype is None or not dtype.is_floating_point() or old:
             reason = "the opset has no ConstantOfShape" if old else "the dtype of the gradient is unknown"
             cx.refuse(Refusal(self.name, ir.label(node), reason))

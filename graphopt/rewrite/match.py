@@ -46,7 +46,7 @@ class Match:
     def version(self) -> int:
         """The ai.onnx opset version in force at the root."""
         imports = self.cx.edit.scopes.imports(self.graph)
-        return imports.get("", imports.get("ai.onnx", 1))
+        return ir.standard_version(imports)
 
     def no(
         self, reason: str, value: ir.Value | None = None, *, hint: str | None = None, shared: bool = False

@@ -113,7 +113,7 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
     """Why the models can't become one; ``None`` if they can."""
     if general.ir_version < 4:
         return f"IR version {general.ir_version} has no weights in branches"
-    version = general.opset_imports.get("", general.opset_imports.get("ai.onnx", 1))
+    version = ir.standard_version(general.opset_imports)
     if version < 11:
         return f"opset {version} has no If on what the guards need"
     for value in general.graph.outputs:

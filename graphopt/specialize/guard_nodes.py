@@ -219,7 +219,7 @@ class GuardNodes:
 
     def _version(self) -> int:
         imports = self.edit.model.opset_imports
-        return imports.get("", imports.get("ai.onnx", 1))
+        return ir.standard_version(imports)
 
     def _ints(self, graph: ir.Graph, numbers: list[int] | None) -> ir.Value:
         """A constant vector; ``None`` for the shape of a scalar."""

@@ -127,7 +127,7 @@ def levels_of(place: Place, cx: Context) -> list[Level]:
         graph, nodes = holder.graph, list(holder.graph)
         first = nodes.index(holder)
         second = first + 1
-    version = cx.edit.model.opset_imports.get("", cx.edit.model.opset_imports.get("ai.onnx", 1))
+    version = ir.standard_version(cx.edit.model.opset_imports)
     if len(levels) > 1 and version < 11:
         raise _refused(place, f"it lies in a body, and opset {version} lacks operators to leave that")
     return levels[::-1]

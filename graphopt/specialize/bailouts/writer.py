@@ -197,4 +197,4 @@ class Writer:
     def version(self) -> int:
         """The version of the standard's operators."""
         imports = self.edit.model.opset_imports
-        return imports.get("", imports.get("ai.onnx", 1))
+        return ir.standard_version(imports)
