@@ -200,7 +200,10 @@ def _asked(
         params = dict.fromkeys(value for value in own if value.is_initializer())
         return [value for value in params if is_parameter(value, cx)]
     if isinstance(wrt, str):
-        wrt = [name for name in wrt.split(",") if name] if wrt not in values else [wrt]
+        wrt = [wrt] if wrt in values else [name.strip() for name in wrt.split(",") if name.strip()]
+    wrt = list(wrt)
+    if not wrt:
+        raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
     found = [_named(name, values) for name in wrt]
     for value in found:
         if not is_real(value, cx):

@@ -112,6 +112,8 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """
     if path is None:
         return
+    from graphopt import ir
+
     if str(path) == "-":
         raise UsageError("stdout takes reports, not files", hint="give a path; ./- is a file called -")
     if path.is_dir():
@@ -126,6 +128,10 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
         raise UsageError(f"{path} should end in {known}", hint="suffixes tell what is written")
     _check_access(path if special else path.parent, path)
+    if ir.is_protected(path):
+        raise UsageError(
+            f"can't write {path}: it is write-protected", hint=f"chmod u+w {path}, or name another"
+        )
 
 
 def check_folder(path: Path | None) -> None:

@@ -30,7 +30,17 @@ from graphopt.ir.edit import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
 from graphopt.ir.inlining import inline_call, inline_obstacle
-from graphopt.ir.io import check_form, data_files, from_proto, load, save, to_bytes, to_proto, write_file
+from graphopt.ir.io import (
+    check_form,
+    data_files,
+    from_proto,
+    is_protected,
+    load,
+    save,
+    to_bytes,
+    to_proto,
+    write_file,
+)
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.onnxir import onnx_ir

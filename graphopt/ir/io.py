@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 import re
 import tempfile
@@ -297,9 +298,20 @@ def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Pa
         return []
 
 
+def is_protected(path: Path) -> bool:
+    """Whether ``path`` is a file that nobody may write, whoever asks; its folder may say otherwise."""
+    return path.is_file() and not path.stat().st_mode & 0o222
+
+
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
-    """A temporary file beside ``target``, removed unless it was renamed."""
+    """A temporary file beside ``target``, removed unless it was renamed.
+
+    Raises:
+        PermissionError: ``target`` is there, and write-protected: to rename a file over it asks nobody.
+    """
+    if is_protected(target):
+        raise PermissionError(errno.EACCES, "it is write-protected")
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
     os.close(handle)
     umask = os.umask(0)

@@ -223,3 +223,11 @@ def test_a_full_disk(arguments: list[str]) -> None:
     assert done.returncode == 2 and "Traceback" not in done.stderr
     if "nothing" not in arguments:
         assert done.stderr == "graphopt: can't write the output: No space left on device\n"
+
+
+def test_write_protected_files_stay(invoke: Invoke, small: Path) -> None:
+    before = small.read_bytes()
+    small.chmod(0o444)
+    told = invoke("optimize", small, "-o", small)
+    assert told.status == 2 and "it is write-protected" in told.err
+    assert small.read_bytes() == before and small.stat().st_mode & 0o777 == 0o444

@@ -16,6 +16,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir import io as ir_io
 from tests.ir.models import chain, external, floats, model, run, weight
+from tests.support import parse
 
 
 def _unchanged(proto: onnx.ModelProto) -> None:
@@ -422,3 +423,14 @@ def test_data_stays_for_models_of_any_suffix_and_names_of_any_spelling(
     ir.save(loaded, path, external_data=True)
     assert set(before) <= {file.name for file in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) > len(before)
+
+
+def test_a_write_protected_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    ir.save(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"), path)
+    before = path.read_bytes()
+    path.chmod(0o444)
+    for apart in (False, True):
+        with pytest.raises(UsageError, match="it is write-protected"):
+            ir.save(parse("g (float[N] x) => (float[N] y) { y = Exp(x) }"), path, external_data=apart)
+    assert path.read_bytes() == before and [file.name for file in tmp_path.iterdir()] == ["m.onnx"]

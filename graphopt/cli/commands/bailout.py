@@ -223,6 +223,8 @@ def _insert(
         show(f"  bailout   {place['value']}: {place['seen']}")
     for place in left:
         show(f"  left out  {place['value']}: {place['why']}")
+    if not places and not left:
+        show("  the profile calls for no guard: --list tells of places without one")
     show(f"  nodes     {after:,}, with the rest behind {counted(len(places), 'place')}")
     _print_outcome(run, verdict, sizes)
 

@@ -85,6 +85,9 @@ def command(
     if run.console.quiet:
         return
     run.console.print(f"  loss      {joint.loss}")
+    if not joint.gradients:
+        none = {"params": "parameters", "inputs": "inputs of real numbers"}.get(wrt, wrt)
+        run.console.print(f"  it depends on no {none}: --wrt says what else to differentiate by")
     run.console.print(f"  {counted(len(joint.gradients), 'gradient')}, {counted(nodes, 'node')}")
     if joint.opset is not None:
         run.console.print(f"  converted to opset {joint.opset}")

@@ -421,3 +421,13 @@ def test_what_never_runs_says_why():
     found = search("g (float[A, 2] x) => (y) <int64[2] s = {7, 11}> { y = Reshape(x, s) }")
     assert not found.legal
     assert "cannot be reshaped" in found.refusal
+
+
+@pytest.mark.parametrize("kind", ["cut short", "objects"])
+def test_damaged_archives_are_told(tmp_path, kind):
+    path = tmp_path / "f.npz"
+    np.savez(path, ids=np.array([{}], object) if kind == "objects" else np.zeros((100, 100), np.int64))
+    if kind == "cut short":
+        path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UsageError, match=r"f\.npz is no numpy file of plain arrays"):
+        Inputs(parse(MODEL), InputOptions.parse(files=[str(path)]))
