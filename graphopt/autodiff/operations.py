@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,11 +63,36 @@ class Operations:
         inputs = self._values(operands)
         name = f"{self.prefix}_{op_type}"
         node = self.cx.edit.make_node(op_type, inputs, attributes, domain=domain, outputs=outputs, name=name)
+        self._append(node)
+        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+
+    def call(
+        self,
+        function: ir.Function,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, ir.Attr],
+    ) -> tuple[ir.Value, ...]:
+        """The outputs of ``function``, whose nodes are written out. Its operators must mean the same here."""
+        edit = self.cx.edit
+        missing = [None] * (len(function.inputs) - len(inputs))
+        copier = ir.Copier(
+            dict(zip(function.inputs, [*inputs, *missing], strict=True)),
+            {**dict.fromkeys(function.attributes), **attributes},
+            value_name=lambda name: edit.fresh_name(f"{self.prefix}/{name}"),
+            node_name=lambda name: edit.fresh_node_name(f"{self.prefix}/{name}"),
+            declarations=False,
+        )
+        for node in copier.nodes(function.graph):
+            self._append(node)
+        results = [copier.value(output) for output in function.outputs]
+        assert None not in results, f"{function.name} returns an input that is left out"
+        return tuple(result for result in results if result is not None)
+
+    def _append(self, node: ir.Node) -> None:
         self.cx.edit.append(self.graph, node)
         self.cx.edit.import_domain(node)
         self._made.append(node)
         self._own.add(node)
-        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
 
     def needs(self, version: int) -> None:
         """Say that what follows is of opset ``version``; an older model is converted first."""
@@ -83,6 +108,10 @@ class Operations:
     def mark(self) -> int:
         """A place among the nodes made so far, for :meth:`drop_unread`."""
         return len(self._made)
+
+    def made_since(self, mark: int) -> list[ir.Node]:
+        """The nodes made since ``mark``, in order."""
+        return self._made[mark:]
 
     def drop_unread(self, mark: int, results: Iterable[ir.Value]) -> None:
         """Remove the nodes made since ``mark`` that neither each other nor ``results`` need."""

@@ -9,7 +9,7 @@ a node may give a further output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,8 +69,15 @@ def backward(
         NoGradient: a gradient leads through an operator without one.
         NeedsOpset: it takes a newer opset.
     """
+    walk = _walk(op, list(graph), given, wrt)
+    op.prefix = "grad"
+    return walk
+
+
+def _walk(
+    op: Operations, nodes: Sequence[ir.Node], given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+) -> Walk:
     cx = op.cx
-    nodes = list(graph)
     wrt = list(dict.fromkeys(wrt))
     walk = Walk()
     reached = dict.fromkeys(wrt)
@@ -81,12 +88,9 @@ def backward(
         if all(dy is None for dy in outer):
             continue
         forward = Forward(node, cx, reached)
-        if rule is None:
-            raise _unknown(forward)
         op.prefix = f"{forward.label}_grad"
         for value, dx in _gradients(op, forward, rule, outer):
             sums.add(value, dx)
-    op.prefix = "grad"
     for value in wrt:
         total = sums.total(value)
         if total is not None:
@@ -148,11 +152,11 @@ class _Sums:
 
 
 def _gradients(
-    op: Operations, node: Forward, rule: Gradient, outer: Sequence[ir.Value | None]
+    op: Operations, node: Forward, rule: Gradient | None, outer: Sequence[ir.Value | None]
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
     mark = op.mark()
-    told: Any = rule.function(op, node, *outer)
+    told: Any = _by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
     pairs: list[tuple[ir.Value | None, ir.Value | None]]
     if isinstance(told, Mapping):
         pairs = list(told.items())
@@ -162,10 +166,51 @@ def _gradients(
             raise ValueError(f"the gradient of {node.op_type} tells of more inputs than {node.label} has")
         pairs = list(zip(node.inputs, results, strict=False))
     found = [(x, dx) for x, dx in pairs if x is not None and dx is not None and node.wants_value(x)]
-    if rule.broadcasts:
+    if rule is not None and rule.broadcasts:
         found = [(x, op.reduce_to(dx, x, node.y)) for x, dx in found]
     op.drop_unread(mark, [dx for _, dx in found])
     return found
+
+
+def through(
+    op: Operations,
+    node: Forward,
+    outer: Sequence[ir.Value | None],
+    write: Callable[[], ir.Value | Sequence[ir.Value]],
+) -> dict[ir.Value, ir.Value]:
+    """The gradient of ``node`` by that of simpler operators, which compute again what it computes.
+
+    Args:
+        outer: the gradients of its outputs.
+        write: writes operators that read the node's inputs, and returns what its outputs are.
+    """
+    mark = op.mark()
+    results = write()
+    given: dict[ir.Value, ir.Value] = {}
+    for result, dy in zip([results] if isinstance(results, ir.Value) else results, outer, strict=False):
+        if dy is not None:
+            given[result] = op.Add(given[result], dy) if result in given else dy
+    wrt = [x for x in node.inputs if x is not None and node.wants_value(x)]
+    return _walk(op, op.made_since(mark), given, wrt).gradients
+
+
+def _by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> dict[ir.Value, ir.Value]:
+    """The gradient of a node for which none is declared, through the operators of its standard definition."""
+    spelt = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
+    if spelt is None or ir.opset_clash(op.cx.edit, op.graph, spelt.function) is not None:
+        raise _unknown(node)
+    given = [outer[index] if index < len(outer) else None for index in spelt.outputs]
+    return through(op, node, given, lambda: op.call(spelt.function, node.inputs, node.raw.attributes))
+
+
+def _kind(node: Forward, x: ir.Value | None) -> ir.TensorKind | None:
+    dtype = None if x is None else node.cx.dtype(x) or x.dtype
+    if x is None or dtype is None:
+        return None
+    shape = node.shape(x)
+    return ir.TensorKind(
+        dtype, None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+    )
 
 
 def _unknown(node: Forward) -> NoGradient:

@@ -29,7 +29,7 @@ from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
 from graphopt.ir.edit import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
-from graphopt.ir.inlining import inline_call, inline_obstacle
+from graphopt.ir.inlining import inline_call, inline_obstacle, opset_clash
 from graphopt.ir.io import (
     check_form,
     data_files,
@@ -73,6 +73,7 @@ from graphopt.ir.scopes import (
     walk_nodes,
     with_bodies,
 )
+from graphopt.ir.standard_functions import TensorKind, standard_function
 from graphopt.ir.text import (
     Names,
     print_graph,

@@ -93,9 +93,9 @@ def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
     if np.any(4 * np.abs(total) < np.maximum(np.abs(c1), np.abs(c2))):
         # (x + 1e9) - 1e9 rounds x on purpose, or by mistake, but in any case visibly
         return m.no("the constants cancel", x)
-    if np.any(
-        np.abs(exact(total.astype(first.dtype)) - total) > _LOST * np.abs(np.where(c2 == 0, total, c2))
-    ):
+    with np.errstate(invalid="ignore"):  # infinity stays infinity
+        lost = np.abs(exact(total.astype(first.dtype)) - total)
+    if np.any(lost > _LOST * np.abs(np.where(c2 == 0, total, c2))):
         # x - 1.185 + 6e-5 is 6e-5 where x is 1.185, and 0 where the sum of the constants is rounded
         return m.no("the sum of the constants loses what the second one adds", x)
     c = rounded(total, first.dtype)

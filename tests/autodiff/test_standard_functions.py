@@ -1,0 +1,50 @@
+"""Operators that have no gradient of their own but are spelt out by the standard."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.joint import differentiate
+from tests.autodiff.models import check, run
+from tests.support import ops, parse
+
+RANDOM = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.asarray(RANDOM.standard_normal(shape))
+
+
+@pytest.mark.parametrize("attributes", ["", "<is_causal=1>", "<scale=0.5, softcap=2.0>"])
+def test_attention_stays_whole_and_its_gradient_computes_the_scores_again(attributes: str) -> None:
+    shapes = "double[B,2,S,4] q, double[B,2,T,4] k, double[B,2,T,4] v"
+    feeds = {"q": numbers(2, 2, 3, 4), "k": numbers(2, 2, 5, 4), "v": numbers(2, 2, 5, 4)}
+    joint = check(
+        f"m ({shapes}) => (double[B,2,S,4] y) {{ y = Attention{attributes}(q, k, v) }}", feeds, opset=23
+    )
+    assert ops(joint).count("Attention") == 1
+
+
+def test_outputs_that_a_node_lacks_are_counted_right() -> None:
+    text = """m (double[B,2,S,4] q, double[B,2,T,4] k, double[B,2,T,4] v) => (double[B,2,S,4] y, double[B,2,S,T] w)
+        { y, , , w = Attention(q, k, v) }"""
+    check(text, {"q": numbers(1, 2, 3, 4), "k": numbers(1, 2, 2, 4), "v": numbers(1, 2, 2, 4)}, opset=23)
+
+
+def test_an_operator_that_means_something_else_there_is_refused() -> None:
+    model = parse("m (float[N] x) => (float[N] y) { y = SwiGLU(x) }", opset=18)
+    with pytest.raises(NoGradient, match="SwiGLU"):
+        differentiate(model, ["y"], ["x"])
+
+
+def test_rms_normalization() -> None:
+    text = "m (float[A,B] x, float[B] s) => (float[A,B] y) { y = RMSNormalization(x, s) }"
+    joint = differentiate(parse(text, opset=23), ["y"], ["x"])
+    x, dy = numbers(3, 4), numbers(3, 4)
+    feeds = {"x": x, "s": np.ones(4), "cotangent.y": dy}
+    found = run(joint.model, {name: value.astype(np.float32) for name, value in feeds.items()})["grad.x"]
+    inverse = 1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5)
+    normal = x * inverse
+    assert np.allclose(found, inverse * (dy - normal * np.mean(dy * normal, -1, keepdims=True)), atol=1e-5)
