@@ -281,6 +281,12 @@ class Operations:
         axes = self.Squeeze(self.NonZero(broadcast), [0])
         return self.ReduceSum(x, axes, keepdims=1, noop_with_empty_axes=1)
 
+    def mean(self, x: ir.Value, axes: list[int]) -> ir.Value:
+        """The mean of ``x`` along ``axes``, which stay with size 1."""
+        if self.version < 18:
+            return self.ReduceMean(x, axes=axes, keepdims=1)
+        return self.ReduceMean(x, axes, keepdims=1)
+
     # Tensors -------------------------------------------------------------------------------
 
     def filled_like(self, x: ir.Value, number: float) -> ir.Value:

@@ -103,12 +103,6 @@ def skip_layer_normalization(given: NodeFacts) -> list[Fact]:
     return [given.like(0), statistics, statistics, given.like(0)]
 
 
-@shape_rule("SimplifiedLayerNormalization")
-def simplified_layer_normalization(given: NodeFacts) -> list[Fact]:
-    """onnxruntime's own operator in the standard domain; the dtype is that of the scale."""
-    return [Fact(given.dtype(1), given.shape(0))]
-
-
 @contrib_rule("EmbedLayerNormalization")
 def embed_layer_normalization(given: NodeFacts) -> list[Fact]:
     """Batch, sequence, hidden; then a mask index."""

@@ -125,11 +125,12 @@ def batch_normalization(given: NodeFacts) -> list[Fact]:
     return [given.like(0), *statistics]
 
 
-@shape_rule("LayerNormalization")
+@shape_rule("LayerNormalization", "SimplifiedLayerNormalization")
 def layer_normalization(given: NodeFacts) -> list[Fact]:
     """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
 
-    onnxruntime lets input and scale differ in dtype: Y is like the scale.
+    onnxruntime lets input and scale differ in dtype: Y is like the scale. Its own operator in the standard
+    domain, SimplifiedLayerNormalization, tells the inverse deviation alone.
     """
     shape, dtype = given.shape(0), given.dtype(1)
     stash = ir.DataType(given.attr_int("stash_type", 1))
