@@ -20,6 +20,7 @@ OLDEST = 13
 PREFIX = "grad"
 #: Names of inputs that are gradients of outputs begin so.
 COTANGENT = "cotangent."
+_HINT = "name a value with one element, such as a mean or sum, or a loss function"
 #: What may be differentiated by without naming it; what the loss does not depend on is left out there.
 _GROUPS = ("params", "inputs")
 
@@ -165,14 +166,18 @@ def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:
 
 
 def _check_loss(value: ir.Value, cx: Context) -> None:
-    shape = cx.shape(value)
     if not is_real(value, cx):
         raise UsageError(f"{value.name!r} holds no floating-point numbers, and can't be a loss")
-    if shape is not None and any(isinstance(dim, int) and dim != 1 for dim in shape):
+    shape = cx.shape(value)
+    if shape is None and value.shape is not None:  # what nobody knows better is believed
+        shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
+    if shape is None:
+        raise UsageError(f"it is not known whether {value.name!r} has one element, as losses do", hint=_HINT)
+    if any(dim != 1 for dim in shape):
+        sure = any(isinstance(dim, int) and dim != 1 for dim in shape)
         dims = "x".join(map(str, shape))
         raise UsageError(
-            f"{value.name!r} is no loss: it has {dims} elements",
-            hint="name a value with one, or a loss function",
+            f"{value.name!r} is no loss: it {'has' if sure else 'may have'} {dims} elements", hint=_HINT
         )
 
 
@@ -183,10 +188,9 @@ def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
         cx.edit.set_outputs(graph, [loss])
     elif not loss.is_graph_output():
         cx.edit.add_output(graph, loss)
-    if loss.type is None:
-        dtype, rank = cx.dtype(loss), cx.rank(loss)
-        if dtype is not None:
-            cx.edit.declare(loss, dtype, [None] * rank if rank is not None else [])
+    dtype = cx.dtype(loss)
+    if dtype is not None and (loss.type is None or loss.shape is None):
+        cx.edit.declare(loss, dtype, declared_dims(cx, loss))
 
 
 def _asked(
@@ -241,7 +245,5 @@ def _as_output(op: Operations, gradient: ir.Value, name: str, like: ir.Value) ->
     edit.rename(gradient, name)
     if gradient.name != name:
         raise UsageError(f"the model has a value {name!r} already, and the gradient is to be called so")
-    edit.declare(gradient, op.dtype(like), [])
-    believed = like.shape is not None and like.producer() is None  # other declarations may be wrong
-    gradient.shape = like.shape.copy() if believed and like.shape is not None else None
+    edit.declare(gradient, op.dtype(like), declared_dims(op.cx, like))
     return gradient

@@ -120,7 +120,9 @@ def _cross_entropy(op: Operations, loss: Loss, logits: ir.Value, labels: ir.Valu
 
 
 def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None:
-    """The dims of ``value`` as an input may declare them: with the symbols of the model's own inputs."""
+    """The dims of ``value`` as others may declare them: with the symbols of the model's own inputs."""
+    if value.producer() is None and value.shape is not None:
+        return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
     shape = cx.shape(value)
     if shape is None:
         return None

@@ -249,9 +249,11 @@ class GraphEditor:
         value.name = self.fresh_name(hint)
         self._changed("rename")
 
-    def declare(self, value: onnx_ir.Value, dtype: onnx_ir.DataType, dims: Sequence[int | None]) -> None:
+    def declare(
+        self, value: onnx_ir.Value, dtype: onnx_ir.DataType, dims: Sequence[int | str | None] | None
+    ) -> None:
         """Declare that ``value`` is a tensor of ``dtype`` with these dims, ``None`` where unknown."""
-        value.type, value.shape = onnx_ir.TensorType(dtype), onnx_ir.Shape(dims)
+        value.type, value.shape = onnx_ir.TensorType(dtype), None if dims is None else onnx_ir.Shape(dims)
         self._changed("declare")
 
     def forget(self, value: onnx_ir.Value, is_stale: Callable[[str], bool]) -> None:

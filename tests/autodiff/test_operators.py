@@ -10,7 +10,7 @@ import pytest
 import graphopt
 from graphopt.autodiff.joint import differentiate
 from tests.autodiff.models import check, run
-from tests.support import parse
+from tests.support import ops, parse
 
 RANDOM = np.random.default_rng(0)
 
@@ -164,13 +164,36 @@ def test_erf_and_gelu() -> None:
         assert np.allclose(run(joint.model, feeds)["grad.x"], truth, atol=1e-6)
 
 
-def test_dropout_keeps_its_mask() -> None:
-    model = parse("""m (float[N] x) => (float[N] y) {
-        r = Constant<value = float {0.25}>() t = Constant<value = bool {1}>() y = Dropout<seed=3>(x, r, t) }""")
-    joint = differentiate(model, ["y"], ["x"])
-    feeds = {"x": np.ones(64, np.float32), "cotangent.y": np.full(64, 3, np.float32)}
-    found = run(joint.model, feeds)
-    assert 0 < np.count_nonzero(found["y"]) < 64 and np.allclose(found["grad.x"], 3 * found["y"])
+@pytest.mark.parametrize("seed", ["", "<seed=3>"])
+@pytest.mark.parametrize("ratio", [None, 0.25])
+@pytest.mark.parametrize("mode", [True, False, None])
+def test_dropout_keeps_its_mask(mode: bool | None, ratio: float | None, seed: str) -> None:
+    """Each of two equal nodes, with the mode as a constant, or as an input where ``None``."""
+    inputs = f"float[N] x{', bool t' if mode is None else ''}{'' if ratio is None else ', float r'}"
+    known = "" if mode is None else f"t = Constant<value = bool {{{int(mode)}}}>()"
+    call = f"Dropout{seed}(x, {'' if ratio is None else 'r'}, t)"
+    text = f"m ({inputs}) => (float[N] y, float[N] z) {{ {known} y = {call} z = {call} }}"
+    feeds: dict[str, np.ndarray] = {"x": np.ones(64, np.float32)}
+    feeds |= {} if ratio is None else {"r": np.array(ratio, np.float32)}
+    given = {"cotangent.y": np.full(64, 3, np.float32), "cotangent.z": np.full(64, 5, np.float32)}
+    joint = differentiate(parse(text), ["y", "z"], ["x"])
+    assert ops(joint.model).count("Dropout") == (0 if mode is False else 2)
+    for training in (True, False) if mode is None else (mode,):
+        more = {} if mode is not None else {"t": np.array(training)}
+        found = run(joint.model, feeds | given | more)
+        assert np.allclose(found["grad.x"], 3 * found["y"] + 5 * found["z"])
+        kept = np.count_nonzero(found["y"])
+        assert 0 < kept < 64 if training else kept == 64
+        if training and not seed:
+            assert found["y"].tolist() != found["z"].tolist()
+
+
+def test_the_mask_of_a_dropout_may_be_read_by_others() -> None:
+    text = """m (float[N] x) => (float[N] y, bool[N] mask) {
+        r = Constant<value = float {0.5}>() t = Constant<value = bool {1}>() y, mask = Dropout(x, r, t) }"""
+    joint = differentiate(parse(text), ["y"], ["x"])
+    found = run(joint.model, {"x": np.ones(64, np.float32), "cotangent.y": np.ones(64, np.float32)})
+    assert np.array_equal(found["grad.x"], 2 * found["mask"])
 
 
 def test_rows_without_a_choice_get_no_gradient() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import graphopt
@@ -107,6 +108,32 @@ def test_losses_have_one_element_and_names_exist() -> None:
         graphopt.grad(model, "z", ["x"])
     with pytest.raises(UsageError, match="'i' holds no floating-point numbers"):
         graphopt.grad(model, "mse:y,t", ["i"])
+
+
+def test_losses_that_may_have_several_elements_are_refused() -> None:
+    text = "m (float[N,1] x, int64[R] s) => (float[N,1] y, float[R] z) { y = Exp(x) z = Reshape(x, s) }"
+    with pytest.raises(UsageError, match="'y' is no loss: it may have Nx1 elements") as caught:
+        graphopt.grad(parse(text), "y", ["x"])
+    assert "a mean or sum" in (caught.value.hint or "")
+    model = parse(text)
+    model.graph.outputs[1].shape = None
+    with pytest.raises(UsageError, match="not known whether 'z' has one element"):
+        graphopt.grad(model, "z", ["x"])
+    assert graphopt.grad(parse(text.replace("N", "1")), "y", ["x"]).loss == "y"
+    declared = parse(text.replace("float[R] z", "float z"))
+    assert graphopt.grad(declared, "z", ["x"]).loss == "z"  # what the model says is believed
+
+
+def test_outputs_declare_what_is_known() -> None:
+    model = parse("""m (float["batch size",3] x, float[3,M] w) => (float["batch size",M] y) {
+        a = MatMul(x, w) y = Relu(a) s = Concat<axis=0>(a, y) q = Mul(s, s) l = ReduceMean<keepdims=0>(q) }""")
+    proto = ir.to_proto(graphopt.grad(model, "l", ["x", "w", "s"]).model)
+    onnx.checker.check_model(proto, full_check=True)
+    dims = {
+        item.name: [dim.dim_param or dim.dim_value for dim in item.type.tensor_type.shape.dim]
+        for item in proto.graph.output
+    }
+    assert dims["l"] == [] and dims["grad.x"] == ["batch size", 3] and dims["grad.s"] == [0, "M"]
 
 
 def test_inner_values_and_the_model_as_it_was() -> None:

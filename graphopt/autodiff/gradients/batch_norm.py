@@ -84,6 +84,8 @@ def _in_training(
     batch: _Batch, dy: _Maybe, drunning_mean: _Maybe = None, drunning_variance: _Maybe = None
 ) -> list[_Maybe]:
     op, node = batch.op, batch.node
+    for index in (1, 2):  # onnxruntime asks for all outputs
+        node.output(index)
     momentum = float(np.float32(node.attribute("momentum", 0.9)))
     deviation, inverse = deviations(op, batch.x, batch.places, batch.epsilon)
     dx = dscale = dbias = dmean = dvariance = None

@@ -144,7 +144,8 @@ def atanh(op: Operations, node: Forward, dy: ir.Value) -> Any:
 @gradient("Erf")
 def erf(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """2/√π exp(-x²) dy."""
-    return op.Mul(dy, op.Mul(op.Exp(op.Neg(op.Mul(node.x, node.x))), 2 / math.sqrt(math.pi)))
+    # the constant comes last, to meet that of x = u / √2 in GELUs
+    return op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(node.x, node.x)))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Gelu")

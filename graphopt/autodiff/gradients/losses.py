@@ -57,15 +57,15 @@ class _Labels:
 
     @classmethod
     def of(cls, op: Operations, node: Forward) -> _Labels:
-        x, labels, weights = node.x, node.input(1), node.optional(2)
-        depth = op.dim(x, 1)
-        size = op.constant(np.array([depth], np.int64)) if isinstance(depth, int) else depth
-        values = op.constant(np.array([0, 1]).astype(op.dtype(x).numpy()))
-        bits = op.OneHot(labels, size, values, axis=1)
+        x, weights = node.x, node.optional(2)
+        # onnxruntime's OneHot takes whole numbers of 64 bits only, and gives no double
+        labels = op.cast(node.input(1), ir.DataType.INT64)
+        values = op.constant(np.array([0, 1], np.float32))
+        bits = op.cast_like(op.OneHot(labels, op.shape(op.dim(x, 1)), values, axis=1), x)
         ignored = node.attribute("ignore_index")
         counted = None
         if ignored is not None:
-            counts = op.Not(op.Equal(labels, op.constant(np.array(ignored, op.dtype(labels).numpy()))))
+            counts = op.Not(op.Equal(labels, ignored))
             counted = op.Unsqueeze(op.cast_like(counts, x), [1])
         weight = counted
         if weights is not None:

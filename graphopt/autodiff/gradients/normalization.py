@@ -65,6 +65,10 @@ class _Norm:
         """``value`` in the type in which all is computed."""
         return self.op.cast(value, self.dtype)
 
+    def narrow(self, value: _Maybe) -> _Maybe:
+        """``value`` in the type of the node's first input."""
+        return None if value is None else self.op.cast_like(value, self.node.x)
+
     def back(self, dhat: ir.Value) -> ir.Value:
         """The gradient of x for that of x̂."""
         op = self.op
@@ -140,7 +144,7 @@ def layer_normalization(
     norm = _Norm(op, node, x, _axes(node), given=given)
     dx, *rest = norm.scaled(dy, node.input(1), node.optional(2))
     dx = norm.with_statistics(dx, dmean, dinverse)
-    return None if dx is None else op.cast_like(dx, x), *rest
+    return norm.narrow(dx), *rest
 
 
 @gradient("RMSNormalization", since=23)
@@ -148,58 +152,50 @@ def rms_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """(g - x̂ mean(g x̂)) / r with g = scale dy and r the root of the mean square; Σ x̂ dy."""
     norm = _Norm(op, node, node.x, _axes(node), centered=False)
     dx, dscale, _ = norm.scaled(dy, node.input(1), None)
-    return op.cast_like(dx, node.x), dscale
+    return norm.narrow(dx), dscale
 
 
 @gradient("SimplifiedLayerNormalization")
-def simplified_layer_normalization(
-    op: Operations, node: Forward, dy: _Maybe, dinverse: _Maybe = None
-) -> Any:
+def simplified_layer_normalization(op: Operations, node: Forward, dy: _Maybe, dinverse: _Maybe = None) -> Any:
     """That of RMSNormalization; the operator tells 1/r."""
     x = node.x
     given = None if op.dtype(x) == ir.DataType.DOUBLE else (None, node.output(1))
     norm = _Norm(op, node, x, _axes(node), centered=False, given=given)
     dx, dscale, _ = norm.scaled(dy, node.input(1), None)
-    dx = norm.with_statistics(dx, None, dinverse)
-    return None if dx is None else op.cast_like(dx, x), dscale
+    return norm.narrow(norm.with_statistics(dx, None, dinverse)), dscale
 
 
 # Of sums --------------------------------------------------------------------------------------
 
 
 @gradient("com.microsoft::SkipLayerNormalization")
-def skip_layer_normalization(
-    op: Operations, node: Forward, dy: _Maybe, _mean: _Maybe = None, _inverse: _Maybe = None, dsum: _Maybe = None
-) -> Any:
+def skip_layer_normalization(op: Operations, node: Forward, dy: _Maybe, *others: _Maybe) -> Any:
     """That of LayerNormalization, to all summands."""
-    _no_statistics(node, _mean, _inverse)
     norm = _Norm(op, node, node.output(3), [-1], epsilon=1e-12)
     dx, dscale, dbias = norm.scaled(dy, node.input(2), node.optional(3))
-    dx = _with_sum(op, node, dx, dsum)
+    dx = _of_sum(op, node, dx, *others)
     return dx, _to(op, node, dx, 1), dscale, dbias, _to(op, node, dx, 4)
 
 
 @gradient("com.microsoft::SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(
-    op: Operations, node: Forward, dy: _Maybe, _mean: _Maybe = None, _inverse: _Maybe = None, dsum: _Maybe = None
-) -> Any:
+def skip_simplified_layer_normalization(op: Operations, node: Forward, dy: _Maybe, *others: _Maybe) -> Any:
     """That of RMSNormalization, to all summands."""
-    _no_statistics(node, _mean, _inverse)
     norm = _Norm(op, node, node.output(3), [-1], centered=False, epsilon=1e-12)
     dx, dscale, _ = norm.scaled(dy, node.input(2), None)
-    dx = _with_sum(op, node, dx, dsum)
+    dx = _of_sum(op, node, dx, *others)
     return dx, _to(op, node, dx, 1), dscale, _to(op, node, dx, 3)
 
 
-def _no_statistics(node: Forward, *outer: _Maybe) -> None:
-    if any(value is not None for value in outer):
-        raise node.refusal("no kernel tells its mean and deviation")
-
-
-def _with_sum(op: Operations, node: Forward, dx: _Maybe, dsum: _Maybe) -> ir.Value:
+def _of_sum(op: Operations, node: Forward, dx: _Maybe, *others: _Maybe) -> ir.Value:
     """What flows back into the sum through its normalization, and directly."""
-    parts = [part if part is dsum else op.cast_like(part, node.x) for part in (dx, dsum) if part is not None]
-    return parts[0] if len(parts) == 1 else op.Add(*parts)
+    *statistics, dsum = [*others, None, None, None][:3]
+    if any(value is not None for value in statistics):
+        raise node.refusal("no kernel tells its mean and deviation")
+    if dx is None:
+        assert dsum is not None
+        return dsum
+    dx = op.cast_like(dx, node.x)
+    return dx if dsum is None else op.Add(dx, dsum)
 
 
 def _to(op: Operations, node: Forward, dx: ir.Value, index: int) -> _Maybe:
@@ -218,7 +214,7 @@ def instance_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
     norm = _Norm(op, node, x, list(range(2 - rank, 0)))
     scale = op.Unsqueeze(norm.wide(node.input(1)), list(range(1, rank - 1)))
     dx, *rest = _by_channel(norm, norm.wide(dy), scale, [0, *range(2, rank)])
-    return op.cast_like(dx, x), *(op.cast_like(value, x) for value in rest)
+    return norm.narrow(dx), *map(norm.narrow, rest)
 
 
 @gradient("GroupNormalization", since=18, before=21)
@@ -229,7 +225,7 @@ def group_normalization_by_group(op: Operations, node: Forward, dy: ir.Value) ->
     norm = _Norm(op, node, op.Reshape(x, split), [-1])
     scale = op.Unsqueeze(norm.wide(node.input(1)), [1])
     dx, *rest = _by_channel(norm, norm.wide(op.Reshape(dy, split)), scale, [0, 2])
-    return op.reshape_like(op.cast_like(dx, x), x), *(op.cast_like(value, x) for value in rest)
+    return op.reshape_like(op.cast_like(dx, x), x), *map(norm.narrow, rest)
 
 
 @gradient("GroupNormalization", since=21)
