@@ -18,6 +18,8 @@ QUICK = (
     r"|depthtospace_crd_mode_example|spacetodepth|flatten_axis1|squeeze|unsqueeze_two_axes|transpose_all_permutations_3"
     r"|reduce_(max|prod|l1|l2|log_sum|log_sum_exp|mean|sum|sum_square)_(do_not_)?keepdims_random"
     r"|reduce_sum_default_axes_keepdims_random|cumsum_1d_reverse_exclusive|cumsum_2d_axis_1"
+    r"|batchnorm_example|layer_normalization_2d_axis1|layer_normalization_3d_axis_negative_2_epsilon"
+    r"|rms_normalization_3d_axis1_epsilon|instancenorm_epsilon|sce_mean_weight_ii|nllloss_NCd1d2_with_weight_reduction_mean"
     r"|softmax_axis_1|logsoftmax_negative_axis)$"
 )
 
