@@ -54,7 +54,7 @@ def write(path: Path, parameters: Parameters) -> None:
 
 def _check_plain(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     for name, data in arrays.items():
-        if data.dtype.kind == "V" or data.dtype.isbuiltin != 1:
+        if data.dtype.isbuiltin == 2:  # one of ml_dtypes
             raise UsageError(
                 f"{path} can't hold {name!r}: numpy has no {data.dtype}", hint="write a .safetensors file"
             )

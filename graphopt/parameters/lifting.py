@@ -82,7 +82,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
             one of the model's. The model is as it was.
     """
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
-    found = {name: tensor for name, tensor in parameters.tensors.items() if name in own}
+    found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
     if not found:
         raise UsageError("no tensor is called like an input or initializer of the model")
     for name, tensor in found.items():
