@@ -211,9 +211,11 @@ def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
         t = Transpose<perm = [1, 0]>(w) a = Identity(x) h = Identity(a) y = MatMul(h, t) z = Identity(y) }""")
     joint = graphopt.grad(model, "mse:z,target", ["w", "h", "dead"])
     assert list(joint.gradients) == ["w", "h", "dead"] and joint.unrelated == ["dead"]
-    assert ops(joint.model).count("Transpose") == 1 and "MatMul" in ops(joint.model), (
-        "a parameter is no constant"
-    )
+    held = joint.model.graph.initializers
+    large = [
+        name for name, value in held.items() if value.const_value is not None and value.const_value.size > 3
+    ]
+    assert large == ["w"], "a parameter is no constant"
     x, target = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
     w = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
     found = run(joint.model, {"x": x, "target": target})
