@@ -37,7 +37,6 @@ FLOORS = [
     "pipelines",
     "driver",
     "request",
-    "parameters",
     "autodiff",
     "debug",
     "tune",

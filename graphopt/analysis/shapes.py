@@ -143,10 +143,15 @@ class ShapeFacts:
         model = self._world.model
         self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
-    def forget(self, function: ir.Function) -> None:
-        """Forget what is known inside ``function``, which is called from new places."""
+    def presume(self, value: ir.Value, like: ir.Value) -> None:
+        """Take it that ``value``, of which nothing else tells, has the type and shape of ``like``."""
+        fact = self._scope.need(like)
+        self._scope.settle(value, Fact(fact.dtype, fact.shape))
+
+    def forget(self, graph: ir.Graph) -> None:
+        """Forget what is known inside ``graph``: a function called from new places, or a new body."""
         self._world.forget_calls()
-        self._scope.forget(ir.with_bodies(function.graph))
+        self._scope.forget(ir.with_bodies(graph))
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
         """Take over what is known of ``old``, which ``new`` now stands for and is equal to.

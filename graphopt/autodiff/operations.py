@@ -29,12 +29,14 @@ class Operations:
 
     Attributes:
         prefix: what names of new nodes begin with.
+        stopped: nodes in bodies that let no gradient through, :class:`graphopt.autodiff.reverse.Stopped`.
     """
 
     def __init__(self, cx: Context, graph: ir.Graph) -> None:
         self.cx = cx
         self.graph = graph
         self.prefix = "grad"
+        self.stopped: list[Any] = []
         self._made: list[ir.Node] = []
         self._own: set[ir.Node] = set()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
@@ -104,6 +106,12 @@ class Operations:
         """The opset version of the standard's operators."""
         imports = self.cx.edit.scopes.imports(self.graph)
         return ir.standard_version(imports, 0)
+
+    def within(self, body: ir.Graph) -> Operations:
+        """Appends nodes to ``body`` instead."""
+        inner = Operations(self.cx, body)
+        inner.prefix = self.prefix
+        return inner
 
     def mark(self) -> int:
         """A place among the nodes made so far, for :meth:`drop_unread`."""

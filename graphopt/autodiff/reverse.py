@@ -19,7 +19,8 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import Gradient, NoGradient, Stops
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
-from graphopt.parameters.selection import FLOATS
+
+_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ def is_real(value: ir.Value, cx: Context) -> bool:
     """Whether ``value`` may have a gradient: a tensor of floating-point numbers, or of unknown type."""
     dtype = cx.dtype(value)
     if dtype is not None:
-        return dtype in FLOATS
+        return dtype in _FLOATS
     type_ = cx.facts.type(value)
-    return type_ is None or type_.dtype in FLOATS or type_.dtype == ir.DataType.UNDEFINED
+    return type_ is None or type_.dtype in _FLOATS or type_.dtype == ir.DataType.UNDEFINED
 
 
 def backward(
@@ -69,6 +70,7 @@ def backward(
         NeedsOpset: it takes a newer opset.
     """
     walk = _walk(op, list(graph), given, wrt)
+    walk.stopped += op.stopped
     op.prefix = "grad"
     return walk
 
@@ -125,6 +127,37 @@ def _between(
         way.append((node, rule))
         reached.update(dict.fromkeys(real))
     return way
+
+
+def cycles(
+    graph: ir.Graph,
+    given: Iterable[ir.Value],
+    wrt: Iterable[ir.Value],
+    carried: Sequence[tuple[ir.Value, ir.Value]],
+    cx: Context,
+) -> list[int]:
+    """Through which carried values gradients flow back from one iteration of a body to the one before.
+
+    Args:
+        graph: the body.
+        given: outputs of it that have gradients at first.
+        wrt: values of which gradients are asked at first.
+        carried: for each carried value, the input of the body, and the output that is its next value.
+    """
+    nodes = list(graph)
+    ends, starts = dict.fromkeys(given), dict.fromkeys(wrt)
+    while True:
+        reached = dict(starts)
+        way = _between(nodes, ends, reached, Walk(), cx)
+        read = {**ends, **dict.fromkeys(value for node, _ in way for value in ir.reads(node))}
+        size = len(ends) + len(starts)
+        for start, end in carried:
+            if end in reached and is_real(start, cx):
+                starts[start] = None
+            if start in read:
+                ends[end] = None
+        if len(ends) + len(starts) == size:
+            return [k for k, (start, end) in enumerate(carried) if start in starts and end in ends]
 
 
 class _Sums:

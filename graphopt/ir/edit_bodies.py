@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from graphopt.ir.edit_graph import GraphEditor, graph_of
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.schemas import operator_schema
 from graphopt.ir.scopes import bodies, normal_imports, with_bodies
-from graphopt.ir.uses import replace_uses
+from graphopt.ir.uses import replace_uses, replace_within
 
 
 class ConstantRefused(Exception):
@@ -98,34 +98,6 @@ class BodyEditor(GraphEditor):
         if value.is_graph_input():
             graph.inputs.remove(value)
         self._taken.free_values([value])
-        self._changed("constant")
-
-    def to_input(self, value: onnx_ir.Value) -> None:
-        """Let an initializer of the main graph be an input, the last one if it is not one yet."""
-        graph, tensor = self.model.graph, value.const_value
-        assert tensor is not None and value.name is not None
-        del graph.initializers[value.name]
-        value.const_value = None
-        value.type = value.type or onnx_ir.TensorType(tensor.dtype)
-        value.shape = value.shape or onnx_ir.Shape(tensor.shape.numpy())
-        if not value.is_graph_input():
-            graph.inputs.append(value)
-        self._changed("input")
-
-    def to_initializer(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
-        """Let an input of the main graph be an initializer that holds ``tensor``, or one hold that instead.
-
-        What is an initializer already stays an input if it is one, too; so do all below IR version 4.
-        """
-        graph = self.model.graph
-        if value.is_initializer():
-            value.const_value = tensor
-        else:
-            if self.model.ir_version >= 4:
-                graph.inputs.remove(value)
-            value.const_value = tensor
-            value.shape = onnx_ir.Shape(tensor.shape.numpy())
-            graph.register_initializer(value)
         self._changed("constant")
 
     # Bodies ------------------------------------------------------------------------------
@@ -220,6 +192,29 @@ class BodyEditor(GraphEditor):
                 self.rename(output, output.name)
         graph_of(holder).insert_before(holder, [node])
         self._changed("lift")
+
+    def split_off(
+        self,
+        body: onnx_ir.Graph,
+        nodes: Sequence[onnx_ir.Node],
+        inputs: Sequence[onnx_ir.Value],
+        outputs: Sequence[onnx_ir.Value],
+        name: str,
+        values: Mapping[onnx_ir.Value, onnx_ir.Value],
+    ) -> onnx_ir.Graph:
+        """A new body of ``nodes``, which leave ``body`` for it; the caller gives it to a node.
+
+        Nothing that stays may read what they compute.
+
+        Args:
+            values: what they are to read instead of values of ``body``.
+        """
+        replace_within(nodes, values)
+        body.remove(nodes)
+        graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=dict(body.opset_imports), name=name)
+        graph.meta.update(body.meta)
+        self._changed("split")
+        return graph
 
     def remove_whole(self, node: onnx_ir.Node) -> None:
         """Remove ``node`` with all that its bodies hold, which would keep outer values alive."""

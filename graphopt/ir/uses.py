@@ -6,9 +6,10 @@ of all inputs for each of them: a Concat of 50,000 tensors would take hours.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import bodies, walk_nodes, with_bodies
 
 
 def use_count(value: onnx_ir.Value) -> int:
@@ -61,3 +62,21 @@ def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir
             changes.setdefault(node, {})[index] = new
     for node, inputs in changes.items():
         read_instead(node, inputs)
+
+
+def replace_within(nodes: Iterable[onnx_ir.Node], values: Mapping[onnx_ir.Value, onnx_ir.Value]) -> None:
+    """Let ``nodes`` and the bodies in them read, and these return, other values, each in place of its key."""
+    nodes = list(nodes)
+    held = [body for node in nodes if node.attributes for body in bodies(node)]
+    inside = {*nodes, *(node for body in held for node in walk_nodes(body))}
+    changes: dict[onnx_ir.Node, dict[int, onnx_ir.Value | None]] = {}
+    for old, new in values.items():
+        for node, index in old.uses():
+            if node in inside:
+                changes.setdefault(node, {})[index] = new
+    for node, inputs in changes.items():
+        read_instead(node, inputs)
+    for graph in (graph for body in held for graph in with_bodies(body)):
+        for index, output in enumerate(graph.outputs):
+            if output in values:
+                graph.outputs[index] = values[output]

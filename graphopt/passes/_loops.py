@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.dims import Dim, symbols
 from graphopt.context import Context
 
 #: Attributes of Scan with an entry for each scanned input, and for each output that gathers.
@@ -135,6 +135,20 @@ def entries_of(form: LoopForm, name: str, count: int) -> Sequence[int]:
     """The ``count`` integers of attribute ``name`` of a Scan, by default zeros."""
     attribute = form.node.attributes.get(name)
     return [0] * count if attribute is None else list(attribute.as_ints())
+
+
+def symbols_outside(form: LoopForm, cx: Context) -> dict[str, None]:
+    """The symbols of what a loop reads. Those made up in its body never leave it: these stay the same."""
+    outside: dict[str, None] = {}
+    for value in ir.reads(form.node):
+        for dim in (*(cx.shape(value) or ()), *(cx.known_ints(value) or ())):
+            outside |= dict.fromkeys(symbols(dim))
+    return outside
+
+
+def changing(element: tuple[Dim, ...], outside: Collection[str]) -> str | None:
+    """A symbol in ``element`` that may stand for another size in the next iteration."""
+    return next((name for dim in element for name in symbols(dim) if name not in outside), None)
 
 
 def rebuild(

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import symbols
 from graphopt.context import Context, Dim, Refusal
-from graphopt.passes._loops import LoopForm, loop_form, rebuild
+from graphopt.passes._loops import LoopForm, changing, loop_form, rebuild, symbols_outside
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 
@@ -112,7 +111,7 @@ def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> st
     element, result = cx.shape(appended), form.results[index]
     if element is None or cx.dtype(appended) is None:
         return "the rank or dtype of what it appends is unknown"
-    local = _changing(element, form, cx)
+    local = changing(element, symbols_outside(form, cx))
     if local is not None:
         return f"what it appends may differ in size from iteration to iteration: {local}"
     if result.is_graph_output():
@@ -125,18 +124,6 @@ def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> st
         if reader.op_type == "ConcatFromSequence" and not _can_join(reader, element):
             return "what it appends is joined, and has no sizes that are known"
     return None
-
-
-def _changing(element: tuple[Dim, ...], form: LoopForm, cx: Context) -> str | None:
-    """A symbol in ``element`` that might stand for another size in the next iteration.
-
-    Symbols made up in the body never leave it, so those that are known outside stay the same.
-    """
-    outside: dict[str, None] = {}
-    for value in ir.reads(form.node):
-        for dim in (*(cx.shape(value) or ()), *(cx.known_ints(value) or ())):
-            outside |= dict.fromkeys(symbols(dim))
-    return next((name for dim in element for name in symbols(dim) if name not in outside), None)
 
 
 def _as_output(form: LoopForm, appended: ir.Value, element: tuple[Dim, ...], cx: Context) -> ir.Value:

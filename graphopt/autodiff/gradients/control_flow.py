@@ -1,0 +1,222 @@
+"""Operators with bodies: If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.bodies import Draft, as_output, declare
+from graphopt.autodiff.forward import Forward
+from graphopt.autodiff.gradient import gradient
+from graphopt.autodiff.iterations import Iteration
+from graphopt.autodiff.operations import Operations
+from graphopt.passes._ifs import branches_of
+from graphopt.passes._loops import entries_of
+
+
+@gradient("If")
+def if_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the branch that is taken, in an If of the same condition."""
+    branches = branches_of(node.raw)
+    if branches is None:
+        raise node.refusal("its branches take inputs, or return other values than it does")
+    wanted = [value for value in node.captured if node.wants_value(value)]
+    drafts = [Draft(op, node, branch) for branch in branches]
+    given: dict[ir.Value, ir.Value] = {}
+    for draft in drafts:
+        pairs = []
+        for end, dy in zip(draft.body.outputs, outer, strict=True):
+            if dy is not None:
+                pairs.append((end, draft.like(end)))
+                given[pairs[-1][1]] = dy
+        draft.walk(pairs, wanted)
+    found = [value for value in wanted if any(value in draft.gradients for draft in drafts)]
+    if not found:
+        for draft in drafts:
+            draft.discard()
+        return {}
+    bodies = []
+    for draft, other in zip(drafts, branches[::-1], strict=True):
+        results = [draft.gradients[x] if x in draft.gradients else draft.op.zeros_like(x) for x in found]
+
+        def saved(value: ir.Value, draft: Draft = draft, other: ir.Graph = other) -> ir.Value:
+            return given[value] if value in given else _returned(op, node, value, draft.body, other)
+
+        bodies.append(draft.move_out([], results, saved, lambda inner: not op.cx.is_deterministic(inner)))
+    attributes = {"then_branch": bodies[0], "else_branch": bodies[1]}
+    return dict(zip(found, _made(op, "If", [node.x], attributes, len(found)), strict=True))
+
+
+def _made(
+    op: Operations, op_type: str, inputs: Sequence[ir.Value | None], attributes: Any, count: int
+) -> Sequence[ir.Value]:
+    """The outputs of a new node, however many."""
+    made = op.node(op_type, inputs, attributes, outputs=count)
+    return (made,) if count == 1 else made
+
+
+def _returned(op: Operations, node: Forward, value: ir.Value, branch: ir.Graph, other: ir.Graph) -> ir.Value:
+    """``value`` of ``branch`` as a further output of an If, whose other branch returns zeros."""
+    edit, inner = op.cx.edit, op.within(other)
+    dtype, sizes = node.dtype(value), _sizes(inner, node, value)
+    zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, dtype.numpy()))
+    edit.add_output(other, zeros)
+    edit.add_output(branch, as_output(op, value, branch))
+    return edit.give_output(node.raw, len(branch.outputs) - 1)
+
+
+def _sizes(op: Operations, node: Forward, value: ir.Value) -> list[Any]:
+    """The dims of ``value`` of a branch, as far as they are those of values around it; zeros if not."""
+    known = {
+        dim: (outer, axis)
+        for outer in node.captured
+        for axis, dim in enumerate(node.shape(outer) or ())
+        if not isinstance(dim, int)
+    }
+    dims = node.shape(value) or (0,)
+    if not all(isinstance(dim, int) or dim in known for dim in dims):
+        return [0] * len(dims)
+    return [dim if isinstance(dim, int) else op.dim(*known[dim]) for dim in dims]
+
+
+@gradient("Loop")
+def loop(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the body, in a Loop from the last iteration to the first; what is carried is saved."""
+    iteration = Iteration(op, node, outer)
+    draft, form = iteration.draft, iteration.form
+    if iteration.is_void:
+        draft.discard()
+        return {}
+    number, condition = form.body.inputs[:2]
+    back, running = _scalar(op, "back", ir.DataType.INT64), _scalar(op, "running", ir.DataType.BOOL)
+    ran = [output for output in form.gathered if output.name]
+    trips = op.dim(ran[0] if ran else iteration.gathered(number), 0)
+    count = op.constant(np.array(trips)) if isinstance(trips, int) else op.Squeeze(trips, [0])
+    last = op.Sub(count, 1)
+    initial = iteration.initial()
+    carried = iteration.carried()
+    gathered = {
+        x: dy for k, x in iteration.rows.items() if (dy := iteration.dy(form.carried + k)) is not None
+    }
+    known: dict[ir.Value, ir.Value] = {}
+
+    def saved(value: ir.Value) -> ir.Value:
+        if back not in known:
+            known[back] = draft.op.Sub(last, back)
+        position = known[back]
+        if value is number or value is condition:
+            told = position if value is number else op.constant(np.array(True))
+            return draft.op.Reshape(told, [1]) if op.cx.rank(value) == 1 else told
+        if value in form.formals and not iteration.is_steady(value):
+            if value not in known:
+                known.update(zip(form.formals, _again(iteration, position), strict=True))
+            return known[value]
+        rows = gathered[value] if value in gathered else iteration.gathered(value)
+        return draft.op.Gather(rows, position, axis=0)
+
+    inputs = [back, running, *iteration.states.values(), *iteration.sums]
+    body = draft.move_out(inputs, [running, *carried], saved, iteration.saves)
+    return iteration.found(_made(op, "Loop", [count, None, *initial], {"body": body}, len(initial)))
+
+
+def _scalar(op: Operations, name: str, dtype: ir.DataType) -> ir.Value:
+    """A scalar that a body takes."""
+    return ir.Value(name=op.cx.edit.fresh_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
+
+
+def _again(iteration: Iteration, trips: ir.Value) -> Sequence[ir.Value]:
+    """What a Loop carries after so many trips, computed again; shapes that change can't be gathered."""
+    form, inner, edit = iteration.form, iteration.draft.op, iteration.op.cx.edit
+    if not iteration.op.cx.is_deterministic(form.node):
+        raise iteration.node.refusal(
+            "what it carries may change its shape between iterations, and its body draws random numbers"
+        )
+    inputs = [
+        ir.Value(
+            name=edit.fresh_name(value.name or "input"),
+            type=value.type,
+            shape=None if value.shape is None else value.shape.copy(),
+        )
+        for value in form.body.inputs
+    ]
+    copier = ir.Copier(
+        dict(zip(form.body.inputs, inputs, strict=True)),
+        value_name=edit.fresh_name,
+        node_name=edit.fresh_node_name,
+        declarations=False,
+    )
+    for value in form.body.initializers.values():
+        copier.values[value] = iteration.op.constant(ir.constant_of(value))
+    nodes = copier.nodes(iteration.draft.forward)
+    own = dict.fromkeys(output for node in nodes for output in node.outputs)
+    outputs: dict[ir.Value, None] = {}
+    for end in [form.body.outputs[0], *form.ends]:
+        copy = copier.value(end)
+        if copy not in own or copy in outputs:
+            nodes.append(edit.make_node("Identity", [copy], name=f"{end.name}_again"))
+            copy = nodes[-1].outputs[0]
+        outputs[copy] = None
+    body = ir.Graph(inputs, list(outputs), nodes=nodes, name=f"{form.body.name}_again")
+    return _made(inner, "Loop", [trips, None, *form.starts], {"body": body}, len(form.formals))
+
+
+@gradient("Scan", since=9)
+def scan(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the body, in a Scan from the last iteration to the first; what is carried is saved."""
+    iteration = Iteration(op, node, outer)
+    draft, form = iteration.draft, iteration.form
+    if iteration.is_void:
+        draft.discard()
+        return {}
+    initial = iteration.initial()
+    carried = iteration.carried()
+    sources = node.inputs[form.carried :]
+    axes = entries_of(form, "scan_input_axes", len(sources))
+    directions = entries_of(form, "scan_input_directions", len(sources))
+    out_axes = entries_of(form, "scan_output_axes", len(form.rows))
+    out_directions = entries_of(form, "scan_output_directions", len(form.rows))
+    scanned = {value: k for k, value in enumerate(form.scanned)}
+    inputs = [*iteration.states.values(), *iteration.sums]
+    fed: list[tuple[ir.Value | None, int, int]] = []
+
+    def feed(value: ir.Value, source: ir.Value | None, axis: int, direction: int) -> None:
+        inputs.append(value)
+        fed.append((source, axis, 1 - direction))
+
+    known: dict[ir.Value, ir.Value] = {}
+
+    def saved(value: ir.Value) -> ir.Value:
+        if value in known:
+            return known[value]
+        copy = known[value] = draft.like(value, "saved")
+        if value in scanned:
+            feed(copy, sources[scanned[value]], axes[scanned[value]], directions[scanned[value]])
+        else:
+            feed(copy, iteration.gathered(value), 0, 0)
+        return copy
+
+    for k, value in iteration.rows.items():
+        feed(value, iteration.dy(form.carried + k), out_axes[k], out_directions[k])
+    if not fed:  # something has to tell how often it runs
+        saved(form.scanned[0])
+
+    results = [*carried, *iteration.slices.values()]
+    body = draft.move_out(inputs, results, saved, iteration.saves)
+    likes = [*(form.formals[k] for k in iteration.states), *iteration.captured]
+    likes += [form.scanned[k] for k in iteration.slices]
+    for output, like in zip(body.outputs, likes, strict=True):
+        node.rank(like)
+        declare(op, output, like)
+    attributes = {
+        "body": body,
+        "num_scan_inputs": len(fed),
+        "scan_input_axes": [axis for _, axis, _ in fed],
+        "scan_input_directions": [direction for *_, direction in fed],
+        "scan_output_axes": [axes[k] for k in iteration.slices] or None,
+        "scan_output_directions": [1 - directions[k] for k in iteration.slices] or None,
+    }
+    operands = [*initial, *(source for source, *_ in fed)]
+    return iteration.found(_made(op, "Scan", operands, attributes, len(results)))
