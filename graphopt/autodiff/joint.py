@@ -66,7 +66,7 @@ def differentiate(
         optimize: run the pipeline ``joint`` over the result.
 
     Raises:
-        UsageError: a name is unknown, or the loss has several elements.
+        UsageError: a name is unknown, or the loss may have several elements.
         NoGradient: a gradient that is asked for leads through an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients are written for.
     """
