@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -225,6 +226,14 @@ class Operations:
             else:
                 parts.append([size] if isinstance(size, int) else size)
         return parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
+
+    def product(self, *sizes: Size) -> Size:
+        """The product of sizes."""
+        product: Size = math.prod(size for size in sizes if isinstance(size, int))
+        for size in sizes:
+            if not isinstance(size, int):
+                product = size if isinstance(product, int) and product == 1 else self.Mul(size, product)
+        return product
 
     def reshape(self, x: ir.Value, shape: Operand) -> ir.Value:
         """``x`` with other dims, where a 0 is a size of 0."""

@@ -1,14 +1,14 @@
-"""Small models, and gradients by finite differences of what onnxruntime computes in double precision."""
+"""Small models, and gradients by finite differences of what onnxruntime computes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
 from graphopt.runtime import session
 from tests.support import parse
 
@@ -20,29 +20,66 @@ def run(model: ir.Model, feeds: Mapping[str, Any], optimizations: Any = "default
     return dict(zip(names, session.run(running, dict(feeds)), strict=True))
 
 
+#: By element type, how far numbers are moved, and how exact differences are then. In single precision only
+#: functions that are nearly linear can be compared.
+_STEPS = {"float64": (1e-6, 1e-6), "float32": (1e-2, 1e-3)}
+
+
 def check(
-    text: str, feeds: Mapping[str, np.ndarray], *, opset: int = 18, tolerance: float = 1e-6
+    text: str,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    opset: int = 18,
+    wrt: Sequence[str] | None = None,
+    tolerance: float | None = None,
+    twice: bool = False,
 ) -> ir.Model:
-    """Compare all gradients of a model in double precision with central differences; returns the joint graph.
+    """Compare all gradients of a model with central differences; returns the joint graph.
 
     All elements of inputs of floating-point numbers are moved, in one random direction for each input.
+
+    Args:
+        wrt: the inputs to differentiate by, if not all.
+        tolerance: by default what suits the precision.
+        twice: do the same with the joint graph, for second derivatives.
     """
     model = parse(text, opset=opset)
+    varied = list(feeds if wrt is None else wrt)
+    real = [item.name or "" for item in model.graph.outputs if _is_real(item)]
+    joint, feeds = _compared(model, feeds, real, varied, tolerance)
+    if twice:
+        _compared(joint.model, feeds, list(joint.gradients.values()), list(feeds), tolerance)
+    return joint.model
+
+
+def _is_real(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.name.lower() in ("double", "float")
+
+
+def _compared(
+    model: ir.Model,
+    feeds: Mapping[str, np.ndarray],
+    real: list[str],
+    varied: list[str],
+    tolerance: float | None,
+) -> tuple[Joint, dict[str, np.ndarray]]:
+    """The joint graph, whose gradients are right, and its inputs."""
     random = np.random.default_rng(1)
-    varied = [name for name, value in feeds.items() if value.dtype == np.float64]
-    real = [item.name or "" for item in model.graph.outputs if item.dtype == ir.DataType.DOUBLE]
+    varied = [name for name in varied if feeds[name].dtype.name in _STEPS]
     joint = differentiate(model, real, varied)
     plain = run(model, feeds)
-    given = {name: np.asarray(random.standard_normal(plain[name].shape)) for name in real}
-    cotangents = {COTANGENT + name: value for name, value in given.items()}
+    given = {name: random.standard_normal(plain[name].shape) for name in real}
+    cotangents = {COTANGENT + name: np.asarray(value, plain[name].dtype) for name, value in given.items()}
     for optimizations in ("off", "default"):
         found = run(joint.model, {**feeds, **cotangents}, optimizations)
         for name in varied:
-            gradient = found[joint.gradients[name]]
-            assert gradient.shape == feeds[name].shape, name
-            direction, step = np.asarray(random.standard_normal(feeds[name].shape)), 1e-6
-            up = run(model, {**feeds, name: np.asarray(feeds[name] + step * direction)})
-            down = run(model, {**feeds, name: np.asarray(feeds[name] - step * direction)})
-            truth = sum(np.sum(given[y] * (up[y] - down[y])) / (2 * step) for y in real)
-            assert np.isclose(np.sum(gradient * direction), truth, rtol=tolerance, atol=tolerance), name
-    return joint.model
+            gradient, x = found[joint.gradients[name]], feeds[name]
+            assert gradient.shape == x.shape, name
+            step, exact = _STEPS[x.dtype.name]
+            direction = np.asarray(random.standard_normal(x.shape))
+            up = run(model, {**feeds, name: np.asarray(x + step * direction, x.dtype)})
+            down = run(model, {**feeds, name: np.asarray(x - step * direction, x.dtype)})
+            truth = sum(np.sum(given[y] * (up[y].astype(float) - down[y])) / (2 * step) for y in real)
+            allowed = exact if tolerance is None else tolerance
+            assert np.isclose(np.sum(gradient * direction), truth, rtol=allowed, atol=allowed), name
+    return joint, {**feeds, **cotangents}

@@ -20,6 +20,9 @@ QUICK = (
     r"|reduce_sum_default_axes_keepdims_random|cumsum_1d_reverse_exclusive|cumsum_2d_axis_1"
     r"|batchnorm_example|layer_normalization_2d_axis1|layer_normalization_3d_axis_negative_2_epsilon"
     r"|rms_normalization_3d_axis1_epsilon|instancenorm_epsilon|sce_mean_weight_ii|nllloss_NCd1d2_with_weight_reduction_mean"
+    r"|resize_upsample_scales_cubic_asymmetric|resize_downsample_scales_linear_antialias|resize_upsample_scales_nearest"
+    r"|resize_downsample_sizes_nearest_not_(larger|smaller)|gridsample_bicubic|gridsample_reflection_padding"
+    r"|einsum_batch_matmul|einsum_batch_diagonal|det_nd|dft_irfft|dft_rfft_opset19|stft_with_window"
     r"|softmax_axis_1|logsoftmax_negative_axis)$"
 )
 
