@@ -23,6 +23,9 @@ QUICK = (
     r"|resize_upsample_scales_cubic_asymmetric|resize_downsample_scales_linear_antialias|resize_upsample_scales_nearest"
     r"|resize_downsample_sizes_nearest_not_(larger|smaller)|gridsample_bicubic|gridsample_reflection_padding"
     r"|einsum_batch_matmul|einsum_batch_diagonal|det_nd|dft_irfft|dft_rfft_opset19|stft_with_window"
+    r"|averagepool_2d_ceil|averagepool_2d_dilations|averagepool_2d_precomputed_(strides|same_upper)|globalmaxpool"
+    r"|averagepool_2d_precomputed_pads_count_include_pad|lppool_2d_dilations|lpnormalization_default|lrn_default"
+    r"|maxpool_2d_dilations|maxpool_with_argmax_2d_precomputed_pads|maxunpool_export_without_output_shape"
     r"|softmax_axis_1|logsoftmax_negative_axis)$"
 )
 

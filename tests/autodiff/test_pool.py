@@ -99,7 +99,8 @@ def test_norms(attributes: str) -> None:
         joint = differentiate(model, ["y"], ["x"])
         y = run(model, {"x": x})["y"]
         assert np.isfinite(run(joint.model, {"x": x, COTANGENT + "y": np.ones_like(y)})["grad.x"]).all()
-        check(pool("LpPool", f"{attributes}, p={p}"), {"x": apart(2, 3, 7, 6, dtype=np.float32)})
+        x = apart(2, 3, 7, 6, dtype=np.float32)
+        check(pool("LpPool", f"{attributes}, p={p}"), {"x": x}, tolerance=1e-2)
 
 
 def test_averages_next_to_each_other_are_a_pool_again() -> None:
