@@ -3,6 +3,7 @@
     python -m benchmarks.gradients                    all operators
     python -m benchmarks.gradients --only 'reduce_|pad'   tests whose names match
     python -m benchmarks.gradients --json out.json    with every test's verdict
+    python -m benchmarks.gradients --peer --docs docs/gradients.md   compare with onnx-ad; rebuild the table
 
 The true derivative is a central difference, in double precision, of what onnx's reference evaluator
 computes, in a random direction for each input; two step sizes and both sides must agree, else the test is
@@ -12,7 +13,6 @@ The joint graph runs in onnxruntime, without and with its optimizations.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -21,17 +21,16 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
+from benchmarks.adjoints import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
+from benchmarks.common import arguments, markdown_table, publish
 from graphopt import ir
-from graphopt.autodiff.gradient import NoGradient
-from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
-from graphopt.errors import GraphoptError, RuntimeFailure
+from graphopt.errors import RuntimeFailure
 from graphopt.ops import facts
 from graphopt.runtime import session
 
@@ -204,7 +203,7 @@ class Differences:
         return direction, first
 
 
-def judge(case: Case) -> Outcome:
+def judge(case: Case, by: Differentiator = by_graphopt) -> Outcome:
     """Differentiate a test's model, and compare."""
     outcome = Outcome(case.name, case.op, "unfit")
     known = {}
@@ -226,36 +225,34 @@ def judge(case: Case) -> Outcome:
         return outcome
     outcome.reason = ""
     try:
-        model = ir.from_proto(case.model)
-    except GraphoptError as error:
+        adjoint = by(case.model, case.real, sorted(known))
+    except Refused as error:
+        return Outcome(case.name, case.op, "refused", str(error))
+    except Unloadable as error:
         return Outcome(case.name, case.op, "unloadable", str(error))
-    try:
-        joint = differentiate(model, case.real, sorted(known))
-    except NoGradient as error:
-        return Outcome(case.name, case.op, "refused", f"{error.op}: {error.reason}")
-    except GraphoptError as error:
-        return Outcome(case.name, case.op, "refused", error.message)
-    outcome.nodes = joint.model.graph.num_nodes()
-    outcome.verdict, outcome.reason = _compared(case, joint, differences, known)
+    outcome.nodes = adjoint.nodes
+    outcome.verdict, outcome.reason = _compared(case, adjoint, differences, known)
     return outcome
 
 
 def _compared(
-    case: Case, joint: Joint, differences: Differences, known: dict[str, tuple[np.ndarray, float]]
+    case: Case, adjoint: Adjoint, differences: Differences, known: dict[str, tuple[np.ndarray, float]]
 ) -> tuple[str, str]:
-    proto = ir.to_bytes(joint.model)
-    types = {value.name: value.dtype.numpy() for value in joint.model.graph.inputs if value.dtype is not None}
-    feeds: dict[str, Any] = dict(case.feeds)
-    for name, cotangent in differences.cotangents.items():
-        feeds[COTANGENT + name] = np.asarray(cotangent, types[COTANGENT + name])
+    types = {item.name: item.type.tensor_type.elem_type for item in case.model.graph.output}
+    cotangents = {
+        name: value.astype(onnx.helper.tensor_dtype_to_np_dtype(types[name]))
+        for name, value in differences.cotangents.items()
+    }
+    feeds = {**case.feeds, **adjoint.feeds(cotangents)}
     for optimizations in ("off", "default"):
         try:
-            running = session.create(proto, optimizations=optimizations, threads=1)
-            results = session.run(running, feeds, [*joint.gradients.values(), *case.real])
+            running = session.create(adjoint.data, optimizations=optimizations, threads=1)
+            results = session.run(running, feeds, [*adjoint.found.values(), *case.real])
         except RuntimeFailure as error:
             return _who_fails(case, error.message)
-        for name, gradient in zip(joint.gradients, results, strict=False):
+        for name, result in zip(adjoint.found, results, strict=False):
             direction, truth = known[name]
+            gradient = adjoint.gradient(result)
             if gradient.shape != direction.shape:
                 return "wrong", f"{name}: shape {gradient.shape} for {direction.shape}"
             terms = gradient.astype(np.float64) * direction
@@ -264,7 +261,7 @@ def _compared(
             scale = max(1.0, float(np.abs(terms).sum()) / np.sqrt(terms.size), abs(truth))
             allowed = TOLERANCE * scale * (20 if gradient.dtype == np.float16 else 1)
             if abs(float(terms.sum()) - truth) > allowed:
-                if differences.differ_from(results[len(joint.gradients) :]):
+                if differences.differ_from(results[len(adjoint.found) :]):
                     return "unfit", "onnxruntime computes something else"
                 return "wrong", f"{name}: {terms.sum():.5g} is {truth:.5g} ({optimizations})"
     return "right", ""
@@ -301,19 +298,38 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     return [*lines, "  ".join(f"{verdict} {total[verdict]}" for verdict in sorted(total))]
 
 
-def main(arguments: list[str] | None = None) -> int:
+def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
+    """Right, refused and wrong of both, over the tests that fit for finite differences; and node counts."""
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if "unfit" not in (a.verdict, b.verdict)]
+    both = [(a, b) for a, b in pairs if a.verdict == b.verdict == "right"]
+    rows = []
+    for name, side in (("graphopt", 0), ("onnx-ad", 1)):
+        count = Counter(pair[side].verdict for pair in pairs)
+        wrong = count["wrong"] + count["broken"]
+        nodes = sum(pair[side].nodes for pair in both)
+        rows.append((name, len(pairs), count["right"], count["refused"], wrong, f"{nodes:,}"))
+    header = ("", "tests", "right", "refused", "wrong or not running", f"nodes of {len(both)} right by both")
+    return markdown_table(header, rows)
+
+
+def main(words: list[str] | None = None) -> int:
     """Judge the tests; the exit status is 1 if any is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", metavar="REGEX", help="tests whose names match")
-    parser.add_argument("--json", metavar="FILE", help="write every verdict there")
-    options = parser.parse_args(arguments)
+    parser = arguments(__doc__.partition("\n")[0], models=False)
+    parser.add_argument("--only", metavar="RE", help="tests whose names match")
+    parser.add_argument("--peer", action="store_true", help="judge onnx-ad, too, and compare")
+    options = parser.parse_args(words)
     start = time.perf_counter()
-    outcomes = [judge(case) for case in cases(options.only)]
+    tests = list(cases(options.only))
+    outcomes = [judge(case) for case in tests]
     print("\n".join(summary(outcomes)))
+    told = {"graphopt": [asdict(outcome) for outcome in outcomes]}
+    if options.peer:
+        theirs = [judge(case, by_onnx_ad) for case in tests]
+        told["onnx-ad"] = [asdict(outcome) for outcome in theirs]
+        publish(options, "onnx-ad", comparison(outcomes, theirs), told)
+    elif options.json:
+        options.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([asdict(outcome) for outcome in outcomes], file, indent=1)
     return int(any(outcome.verdict in ("wrong", "broken") for outcome in outcomes))
 
 

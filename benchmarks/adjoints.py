@@ -1,0 +1,89 @@
+"""Models of gradients, by graphopt and by onnx-ad, in one form that can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphopt import ir
+from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.errors import GraphoptError
+
+
+class Refused(Exception):
+    """No gradient is given; the text says why."""
+
+
+class Unloadable(Exception):
+    """The model is not read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """A model that takes gradients of outputs and returns gradients of inputs.
+
+    Attributes:
+        data: the serialized model.
+        given: by output, the name of the input that takes its gradient.
+        found: by input, the name of the output that returns its gradient.
+        nodes: how many there are, Constants left out.
+        stacked: gradients have a further axis of size 1 at the end.
+    """
+
+    data: bytes
+    given: dict[str, str]
+    found: dict[str, str]
+    nodes: int
+    stacked: bool = False
+
+    def feeds(self, cotangents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the model takes of gradients of outputs."""
+        return {
+            self.given[name]: value[..., None] if self.stacked else value
+            for name, value in cotangents.items()
+        }
+
+    def gradient(self, value: np.ndarray) -> np.ndarray:
+        """A gradient that the model returned, of the shape of the input."""
+        return value[..., 0] if self.stacked else value
+
+
+#: Makes the model of gradients of outputs by inputs.
+Differentiator = Callable[[onnx.ModelProto, Sequence[str], Sequence[str]], Adjoint]
+
+
+def by_graphopt(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence[str]) -> Adjoint:
+    """The joint graph."""
+    try:
+        own = ir.from_proto(model)
+    except GraphoptError as error:
+        raise Unloadable(str(error)) from error
+    try:
+        joint = differentiate(own, outputs, inputs)
+    except NoGradient as error:
+        raise Refused(f"{error.op}: {error.reason}") from error
+    except GraphoptError as error:
+        raise Refused(error.message) from error
+    given = {name: COTANGENT + name for name in outputs}
+    nodes = sum(node.op_type != "Constant" for node in joint.model.graph.all_nodes())
+    return Adjoint(ir.to_bytes(joint.model), given, joint.gradients, nodes)
+
+
+def by_onnx_ad(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence[str]) -> Adjoint:
+    """What onnx-ad makes of the model (the extra ``peers``)."""
+    from onnx_ad import reverse
+
+    try:
+        made: Any = reverse(model, inputs=list(inputs), outputs=list(outputs), prefix="adj_", layout="onnx")
+    except Exception as error:  # its own, of several kinds
+        raise Refused(f"{type(error).__name__}: {error}".splitlines()[0][:120]) from error
+    nodes = sum(node.op_type != "Constant" for node in made.graph.node)
+    given = {name: f"adj_{name}" for name in outputs}
+    return Adjoint(
+        made.SerializeToString(), given, {name: f"adj_{name}" for name in inputs}, nodes, stacked=True
+    )
