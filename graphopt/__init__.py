@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from graphopt.api import (
         compile,
         grad,
+        lift_parameters,
         load,
         load_model,
         optimize,
         record_profile,
         run,
         save,
+        unlift_parameters,
+        value_and_grad,
         verify,
     )
     from graphopt.executor.executor import Executor
@@ -49,6 +52,7 @@ _HOMES = {
     "fuser": "graphopt.executor.switches",
     "grad": "graphopt.api",
     "last_executed_optimized_graph": "graphopt.executor.switches",
+    "lift_parameters": "graphopt.api",
     "load": "graphopt.api",
     "load_model": "graphopt.api",
     "optimize": "graphopt.api",
@@ -57,6 +61,8 @@ _HOMES = {
     "run": "graphopt.api",
     "save": "graphopt.api",
     "set_fusion_strategy": "graphopt.executor.switches",
+    "unlift_parameters": "graphopt.api",
+    "value_and_grad": "graphopt.api",
     "verify": "graphopt.api",
 }
 __all__ = [
@@ -69,6 +75,7 @@ __all__ = [
     "fuser",
     "grad",
     "last_executed_optimized_graph",
+    "lift_parameters",
     "load",
     "load_model",
     "optimize",
@@ -77,6 +84,8 @@ __all__ = [
     "run",
     "save",
     "set_fusion_strategy",
+    "unlift_parameters",
+    "value_and_grad",
     "verify",
 ]
 

@@ -37,6 +37,7 @@ FLOORS = [
     "pipelines",
     "driver",
     "request",
+    "parameters",
     "autodiff",
     "debug",
     "tune",

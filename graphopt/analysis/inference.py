@@ -192,6 +192,9 @@ class Inference:
             return self._declared_input(value)
         if value.is_graph_input() and value.graph is not None:
             return self._argument(value, value.graph)
+        held = value.const_value
+        if held is not None:  # a variable: its contents are not told, and the rest stands
+            return Fact(held.dtype, tuple(held.shape.numpy()))
         return UNKNOWN
 
     def _argument(self, value: ir.Value, graph: ir.Graph) -> Fact:

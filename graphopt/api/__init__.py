@@ -12,8 +12,9 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 
 from graphopt.api.bailing import Bailed, bailout, with_bailouts
 from graphopt.api.files import is_bundle, load, load_model, save
-from graphopt.api.gradients import grad
+from graphopt.api.gradients import grad, value_and_grad
 from graphopt.api.optimizing import Result, explain, optimize
+from graphopt.api.parameters import lift_parameters, unlift_parameters
 from graphopt.api.running import run, try_out, verify
 from graphopt.api.specializing import compile, record_profile, specialize
 from graphopt.assembly import choose_device
@@ -33,6 +34,7 @@ __all__ = [
     "explain",
     "grad",
     "is_bundle",
+    "lift_parameters",
     "load",
     "load_model",
     "make_options",
@@ -43,6 +45,8 @@ __all__ = [
     "save",
     "specialize",
     "try_out",
+    "unlift_parameters",
+    "value_and_grad",
     "verify",
     "vouch",
     "with_bailouts",

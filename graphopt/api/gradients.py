@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.assembly import PathLike, loaded
+from graphopt.assembly import PathLike, choose_device, loaded
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint import Joint
     from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.value_and_grad import ValueAndGrad
+    from graphopt.runtime.devices import Device
 
 
 def grad(
@@ -51,3 +53,33 @@ def grad(
     if isinstance(loss, str) and Loss.is_meant(loss, found):
         loss = Loss.parse(loss)
     return differentiate(found, loss, wrt, outputs=outputs, optimize=optimize)
+
+
+def value_and_grad(
+    model: ir.Model | PathLike,
+    loss: str | Loss,
+    wrt: str | Iterable[str] = "params",
+    *,
+    device: str | Device | None = None,
+    threads: int | None = None,
+) -> ValueAndGrad:
+    """A function from inputs to a loss and its gradients, which runs through onnxruntime.
+
+    >>> f = value_and_grad("model.onnx", "mse:y,target")                 # doctest: +SKIP
+    >>> loss, gradients = f({"x": x, "target": target})                  # doctest: +SKIP
+
+    The parameters are its attribute ``parameters``, numpy arrays by name, which may be changed between calls.
+
+    Args:
+        model, loss, wrt: as for :func:`grad`.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: threads inside one operator; by default one a core.
+
+    Raises:
+        UsageError, NoGradient, UnsupportedModel: as for :func:`grad`.
+        RuntimeFailure: onnxruntime can't load the joint graph, or the device can't be used.
+    """
+    from graphopt.autodiff.value_and_grad import ValueAndGrad
+
+    joint = grad(model, loss, wrt, outputs="loss")
+    return ValueAndGrad(joint, choose_device(device)[0], threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphopt import ir
@@ -13,6 +13,7 @@ from graphopt.autodiff.reverse import Stopped, backward, is_real
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
+from graphopt.parameters.selection import PARAMS, is_parameter
 
 #: The oldest opset that gradients are written for; older models are converted to it.
 OLDEST = 13
@@ -22,7 +23,7 @@ PREFIX = "grad"
 COTANGENT = "cotangent."
 _HINT = "name a value with one element, such as a mean or sum, or a loss function"
 #: What may be differentiated by without naming it; what the loss does not depend on is left out there.
-_GROUPS = ("params", "inputs")
+_GROUPS = (PARAMS, "inputs")
 
 
 @dataclass
@@ -75,44 +76,71 @@ def differentiate(
     needed = OLDEST
     while True:
         joint = Joint(copy(model))
-        with _prepared(joint, needed) as cx:
+        # whoever asks for gradients of parameters is going to change them
+        with ir.as_variables(joint.model.graph, _variables(joint.model, wrt)):
+            _prepare(joint, needed)
+            if optimize:
+                _simplify(joint.model, loss, wrt)
             try:
-                _add_gradients(joint, cx, loss, wrt, outputs)
+                _add_gradients(joint, loss, wrt, outputs)
             except NeedsOpset as error:
                 needed = error.version
                 continue
-        _clean(joint, "joint" if optimize else "dce")
+            _run("joint" if optimize else "dce", joint.model)
+        fault = ir.find_fault(joint.model)
+        if fault is not None:
+            raise AssertionError(f"the joint graph is broken: {fault.sentence}")
         return joint
 
 
-def _clean(joint: Joint, pipeline: str) -> None:
-    with context_for(joint.model) as cx:
-        make_pipeline(pipeline).run(joint.model, cx)
-    fault = ir.find_fault(joint.model)
-    if fault is not None:
-        raise AssertionError(f"the joint graph is broken: {fault.sentence}")
+def _variables(model: ir.Model, wrt: str | Iterable[str]) -> list[str]:
+    """The initializers that are differentiated by."""
+    own = model.graph.initializers
+    if wrt == PARAMS:
+        return [name for name, value in own.items() if is_parameter(value)]
+    return [name for name in _split(wrt, own) if name in own]
 
 
-def _prepared(joint: Joint, opset: int) -> Context:
+def _run(pipeline: str, model: ir.Model) -> None:
+    with context_for(model) as cx:
+        make_pipeline(pipeline).run(model, cx)
+
+
+def _prepare(joint: Joint, opset: int) -> None:
     """Inline functions, and write the model for ``opset`` at least."""
     model = joint.model
     imports = model.graph.opset_imports
     version = imports.get("", imports.get("ai.onnx"))
-    steps = []
     if model.functions:
-        steps.append("inline-functions")
+        _run("inline-functions", model)
     if version is not None and version < opset:
-        steps.append(f"convert-opset{{target={opset}}}")
+        _run(f"convert-opset{{target={opset}}}", model)
         joint.opset = opset
-    cx = context_for(model)
-    if steps:
-        make_pipeline(",".join(steps)).run(model, cx)
-        cx.close()
-        cx = context_for(model)
-    return cx
+
+
+def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iterable[str]) -> None:
+    """Run the pipeline ``pre-autodiff``, which leaves the values alone that are named."""
+    graph = model.graph
+    values = _values(graph)
+    names = [loss.prediction, loss.target] if isinstance(loss, Loss) else _split(loss, values)
+    count = len(graph.outputs)
+    with context_for(model) as cx:
+        for name in dict.fromkeys([*names, *_split(wrt, values)]):
+            value = values.get(name)
+            if value is not None and not (value.is_graph_input() or value.is_graph_output()):
+                cx.edit.add_output(graph, value)  # which keeps it, and its name
+        make_pipeline("pre-autodiff").run(model, cx)
+        cx.edit.set_outputs(graph, list(graph.outputs)[:count])
 
 
 def _add_gradients(
+    joint: Joint, loss: str | Loss | Sequence[str], wrt: str | Iterable[str], outputs: str
+) -> None:
+    with context_for(joint.model) as cx:
+        _write_gradients(joint, cx, loss, wrt, outputs)
+
+
+def _write_gradients(
     joint: Joint, cx: Context, loss: str | Loss | Sequence[str], wrt: str | Iterable[str], outputs: str
 ) -> None:
     graph = cx.model.graph
@@ -200,31 +228,24 @@ def _asked(
     if wrt == "inputs":
         found = [value for value in own if value.is_graph_input() and not value.is_initializer()]
         return [value for value in found if is_real(value, cx)]
-    if wrt == "params":
+    if wrt == PARAMS:
         params = dict.fromkeys(value for value in own if value.is_initializer())
-        return [value for value in params if is_parameter(value, cx)]
-    if isinstance(wrt, str):
-        wrt = [wrt] if wrt in values else [name.strip() for name in wrt.split(",") if name.strip()]
-    wrt = list(wrt)
-    if not wrt:
+        return [value for value in params if is_parameter(value)]
+    names = _split(wrt, values)
+    if not names:
         raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
-    found = [_named(name, values) for name in wrt]
+    found = [_named(name, values) for name in names]
     for value in found:
         if not is_real(value, cx):
             raise UsageError(f"{value.name!r} holds no floating-point numbers: it has no gradient")
     return list(dict.fromkeys(found))
 
 
-def is_parameter(value: ir.Value, cx: Context) -> bool:
-    """Whether initializer ``value`` looks like a parameter: real numbers, of at least one axis.
-
-    Running statistics of BatchNormalization are none.
-    """
-    return (
-        is_real(value, cx)
-        and cx.rank(value) != 0
-        and not any(use.node.op_type == "BatchNormalization" and use.idx in (3, 4) for use in value.uses())
-    )
+def _split(names: str | Iterable[str], values: Container[str]) -> list[str]:
+    """Names, which may stand in one text with commas between, unless that is itself a name."""
+    if isinstance(names, str):
+        return [names] if names in values else [name.strip() for name in names.split(",") if name.strip()]
+    return list(names)
 
 
 def _order(graph: ir.Graph) -> str:

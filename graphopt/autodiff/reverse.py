@@ -19,8 +19,7 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import Gradient, NoGradient, Stops
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
-
-_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+from graphopt.parameters.selection import FLOATS
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ def is_real(value: ir.Value, cx: Context) -> bool:
     """Whether ``value`` may have a gradient: a tensor of floating-point numbers, or of unknown type."""
     dtype = cx.dtype(value)
     if dtype is not None:
-        return dtype in _FLOATS
+        return dtype in FLOATS
     type_ = cx.facts.type(value)
-    return type_ is None or type_.dtype in _FLOATS or type_.dtype == ir.DataType.UNDEFINED
+    return type_ is None or type_.dtype in FLOATS or type_.dtype == ir.DataType.UNDEFINED
 
 
 def backward(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from graphopt.ir.onnxir import onnx_ir
@@ -33,6 +36,17 @@ def is_overridable(value: onnx_ir.Value) -> bool:
     if UPDATED_OUTSIDE in notes and value.name in notes[UPDATED_OUTSIDE]:
         return True
     return value.is_graph_input() and bool(notes.get(IR_VERSION, 4) >= 4)
+
+
+@contextmanager
+def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
+    """Count initializers of the main graph as no constants meanwhile: they are to get other contents."""
+    before = graph.meta.get(UPDATED_OUTSIDE, frozenset())
+    graph.meta[UPDATED_OUTSIDE] = before | frozenset(names)
+    try:
+        yield
+    finally:
+        graph.meta[UPDATED_OUTSIDE] = before
 
 
 def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:

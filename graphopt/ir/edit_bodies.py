@@ -100,6 +100,34 @@ class BodyEditor(GraphEditor):
         self._taken.free_values([value])
         self._changed("constant")
 
+    def to_input(self, value: onnx_ir.Value) -> None:
+        """Let an initializer of the main graph be an input, the last one if it is not one yet."""
+        graph, tensor = self.model.graph, value.const_value
+        assert tensor is not None and value.name is not None
+        del graph.initializers[value.name]
+        value.const_value = None
+        value.type = value.type or onnx_ir.TensorType(tensor.dtype)
+        value.shape = value.shape or onnx_ir.Shape(tensor.shape.numpy())
+        if not value.is_graph_input():
+            graph.inputs.append(value)
+        self._changed("input")
+
+    def to_initializer(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
+        """Let an input of the main graph be an initializer that holds ``tensor``, or one hold that instead.
+
+        What is an initializer already stays an input if it is one, too; so do all below IR version 4.
+        """
+        graph = self.model.graph
+        if value.is_initializer():
+            value.const_value = tensor
+        else:
+            if self.model.ir_version >= 4:
+                graph.inputs.remove(value)
+            value.const_value = tensor
+            value.shape = onnx_ir.Shape(tensor.shape.numpy())
+            graph.register_initializer(value)
+        self._changed("constant")
+
     # Bodies ------------------------------------------------------------------------------
 
     def hoist(self, body: onnx_ir.Graph, holder: onnx_ir.Node) -> list[onnx_ir.Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,24 @@ def write(path: Path, arrays: Mapping[str, Any]) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> Any:
+    """The array in ``path``, or all arrays of an archive by name.
+
+    Raises:
+        UsageError: there is no such file, or it is none of numpy's, is cut short or holds objects.
+    """
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        return {key: content[key] for key in content.files}
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {path}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise UsageError(f"can't read {path}: {error.strerror}") from error
+        objects = "pickle" in str(error).lower() or "object" in str(error).lower()
+        why = "it is damaged, or holds Python objects" if objects else str(error)
+        raise UsageError(f"{path} is no numpy file of plain arrays: {why}") from error

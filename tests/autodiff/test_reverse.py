@@ -204,3 +204,23 @@ def test_a_body_is_differentiated_where_it_stands() -> None:
     assert np.allclose(
         run(model, {"x": value, "c": np.array(True)})["y"], value * np.exp(value) * (1 + value)
     )
+
+
+def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
+    model = parse("""m (float[N,4] x) => (float[N,3] y) <float[3,4] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] dead = {1,2,3}> {
+        t = Transpose<perm = [1, 0]>(w) a = Identity(x) h = Identity(a) y = MatMul(h, t) z = Identity(y) }""")
+    joint = graphopt.grad(model, "mse:z,target", ["w", "h", "dead"])
+    assert list(joint.gradients) == ["w", "h", "dead"] and joint.unrelated == ["dead"]
+    held = joint.model.graph.initializers
+    large = [
+        name for name, value in held.items() if value.const_value is not None and value.const_value.size > 3
+    ]
+    assert large == ["w"], "a parameter is no constant"
+    x, target = np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)
+    w = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    found = run(joint.model, {"x": x, "target": target})
+    dy = 2 * (x @ w.T) / 6
+    assert np.allclose(found["grad.w"], dy.T @ x) and np.allclose(found["grad.h"], dy @ w)
+    assert not found["grad.dead"].any()
+    whole = graphopt.grad(model, "mse:z,target", ["w"], optimize=False)
+    assert ops(whole.model).count("Identity") > ops(joint.model).count("Identity")

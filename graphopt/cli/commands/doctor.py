@@ -20,7 +20,7 @@ graphopt doctor --json | jq .problems
 
 @command_line.command("doctor", example=EXAMPLE, needs_settings=False)
 def command(run: Run) -> None:
-    """Show what graphopt stands on, and what to do about problems.
+    """Show versions and devices, and what to do about faults.
 
     That is: versions, devices, compilers, store and settings.
 

@@ -78,7 +78,7 @@ def command(
     output: Path | None,
     **values: Any,
 ) -> None:
-    """Print a model, or what each pass of a pipeline makes of it.
+    """Print a model, or what each pass makes of it.
 
     Types are inferred ones. Without --pass-by-pass the model is printed as it is.
     """

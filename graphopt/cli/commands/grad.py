@@ -45,7 +45,7 @@ graphopt grad joint.onnx --loss grad.x --wrt inputs -o second.onnx
 def command(
     run: Run, model: Path, loss: str | None, loss_fn: str | None, wrt: str, only_loss: bool, output: Path
 ) -> None:
-    """Write a model that also returns the gradients of a loss.
+    """Write a model that also returns gradients of a loss.
 
     The gradient of w is the output grad.w. It is made of ordinary operators, for any onnxruntime to run
     (docs/gradients.md). Functions are inlined, and models below opset 13 converted to it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.coerce import parse_natural
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
+from graphopt.runtime import npz
 from graphopt.runtime.inputs.bindings import RANKS, Binding, Dimensions, Shape
 from graphopt.runtime.inputs.domain import Domain
 from graphopt.runtime.inputs.domain_inference import domains
@@ -220,7 +220,7 @@ class Inputs:
     def _load(self) -> Iterator[tuple[str, Any]]:
         yield from ((self._known_name(name), array) for name, array in self.options.arrays.items())
         for name, path in self.options.files:
-            content = _read_arrays(path)
+            content = npz.read(path)
             if name is not None:
                 yield self._known_name(name), content
             else:
@@ -305,24 +305,3 @@ class Inputs:
             elif array.dtype.kind in "iub":
                 overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
         return overrides
-
-
-def _read_arrays(path: Path) -> Any:
-    """The array in ``path``, or all arrays of an archive by name.
-
-    Raises:
-        UsageError: there is no such file, or it is none of numpy's, is cut short or holds objects.
-    """
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        return {key: content[key] for key in content.files}
-    except FileNotFoundError as error:
-        raise UsageError(f"no such file: {path}") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise UsageError(f"can't read {path}: {error.strerror}") from error
-        objects = "pickle" in str(error).lower() or "object" in str(error).lower()
-        why = "it is damaged, or holds Python objects" if objects else str(error)
-        raise UsageError(f"{path} is no numpy file of plain arrays: {why}") from error

@@ -1,0 +1,61 @@
+"""Parameters of models: made inputs and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt import ir
+from graphopt.assembly import PathLike, loaded
+from graphopt.driver import copy
+
+if TYPE_CHECKING:
+    from graphopt.parameters.lifting import Parameters, Unlifted
+
+
+def lift_parameters(
+    model: ir.Model | PathLike, which: str | Iterable[str] = "params"
+) -> tuple[ir.Model, Parameters]:
+    """The model with parameters as inputs, and what they held.
+
+    >>> lifted, parameters = lift_parameters("model.onnx")               # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        which: ``params``, all initializers of floating-point numbers with at least one axis, but for running
+            statistics; or names of initializers.
+
+    Raises:
+        UsageError: there is no such initializer.
+    """
+    from graphopt.parameters.lifting import lift
+
+    result = copy(loaded(model))
+    return result, lift(result, which)
+
+
+def unlift_parameters(
+    model: ir.Model | PathLike, parameters: Parameters | Mapping[str, Any] | PathLike
+) -> tuple[ir.Model, Unlifted]:
+    """The model with inputs that became initializers, and initializers that got other contents, by name.
+
+    >>> whole, told = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        parameters: what :func:`lift_parameters` gave, numpy arrays by name, or the path of a
+            ``.safetensors`` or ``.npz`` file.
+
+    Raises:
+        UsageError: a tensor does not fit, or none is called like an input or initializer.
+    """
+    from graphopt.parameters.files import read
+    from graphopt.parameters.lifting import Parameters, as_parameters, unlift
+
+    if isinstance(parameters, Mapping):
+        parameters = as_parameters(parameters)
+    elif not isinstance(parameters, Parameters):
+        parameters = read(Path(parameters))
+    result = copy(loaded(model))
+    return result, unlift(result, parameters)

@@ -1,0 +1,82 @@
+"""graphopt lift-parameters: make parameters inputs, and put what they hold into a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import reads_model, writes, writes_model
+
+EXAMPLE = """
+graphopt lift-parameters model.onnx -o lifted.onnx --parameters weights.safetensors
+graphopt lift-parameters joint.onnx -o lifted.onnx --which fc.weight,fc.bias --parameters weights.npz
+graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
+"""
+
+
+@command_line.command("lift-parameters", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"),
+    click.option(
+        "--parameters",
+        type=writes,
+        metavar="FILE",
+        help="Write what the parameters hold there: .safetensors, or .npz.",
+    ),
+)
+@options.group(
+    "Parameters",
+    click.option(
+        "--which",
+        default="params",
+        metavar="params|NAMES",
+        help="Initializers of floating-point numbers with at least one axis, but for running statistics; or"
+        " names of initializers with commas between.  [default: params]",
+    ),
+)
+@options.output_options
+@options.model_options
+def command(run: Run, model: Path, output: Path, parameters: Path | None, which: str) -> None:
+    """Make parameters inputs of the model, after its own.
+
+    The file takes what they held, by name; parameters that share their bytes are written once to
+    .safetensors, and its metadata says which. unlift-parameters does the reverse.
+    """
+    from graphopt import api, ir
+    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.parameters import files
+    from graphopt.tables import counted, human_bytes
+
+    check_model_file(output)
+    check_file(parameters, files.SUFFIXES)
+    check_told(model, output)
+    lifted, found = api.lift_parameters(model, which)
+    if parameters is not None:
+        files.write(parameters, found)
+        run.invocation.written.append(parameters)
+    run.invocation.written += ir.save(lifted, output, external_data=run.settings.external_data)
+    sizes = {str(path): path.stat().st_size for path in run.invocation.written}
+    run.console.json(
+        {
+            "model": str(model),
+            "output": str(output),
+            "parameters": list(found.tensors),
+            "tied": found.tied,
+            "bytes": found.nbytes,
+            "files": sizes,
+        }
+    )
+    if run.console.quiet:
+        return
+    run.console.print(f"  {counted(len(found.tensors), 'parameter')}, {human_bytes(found.nbytes)}")
+    if not found.tensors:
+        run.console.note("  the model has no initializers of floating-point numbers with an axis")
+    for name, other in found.tied.items():
+        run.console.print(f"  {name} is {other}")
+    for path, size in sizes.items():
+        run.console.print(f"  wrote     {path}   {human_bytes(size)}")

@@ -1,0 +1,57 @@
+"""graphopt unlift-parameters: put parameters from a file into a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import reads_data, reads_model, writes_model
+
+EXAMPLE = """
+graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
+graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
+"""
+
+
+@command_line.command("unlift-parameters", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@click.argument("parameters", type=reads_data, metavar="PARAMETERS")
+@options.group("Files", click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"))
+@options.output_options
+@options.model_options
+def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
+    """Put parameters from a file into a model.
+
+    PARAMETERS is a .safetensors or .npz file. Its tensors go, by name, to inputs, which become initializers,
+    and to initializers, which get other contents; shapes and element types must fit.
+    """
+    from graphopt import api, ir
+    from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.tables import counted, human_bytes
+
+    check_model_file(output)
+    check_told(model, output)
+    whole, found = api.unlift_parameters(model, parameters)
+    run.invocation.written += ir.save(whole, output, external_data=run.settings.external_data)
+    sizes = {str(path): path.stat().st_size for path in run.invocation.written}
+    run.console.json(
+        {
+            "model": str(model),
+            "output": str(output),
+            "placed": found.placed,
+            "unused": found.unused,
+            "open": found.open,
+            "files": sizes,
+        }
+    )
+    if run.console.quiet:
+        return
+    run.console.print(f"  {counted(len(found.placed), 'parameter')} of {parameters}")
+    if found.unused:
+        run.console.print(f"  the model has no {', '.join(found.unused)}")
+    run.console.print(f"  inputs    {', '.join(found.open) or 'none'}")
+    for path, size in sizes.items():
+        run.console.print(f"  wrote     {path}   {human_bytes(size)}")

@@ -1,0 +1,1 @@
+"""Parameters of models: which initializers they are, made inputs and back, and in files of their own."""

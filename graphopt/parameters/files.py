@@ -1,0 +1,95 @@
+"""Parameters in files: ``.safetensors``, as other tools read and write it, and ``.npz``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.parameters.lifting import Parameters, as_parameters
+from graphopt.runtime import npz
+
+SUFFIXES = (".safetensors", ".npz")
+
+
+def check_suffix(path: Path) -> None:
+    """Check that parameters can be written to such a file.
+
+    Raises:
+        UsageError: they can't.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path} has no suffix of parameters", hint=f"call it *{' or *'.join(SUFFIXES)}")
+
+
+def write(path: Path, parameters: Parameters) -> None:
+    """Write parameters; atomically.
+
+    In safetensors what is tied is written once, and the metadata says for each further name which it is.
+
+    Raises:
+        UsageError: the file can't be written, or does not take the element type of one of them.
+    """
+    check_suffix(path)
+    arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in parameters.tensors.items()}
+    if path.suffix.lower() == ".npz":
+        _check_plain(path, arrays)
+        npz.write(path, arrays)
+        return
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    temporary = path.with_name(f".{path.name}.tmp")
+    once = {name: data for name, data in arrays.items() if name not in parameters.tied}
+    try:
+        save_file(once, temporary, metadata={"format": "np", **parameters.tied})
+        temporary.replace(path)
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"can't write {path}: {error}") from error
+
+
+def _check_plain(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    for name, data in arrays.items():
+        if data.dtype.isbuiltin == 2:  # one of ml_dtypes
+            raise UsageError(
+                f"{path} can't hold {name!r}: numpy has no {data.dtype}", hint="write a .safetensors file"
+            )
+
+
+def read(path: Path) -> Parameters:
+    """Read parameters from a file.
+
+    Raises:
+        UsageError: there is no such file, or it is none of the two forms, or damaged.
+    """
+    check_suffix(path)
+    if path.suffix.lower() == ".npz":
+        arrays = npz.read(path)
+        if isinstance(arrays, np.ndarray):
+            raise UsageError(f"{path} holds one array without a name")
+        return as_parameters(arrays)
+    return _read_safetensors(path)
+
+
+def _read_safetensors(path: Path) -> Parameters:
+    from safetensors import SafetensorError, safe_open
+
+    found = Parameters()
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = list(file.keys())
+            for name in names:
+                found.tensors[name] = ir.tensor(file.get_tensor(name), name=name)
+            for name, other in sorted((file.metadata() or {}).items()):
+                if name not in names and other in names:
+                    found.tensors[name] = ir.tensor(file.get_tensor(other), name=name)
+                    found.tied[name] = other
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file: {path}") from error
+    except (OSError, SafetensorError, ValueError, AttributeError) as error:
+        raise UsageError(f"can't read {path}: {error}") from error
+    return found

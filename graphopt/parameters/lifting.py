@@ -1,0 +1,117 @@
+"""Parameters made inputs, and inputs made parameters.
+
+The counterpart of lifting and unlifting in torch.export, which compile_fx.py relies on when it freezes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.parameters.selection import PARAMS, chosen
+
+
+@dataclass
+class Parameters:
+    """Tensors by name.
+
+    Attributes:
+        tensors: in their order.
+        tied: by name, the name of the tensor that is the same in memory or in the file.
+    """
+
+    tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
+    tied: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Their size, each once."""
+        return sum(tensor.nbytes for name, tensor in self.tensors.items() if name not in self.tied)
+
+
+@dataclass(frozen=True)
+class Unlifted:
+    """What became of tensors that were put into a model.
+
+    Attributes:
+        placed: names of inputs and initializers that have got them.
+        unused: names that the model has not.
+        open: names of inputs that have got none.
+    """
+
+    placed: list[str]
+    unused: list[str]
+    open: list[str]
+
+
+def parameters_of(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
+    """The contents of initializers; see :func:`graphopt.parameters.selection.chosen`."""
+    found = Parameters()
+    first: dict[tuple[object, ...], str] = {}
+    for value in chosen(model, which):
+        tensor, name = value.const_value, value.name or ""
+        assert tensor is not None
+        found.tensors[name] = tensor
+        same = first.setdefault(ir.storage_of(tensor), name)
+        if same != name:
+            found.tied[name] = same
+    return found
+
+
+def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
+    """Let initializers of ``model`` be inputs, after its own; returns what they held.
+
+    Raises:
+        UsageError: there is no such initializer.
+    """
+    found = parameters_of(model, which)
+    edit = ir.Editor(model)
+    for name in found.tensors:
+        edit.to_input(model.graph.initializers[name])
+    return found
+
+
+def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
+    """Let inputs of ``model`` be initializers, and give initializers other contents, by name.
+
+    Raises:
+        UsageError: a tensor has another shape or element type than the input or initializer, or no name is
+            one of the model's. The model is as it was.
+    """
+    own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
+    found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
+    if not found:
+        raise UsageError("no tensor is called like an input or initializer of the model")
+    for name, tensor in found.items():
+        _check_fits(own[name], tensor)
+    edit = ir.Editor(model)
+    for name, tensor in found.items():
+        edit.to_initializer(own[name], tensor)
+    unused = [name for name in parameters.tensors if name not in own]
+    left = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
+    return Unlifted(list(found), unused, left)
+
+
+def _check_fits(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    known = value.const_value
+    dtype, shape = (value.dtype, value.shape) if known is None else (known.dtype, known.shape)
+    if dtype is not None and dtype != tensor.dtype:
+        wanted, given = dtype.name.lower(), tensor.dtype.name.lower()
+        raise UsageError(f"{value.name!r} is {wanted}, and the tensor {given}")
+    sizes = tensor.shape.numpy()
+    dims = sizes if shape is None else tuple(shape)
+    pairs = zip(dims, sizes, strict=False)
+    if len(dims) != len(sizes) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
+        raise UsageError(f"{value.name!r} is {_spelt(dims)}, and the tensor {_spelt(sizes)}")
+
+
+def _spelt(dims: Iterable[object]) -> str:
+    return "x".join(str(dim) for dim in dims) or "a scalar"
+
+
+def as_parameters(tensors: Mapping[str, Any]) -> Parameters:
+    """Parameters of numpy arrays or tensors by name."""
+    return Parameters({name: ir.tensor(data, name=name) for name, data in tensors.items()})

@@ -1,0 +1,35 @@
+"""A loss and its gradients as a function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.errors import UsageError
+from tests.support import parse
+
+TEXT = "m (float[N,3] x) => (float[N,1] y) <float[3,1] w = {0, 0, 0}> { y = MatMul(x, w) }"
+
+
+def test_gradient_descent_reaches_the_truth() -> None:
+    f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", threads=1)
+    x = np.random.default_rng(0).standard_normal((32, 3)).astype(np.float32)
+    truth = np.array([[1], [-2], [3]], np.float32)
+    feeds = {"x": x, "target": x @ truth}
+    first, gradients = f(feeds)
+    assert np.allclose(gradients["w"], 2 * x.T @ (0 - x @ truth) / 32, atol=1e-5)
+    for _ in range(200):
+        _, gradients = f(feeds)
+        f.parameters["w"] -= 0.1 * gradients["w"]
+    assert first > 1 and np.allclose(f.parameters["w"], truth, atol=1e-3)
+
+
+def test_parameters_may_be_fed() -> None:
+    f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", ["w", "x"])
+    feeds = {"x": np.ones((1, 3), np.float32), "target": np.ones((1, 1), np.float32)}
+    loss, gradients = f({**feeds, "w": np.ones((3, 1), np.float32)})
+    assert loss == 4 and gradients["x"].tolist() == [[4, 4, 4]]
+    assert f(feeds)[0] == 1
+    with pytest.raises(UsageError, match="target"):
+        f({"x": feeds["x"]})

@@ -1,0 +1,103 @@
+"""Parameters made inputs and back, through files too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.parameters import files
+from graphopt.parameters.lifting import Parameters, as_parameters
+from tests.support import parse
+
+TEXT = """m (float[N,3] x) => (float[N,2] y)
+    <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0.5, -0.5}, float scale = {2}, int64[1] axis = {0}> {
+    h = MatMul(x, w) s = Add(h, b) t = Mul(s, scale) u = Unsqueeze(t, axis) y = Squeeze(u, axis) }"""
+X = np.array([[1, 0, -1], [2, 1, 0]], np.float32)
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+@pytest.mark.parametrize("suffix", files.SUFFIXES)
+def test_there_and_back(tmp_path: Path, suffix: str, ir_version: int) -> None:
+    model = parse(TEXT, ir_version=ir_version)
+    if ir_version < 4:
+        model.graph.inputs.extend(model.graph.initializers.values())
+    lifted, parameters = graphopt.lift_parameters(model)
+    assert [value.name for value in lifted.graph.inputs if not value.is_initializer()] == ["x", "w", "b"]
+    assert list(parameters.tensors) == ["w", "b"], "no scalars, no whole numbers"
+    arrays = {name: tensor.numpy() for name, tensor in parameters.tensors.items()}
+    expected = graphopt.run(model, {"x": X})["y"]
+    assert np.array_equal(graphopt.run(lifted, {"x": X, **arrays})["y"], expected)
+    path = tmp_path / f"weights{suffix}"
+    files.write(path, parameters)
+    whole, told = graphopt.unlift_parameters(lifted, path)
+    assert (told.placed, told.unused, told.open) == (["w", "b"], [], ["x"])
+    assert np.array_equal(graphopt.run(whole, {"x": X})["y"], expected)
+    assert [value.name for value in whole.graph.inputs] == [value.name for value in model.graph.inputs][
+        : len(whole.graph.inputs)
+    ]
+
+
+def test_new_contents_for_parameters_of_a_model() -> None:
+    model = parse(TEXT)
+    changed, told = graphopt.unlift_parameters(model, {"b": np.zeros(2, np.float32), "other": np.ones(3)})
+    assert told.placed == ["b"] and told.unused == ["other"]
+    before, after = (graphopt.run(m, {"x": X})["y"] for m in (model, changed))
+    assert np.allclose(before - after, [1, -1])
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_changed() -> None:
+    lifted, _ = graphopt.lift_parameters(parse(TEXT), "w,b")
+    for tensors, message in (
+        ({"w": np.ones((2, 3), np.float32)}, "'w' is 3x2, and the tensor 2x3"),
+        ({"b": np.ones(2), "w": np.ones((3, 2), np.float32)}, "'b' is float, and the tensor double"),
+        ({"other": np.ones(2)}, "called like"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            graphopt.unlift_parameters(lifted, tensors)
+    assert not lifted.graph.initializers.keys() & {"w", "b"}
+    with pytest.raises(UsageError, match="scael"):
+        graphopt.lift_parameters(parse(TEXT), "scael")
+
+
+def test_what_is_tied_is_written_once(tmp_path: Path) -> None:
+    model = parse(
+        "m (float[N] x) => (float[N] y) <float[1] a = {1}, float[1] b = {1}> { h = Add(x, a) y = Mul(h, b) }"
+    )
+    tensor = model.graph.initializers["a"].const_value
+    model.graph.initializers["b"].const_value = tensor
+    _, parameters = graphopt.lift_parameters(model)
+    assert parameters.tied == {"b": "a"}
+    files.write(tmp_path / "w.safetensors", parameters)
+    from safetensors import safe_open
+
+    with safe_open(tmp_path / "w.safetensors", framework="numpy") as file:
+        assert list(file.keys()) == ["a"] and file.metadata()["b"] == "a"
+    again = files.read(tmp_path / "w.safetensors")
+    assert list(again.tensors) == ["a", "b"] and again.tied == {"b": "a"}
+
+
+def test_element_types_that_numpy_lacks(tmp_path: Path) -> None:
+    parameters = as_parameters({"w": np.ones(2, ml_dtypes.bfloat16)})
+    files.write(tmp_path / "w.safetensors", parameters)
+    assert files.read(tmp_path / "w.safetensors").tensors["w"].dtype == ir.DataType.BFLOAT16
+    with pytest.raises(UsageError, match="bfloat16"):
+        files.write(tmp_path / "w.npz", parameters)
+    assert not (tmp_path / "w.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "w.npz", "w.bin"])
+def test_files_that_hold_no_parameters(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(UsageError):
+        files.read(path)
+    path.write_bytes(b"no such thing")
+    with pytest.raises(UsageError, match=name):
+        files.read(path)
+    with pytest.raises(UsageError):
+        files.write(tmp_path / "gone" / "w.safetensors", Parameters())
