@@ -282,4 +282,6 @@ def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any
     if attribute is None or not attribute.default_value.name:
         return None
     value = onnx.helper.get_attribute_value(attribute.default_value)
-    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+    return value.decode() if isinstance(value, bytes) else value

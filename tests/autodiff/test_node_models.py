@@ -26,7 +26,7 @@ QUICK = (
     r"|averagepool_2d_ceil|averagepool_2d_dilations|averagepool_2d_precomputed_(strides|same_upper)|globalmaxpool"
     r"|averagepool_2d_precomputed_pads_count_include_pad|lppool_2d_dilations|lpnormalization_default|lrn_default"
     r"|maxpool_2d_dilations|maxpool_with_argmax_2d_precomputed_pads|maxunpool_export_without_output_shape"
-    r"|softmax_axis_1|logsoftmax_negative_axis)$"
+    r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional)$"
 )
 
 

@@ -1,0 +1,148 @@
+"""LSTM, GRU and RNN: against differences of what onnxruntime computes, which it does in single precision only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
+from tests.autodiff.models import run
+from tests.support import ops, parse
+
+STEPS, BATCH, INPUTS, H = 4, 3, 2, 3
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+#: Weights of differences at so many steps of a length: of fourth order, so that it need not be short.
+LENGTH, STENCIL = 0.01, {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
+
+
+def text(op: str, given: str, attributes: str = "", *, outputs: str = "yhc", sizes: str = "T,B,I") -> str:
+    """A model with one operator that has the inputs and outputs named."""
+    ranks = {"b": 2, "p": 2, "y": 4}
+    order = ["x", "w", "r", "b", "lens", "h0", "c0", "p"]
+    names = [name for name in order if name in given.split()]
+    read = [name for name in ("yhc" if op == "LSTM" else "yh") if name in outputs]
+    inputs = ", ".join(
+        f"float[{'?,' * (ranks.get(name, 3) - 1)}?] {name}" for name in names if name not in ("x", "lens")
+    )
+    lens = ", int32[B] lens" if "lens" in names else ""
+    results = ", ".join(f"float[{'?,' * (ranks.get(name, 3) - 1)}?] {name}" for name in read)
+    operands = ", ".join(name if name in names else "" for name in order[: order.index(names[-1]) + 1])
+    left = ", ".join(name if name in read else "" for name in "yhc"[: "yhc".index(read[-1]) + 1])
+    return f"""m (float[{sizes}] x, {inputs}{lens}) => ({results})
+        {{ {left} = {op}<hidden_size={H}{attributes}>({operands}) }}"""
+
+
+def feeds(op: str, given: str, directions: int = 1) -> dict[str, np.ndarray]:
+    random, g = np.random.default_rng(0), GATES[op] * H
+    shapes = {
+        "x": (STEPS, BATCH, INPUTS), "w": (directions, g, INPUTS), "r": (directions, g, H), "b": (directions, 2 * g),
+        "h0": (directions, BATCH, H), "c0": (directions, BATCH, H), "p": (directions, 3 * H),
+    }  # fmt: skip
+    found = {
+        name: np.asarray(0.7 * random.standard_normal(shape)).astype(np.float32)
+        for name, shape in shapes.items()
+        if name in given.split()
+    }
+    return found | ({"lens": np.array([4, 1, 2], np.int32)} if "lens" in given else {})
+
+
+def check(model_text: str, point: Mapping[str, np.ndarray]) -> Joint:
+    """Compare all gradients with differences along a random direction."""
+    model, random = parse(model_text), np.random.default_rng(1)
+    varied = [name for name, value in point.items() if value.dtype == np.float32]
+    real = [item.name or "" for item in model.graph.outputs]
+    joint = differentiate(model, real, varied)
+    given = {
+        name: np.asarray(random.standard_normal(value.shape)) for name, value in run(model, point).items()
+    }
+
+    def weighed(values: Mapping[str, np.ndarray]) -> float:
+        return sum(float(np.sum(given[name] * value)) for name, value in run(model, values).items())
+
+    for optimizations in ("off", "default"):
+        cotangents = {COTANGENT + name: value.astype(np.float32) for name, value in given.items()}
+        found = run(joint.model, {**point, **cotangents}, optimizations)
+        for name in varied:
+            gradient = found[joint.gradients[name]]
+            assert gradient.shape == point[name].shape, name
+            direction = np.asarray(random.standard_normal(gradient.shape)).astype(np.float32)
+            truth = 0.0
+            for steps, weight in STENCIL.items():
+                moved = {**point, name: point[name] + np.float32(steps * LENGTH) * direction}
+                truth += weight * weighed(moved) / LENGTH
+            assert np.isclose(np.sum(gradient * direction), truth, rtol=2e-3, atol=2e-3), name
+    return joint
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(
+    ("direction", "given"),
+    [("forward", "x w r"), ("forward", "x w r b lens h0 c0 p"), ("reverse", "x w r b h0"),
+     ("reverse", "x w r b lens h0 c0"), ("bidirectional", "x w r b lens h0 c0 p")],
+)  # fmt: skip
+def test_directions_and_inputs(op: str, direction: str, given: str) -> None:
+    given = given if op == "LSTM" else given.replace(" c0", "").replace(" p", "")
+    count = 2 if direction == "bidirectional" else 1
+    check(text(op, given, f', direction="{direction}"'), feeds(op, given, count))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("LSTM", ", input_forget=1, clip=1.5"), ("GRU", ", linear_before_reset=1, clip=2.0"), ("RNN", ", clip=2.5"),
+     ("LSTM", ', activations=["Softsign","Affine","ScaledTanh"], activation_alpha=[0.5,0.75], activation_beta=[0.25,0.5]'),
+     ("LSTM", ', activations=["Softplus","Tanh","Sigmoid"]'),
+     ("GRU", ', activations=["Sigmoid","Elu"], activation_alpha=[0.75]'),
+     ("GRU", ', linear_before_reset=1, activations=["HardSigmoid","Softplus"], activation_alpha=[0.375]'),
+     ("RNN", ', activations=["Affine"], activation_alpha=[0.5], activation_beta=[0.25]'),
+     ("RNN", ', activations=["ThresholdedRelu"], activation_alpha=[-4.0]')],
+)  # fmt: skip
+def test_attributes(op: str, attributes: str) -> None:
+    given = "x w r b h0 c0 p" if op == "LSTM" else "x w r b h0"
+    check(text(op, given, attributes), feeds(op, given))
+
+
+@pytest.mark.parametrize(
+    ("op", "outputs"), [("LSTM", "y"), ("LSTM", "h"), ("LSTM", "c"), ("GRU", "h"), ("RNN", "h")]
+)
+def test_outputs_that_are_left_out(op: str, outputs: str) -> None:
+    joint = check(text(op, "x w r b", outputs=outputs), feeds(op, "x w r b"))
+    assert ops(joint.model).count(op) == 1
+
+
+@pytest.mark.parametrize("sizes", [f"{STEPS},{BATCH},{INPUTS}", "?,?,?", f"{STEPS},?,{INPUTS}"])
+def test_known_and_unknown_sizes(sizes: str) -> None:
+    for op in GATES:
+        check(text(op, "x w r lens", sizes=sizes), feeds(op, "x w r lens"))
+
+
+def test_an_empty_sequence_returns_zeros_whatever_its_first_state_is() -> None:
+    given = "x w r lens h0"
+    point = feeds("RNN", given) | {"lens": np.array([0, 4, 2], np.int32)}
+    joint = check(text("RNN", given, outputs="h"), point)
+    ones = {COTANGENT + "h": np.ones((1, BATCH, H), np.float32)}
+    found = run(joint.model, {**point, **ones})["grad.h0"]
+    assert not found[0, 0].any() and found[0, 1:].all()
+
+
+def test_work_for_what_nobody_asks_for_is_left_out() -> None:
+    model = parse(text("LSTM", "x w r b", outputs="y"))
+    only_x, all_of_them = (differentiate(model, ["y"], wrt).model for wrt in (["x"], "inputs"))
+    for op_type in ("Gemm", "ReduceSum", "Concat"):
+        assert ops(only_x).count(op_type) < ops(all_of_them).count(op_type)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        (", layout=1", "onnxruntime runs it with layout=0 only"),
+        (', activations=["Affine"], activation_alpha=[1.0]', "its Affine has no beta"),
+        (', activations=["Sine"]', "its activation function Sine is unknown"),
+    ],
+)
+def test_refusals(attributes: str, reason: str) -> None:
+    with pytest.raises(NoGradient) as caught:
+        differentiate(parse(text("RNN", "x w r", attributes)), ["y"], ["x"])
+    assert caught.value.reason == reason
