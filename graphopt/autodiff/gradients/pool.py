@@ -66,15 +66,29 @@ class _Windows:
             return self._pooled(dy, weight)
         planes = op.reshape(dy, op.shape(-1, 1, *(op.dim(dy, axis + 2) for axis in range(len(self.kernel)))))
         ones = op.constant(np.full((1, 1, *self.kernel), weight, op.dtype(dy).numpy()))
-        settings = {"strides": self.strides, "dilations": self.dilations}
-        margins = self._margins(dy)
-        if isinstance(margins, np.ndarray) and (margins <= 0).all():
-            spread = op.ConvTranspose(planes, ones, **settings, pads=(-margins).flatten().tolist())
-        else:
-            before, after = margins
-            around = op.Concat([0, 0], before, [0, 0], after, axis=0)
-            spread = op.Pad(op.ConvTranspose(planes, ones, **settings), around)
-        return op.reshape(spread, op.shape_of(x))
+        return op.reshape(self._transposed(planes, ones), op.shape_of(x))
+
+    def _transposed(self, dy: ir.Value, ones: ir.Value) -> ir.Value:
+        """ConvTranspose of ``dy``, with the sizes of x."""
+        op, rank = self.op, len(self.kernel)
+        settings: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations}
+        size, windows = (self._known_sizes(value) for value in (self.node.x, self.node.y))
+        if size is not None and windows is not None:
+            covered = (windows - 1) * self.strides + self.reach
+            begin = self._halved(np.maximum(covered - size, 0)) if self.same else np.array(self.pads[:rank])
+            left = size + begin - covered  # the windows may end before x does, or after
+            pads = [*begin.tolist(), *np.maximum(-left, 0).tolist()]
+            return op.ConvTranspose(
+                dy, ones, **settings, pads=pads, output_padding=np.maximum(left, 0).tolist()
+            )
+        room = [stride - 1 for stride in self.strides]  # the most that windows leave
+        whole, sizes = op.ConvTranspose(dy, ones, **settings, output_padding=room), self.sizes(self.node.x)
+        first: Any = list(self.pads[:rank])
+        if self.same:
+            covered = op.Add(op.Mul(op.Sub(self.sizes(dy), 1), list(self.strides)), list(self.reach))
+            first = self._halved(op.Max(op.Sub(covered, sizes), 0))
+        last = sizes if not self.same and not any(first) else op.Add(sizes, first)
+        return op.Slice(whole, first, last, list(range(2, rank + 2)))
 
     def _fall_short(self) -> bool:
         """Whether windows leave elements between them out."""
@@ -90,22 +104,12 @@ class _Windows:
         factor = weight * prod(self.kernel)
         return means if abs(factor - 1.0) < 1e-9 else self.op.Mul(means, factor)
 
-    def _margins(self, dy: ir.Value) -> tuple[ir.Value, ir.Value] | np.ndarray:
-        """What is missing before and after all windows to make up x; negative where they reach further."""
-        op, rank = self.op, len(self.kernel)
-        known = [self._known_sizes(value) for value in (self.node.x, self.node.y)]
-        pads: Any = np.array(self.pads[:rank], np.int64)
-        if known[0] is not None and known[1] is not None:
-            size, covered = known[0], (known[1] - 1) * self.strides + self.reach
-            if self.same:
-                pads = (np.maximum(covered - size, 0) + (self.same == "SAME_LOWER")) // 2
-            return np.array([-pads, size + pads - covered], np.int64)
-        sizes = self.sizes(self.node.x)
-        reached = op.Add(op.Mul(op.Sub(self.sizes(dy), 1), list(self.strides)), list(self.reach))
-        if self.same:
-            total = op.Max(op.Sub(reached, sizes), 0)
-            pads = op.Div(op.Add(total, 1) if self.same == "SAME_LOWER" else total, 2)
-        return op.Neg(pads), op.Sub(op.Add(sizes, pads), reached)
+    def _halved(self, pads: Any) -> Any:
+        """The pads before, of those before and after together."""
+        odd = self.same == "SAME_LOWER"
+        if isinstance(pads, np.ndarray):
+            return (pads + odd) // 2
+        return self.op.Div(self.op.Add(pads, 1) if odd else pads, 2)
 
     def _known_sizes(self, x: ir.Value) -> np.ndarray | None:
         shape = self.node.shape(x)
