@@ -24,10 +24,6 @@ _METHOD = (
 _CROPS = "tf_crop_and_resize"
 #: Coordinate modes in which enlarging by a whole factor repeats the same weights, mirrored at the ends.
 _PERIODIC = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-#: The size from which on a convolution takes less time than a product with a matrix of this many rows.
-_MANY = 96
-#: Axes that onnxruntime's convolution has.
-_MOST_AXES = 3
 #: Positions after which the pattern of whole factors has shown itself.
 _PERIODS = 64
 
@@ -77,9 +73,9 @@ def resize(op: Operations, node: Forward, dy: ir.Value) -> Any:
         return dy
     factors = _whole_factors(resizing)
     if factors and _repeats(node, factors):
-        return _window_sums(op, node, dy, resizing, factors)
-    if factors and _interpolates_much(node, resizing):
-        return _convolved(op, node, dy, resizing, factors)
+        return _window_sums(op, node, dy, factors)
+    if factors and _doubles(node, factors) and op.version >= 18:
+        return _shrunk(op, node, dy, factors)
     return _products(op, node, dy, resizing)
 
 
@@ -174,9 +170,7 @@ def _repeats(node: Forward, factors: dict[int, int]) -> bool:
     return True
 
 
-def _window_sums(
-    op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing, factors: dict[int, int]
-) -> ir.Value:
+def _window_sums(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
     sizes: list[Size] = []
     summed = []
     for axis in range(node.rank(node.x)):
@@ -187,42 +181,23 @@ def _window_sums(
     return op.ReduceSum(op.reshape(dy, op.shape(*sizes)), summed, keepdims=0)
 
 
-def _interpolates_much(node: Forward, resizing: _Resizing) -> bool:
-    """Whether this is linear interpolation, in the same way all along axes that are long or not known."""
-    rank = node.rank(node.x)
-    axes = sorted(axis.axis for axis in resizing.axes)
-    shape = node.shape(node.x)
-    assert shape is not None
+def _doubles(node: Forward, factors: dict[int, int]) -> bool:
+    """Whether this is linear interpolation halfway between elements."""
     return (
         node.attribute("mode") == "linear"
         and not node.attribute("antialias", 0)
         and node.attribute("coordinate_transformation_mode") in _PERIODIC
-        and len(axes) <= _MOST_AXES
-        and axes == list(range(rank - len(axes), rank))
-        and any(not isinstance(shape[axis], int) or shape[axis] >= _MANY for axis in axes)
+        and set(factors.values()) == {2}
     )
 
 
-def _convolved(
-    op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing, factors: dict[int, int]
-) -> ir.Value:
-    """dy, mirrored at its ends, convolved with the weights that each element of x has around it."""
-    kernel = np.ones((1, 1), np.float64)
-    rank = node.rank(node.x)
-    for axis, factor in sorted(factors.items()):
-        margin = factor // 2
-        least = np.iinfo(np.int64).min
-        first = op.Slice(dy, [margin - 1], [least], [axis], [-1])
-        last = op.Slice(dy, [-1], [-margin - 1], [axis], [-1])
-        dy = op.Concat(first, dy, last, axis=axis)
-        place = np.arange(2 * factor - factor % 2) - margin
-        kernel = kernel[..., None] * (1 - np.abs((place + 0.5) / factor - 0.5))
-    count = len(factors)
-    dims = [op.dim(dy, axis) for axis in range(rank)]
-    images = op.reshape(dy, op.shape(op.product(*dims[: rank - count]), 1, *dims[rank - count :]))
-    weights = op.constant(kernel.astype(op.dtype(dy).numpy()))
-    steps = [factor for _, factor in sorted(factors.items())]
-    return op.reshape(op.Conv(images, weights, strides=steps), op.shape_of(node.x))
+def _shrunk(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
+    """The sums of dy with weights 1, 3, 3 and 1, over 4: means, as antialiasing takes them, times 2 an axis.
+
+    Numbers outside are those at the ends, both here and in the interpolation.
+    """
+    means = op.Resize(dy, None, None, op.shape_of(node.x), mode="linear", antialias=1)
+    return op.Mul(means, 2.0 ** len(factors))
 
 
 # Any factors -------------------------------------------------------------------------------
