@@ -10,6 +10,7 @@ from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.reverse import Stopped, backward, is_real
+from graphopt.autodiff.state import return_state, statistics
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
@@ -36,6 +37,8 @@ class Joint:
         gradients: by the name of what was differentiated by, the name of its gradient.
         unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
         stopped: nodes on the way that let no gradient through, and why.
+        state: by the name of a running statistic of BatchNormalization in training, the name of the output
+            that returns its new contents.
         opset: the opset that the model was written for, if it had to be converted.
     """
 
@@ -44,6 +47,7 @@ class Joint:
     gradients: dict[str, str] = field(default_factory=dict)
     unrelated: list[str] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
+    state: dict[str, str] = field(default_factory=dict)
     opset: int | None = None
 
 
@@ -94,11 +98,11 @@ def differentiate(
 
 
 def _variables(model: ir.Model, wrt: str | Iterable[str]) -> list[str]:
-    """The initializers that are differentiated by."""
-    own = model.graph.initializers
+    """The initializers that are differentiated by, and those that training updates."""
+    own, running = model.graph.initializers, statistics(model.graph)
     if wrt == PARAMS:
-        return [name for name, value in own.items() if is_parameter(value)]
-    return [name for name in _split(wrt, own) if name in own]
+        return [*running, *(name for name, value in own.items() if is_parameter(value))]
+    return [*running, *(name for name in _split(wrt, own) if name in own)]
 
 
 def _run(pipeline: str, model: ir.Model) -> None:
@@ -178,6 +182,7 @@ def _write_gradients(
         name = f"{PREFIX}{order}.{value.name}"
         joint.gradients[value.name] = name
         cx.edit.add_output(graph, _as_output(op, found, name, value))
+    joint.state = return_state(cx)
     op.drop_constants()
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from graphopt import ir
 from graphopt.autodiff.joint import Joint
 from graphopt.parameters.lifting import lift
 from graphopt.runtime import session
@@ -27,15 +28,13 @@ class ValueAndGrad:
     Attributes:
         joint: the joint graph, whose parameters are inputs.
         parameters: by name, what the parameters that are differentiated by hold; each call feeds them.
+        state: by name, the running statistics of BatchNormalization in training, which each call updates.
     """
 
     def __init__(self, joint: Joint, device: Device = CPU, threads: int | None = None) -> None:
-        own = [name for name in joint.gradients if name in joint.model.graph.initializers]
-        lifted = lift(joint.model, own) if own else None
         self.joint = joint
-        self.parameters: dict[str, np.ndarray] = {}
-        if lifted is not None:
-            self.parameters = {name: tensor.numpy().copy() for name, tensor in lifted.tensors.items()}
+        self.parameters = _lifted(joint.model, joint.gradients)
+        self.state = _lifted(joint.model, joint.state)
         self._signature = Signature.of(joint.model)
         self._artifact = Artifact(joint.model)  # holds the file that a large model is read from
         self._session = session.create(self._artifact.source, device=device, threads=threads)
@@ -50,8 +49,20 @@ class ValueAndGrad:
             UsageError: an input is missing, or there is none of that name.
             RuntimeFailure: onnxruntime can't run it.
         """
-        assert self.joint.loss is not None
-        fed = {**self.parameters, **feeds}
+        joint = self.joint
+        assert joint.loss is not None
+        fed = {**self.parameters, **self.state, **feeds}
         check_feeds(fed, self._signature)
-        value, *found = session.run(self._session, fed, [self.joint.loss, *self.joint.gradients.values()])
-        return value, dict(zip(self.joint.gradients, found, strict=True))
+        names = [joint.loss, *joint.gradients.values(), *(joint.state[name] for name in self.state)]
+        value, *found = session.run(self._session, fed, names)
+        count = len(joint.gradients)
+        self.state = dict(zip(self.state, found[count:], strict=True))
+        return value, dict(zip(joint.gradients, found[:count], strict=True))
+
+
+def _lifted(model: ir.Model, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Let those of ``names`` that are initializers be inputs; what they hold."""
+    own = [name for name in names if name in model.graph.initializers]
+    if not own:
+        return {}
+    return {name: tensor.numpy().copy() for name, tensor in lift(model, own).tensors.items()}

@@ -136,8 +136,12 @@ def test_running_statistics_are_state() -> None:
     assert all(np.allclose(found[name], plain[name], atol=1e-6) for name in plain)
     alone = graphopt.grad(model, "loss", outputs="loss")
     only = run(alone.model, feeds)
-    assert list(only) == ["loss", "grad.s", "grad.b", "grad.w"]
-    assert all(np.allclose(only[name], found[name], atol=1e-6) for name in only)
+    assert list(only) == ["loss", "grad.s", "grad.b", "grad.w", "state.mean", "state.var"]
+    assert joint.state == {"mean": "mean1", "var": "var1"}
+    for name, value in only.items():
+        assert np.allclose(
+            value, found[{"state.mean": "mean1", "state.var": "var1"}.get(name, name)], atol=1e-6
+        )
 
 
 def test_running_statistics_that_nobody_names() -> None:

@@ -33,3 +33,21 @@ def test_parameters_may_be_fed() -> None:
     assert f(feeds)[0] == 1
     with pytest.raises(UsageError, match="target"):
         f({"x": feeds["x"]})
+
+
+def test_running_statistics_are_returned_and_kept() -> None:
+    model = parse("""m (float[N,2] x) => (float[N,2] y)
+        <float[2] scale = {1, 1}, float[2] bias = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> {
+        y = BatchNormalization<training_mode=1, momentum=0.5>(x, scale, bias, mean, var) }""")
+    x = np.array([[1, 2], [3, 6]], np.float32)
+    joint = graphopt.grad(model, "mse:y,target", outputs="loss")
+    assert joint.state == {"mean": "state.mean", "var": "state.var"}
+    assert [value.name for value in joint.model.graph.outputs] == [
+        "loss", "grad.scale", "grad.bias", "state.mean", "state.var"
+    ]  # fmt: skip
+    f = graphopt.value_and_grad(model, "mse:y,target")
+    feeds = {"x": x, "target": np.zeros((2, 2), np.float32)}
+    f(feeds)
+    assert f.state["mean"].tolist() == [1, 2] and f.state["var"].tolist() == [1, 2.5]
+    f(feeds)
+    assert f.state["mean"].tolist() == [1.5, 3] and sorted(f.parameters) == ["bias", "scale"]

@@ -76,6 +76,7 @@ def command(
             "loss": joint.loss,
             "gradients": joint.gradients,
             "unrelated": joint.unrelated,
+            "state": joint.state,
             "stopped": [{"op": item.op, "node": item.node, "reason": item.reason} for item in joint.stopped],
             "opset": joint.opset,
             "nodes": nodes,
@@ -91,6 +92,8 @@ def command(
     run.console.print(f"  {counted(len(joint.gradients), 'gradient')}, {counted(nodes, 'node')}")
     if joint.opset is not None:
         run.console.print(f"  converted to opset {joint.opset}")
+    for held, name in joint.state.items():
+        run.console.print(f"  state     {name} is what training makes of {held}")
     if joint.unrelated:
         run.console.print(f"  the loss does not depend on {', '.join(joint.unrelated)}")
     for item in joint.stopped:
