@@ -117,7 +117,9 @@ def _prepare(joint: Joint, opset: int) -> None:
     version = imports.get("", imports.get("ai.onnx"))
     if model.functions:
         _run("inline-functions", model)
-    if version is not None and version < opset:
+    if version is None:  # all of its operators are of other domains
+        imports[""] = opset
+    elif version < opset:
         _run(f"convert-opset{{target={opset}}}", model)
         joint.opset = opset
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
+from benchmarks.gradients import count_lossy
 from graphopt import ir
 from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
 from graphopt.runtime import session
@@ -67,6 +69,7 @@ def _compared(
     random = np.random.default_rng(1)
     varied = [name for name in varied if feeds[name].dtype.name in _STEPS]
     joint = differentiate(model, real, varied)
+    assert _lossy(joint.model) <= _lossy(model), "a scatter loses terms"
     plain = run(model, feeds)
     given = {name: random.standard_normal(plain[name].shape) for name in real}
     cotangents = {COTANGENT + name: np.asarray(value, plain[name].dtype) for name, value in given.items()}
@@ -83,3 +86,7 @@ def _compared(
             allowed = exact if tolerance is None else tolerance
             assert np.isclose(np.sum(gradient * direction), truth, rtol=allowed, atol=allowed), name
     return joint, {**feeds, **cotangents}
+
+
+def _lossy(model: ir.Model) -> int:
+    return count_lossy(onnx.load_from_string(ir.to_bytes(model)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ QUICK = (
     r"|averagepool_2d_ceil|averagepool_2d_dilations|averagepool_2d_precomputed_(strides|same_upper)|globalmaxpool"
     r"|averagepool_2d_precomputed_pads_count_include_pad|lppool_2d_dilations|lpnormalization_default|lrn_default"
     r"|maxpool_2d_dilations|maxpool_with_argmax_2d_precomputed_pads|maxunpool_export_without_output_shape"
+    r"|gather_(0|1|negative_indices)|gather_elements_0|gathernd_example_float32|scatter_elements_with_axis"
+    r"|scatternd_(multiply|max_1d)|tensorscatter_circular|compress_1|top_k|cumprod_1d_exclusive"
+    r"|reversesequence_batch|ai_onnx_ml_array_feature_extractor"
     r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional)$"
 )
 
@@ -47,3 +51,15 @@ def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.Monkey
     case = next(case for case in found if case.name == "test_tan")
     monkeypatch.setitem(elementwise_unary.tan.__dict__, "function", lambda op, node, dy: op.Mul(dy, 2.0))
     assert judge(case).verdict == "wrong"
+
+
+def test_a_gradient_that_loses_terms_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.autodiff.gradients import indexing
+
+    def racing(op: Any, node: Any, dy: Any) -> Any:
+        return op.ScatterND(op.zeros_like(node.x), op.Unsqueeze(node.input(1), [-1]), dy, reduction="add")
+
+    case = next(case for case in found if case.name == "test_gather_0")
+    monkeypatch.setitem(indexing.gather.__dict__, "function", racing)
+    outcome = judge(case)
+    assert outcome.verdict == "wrong" and "ScatterND" in outcome.reason

@@ -1,4 +1,4 @@
-"""Operators that pick and place elements by indices."""
+"""Operators that pick elements by indices, and put them in others' places."""
 
 from __future__ import annotations
 
@@ -6,8 +6,90 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import gradient
+from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.scatter import numbered, scatter_along, scatter_moved, scatter_rows
+
+indices = stops("NonZero", "NonMaxSuppression", because="its results are indices")
+
+
+@gradient("Gather")
+def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy added up at the indices."""
+    x, picks = node.x, node.input(1)
+    rank = node.rank(x)
+    axis = node.attribute("axis", 0) % rank
+    if axis == 0:
+        return scatter_rows(op, x, picks, dy)
+    if node.rank(picks) != 1:
+        picks = op.Reshape(picks, [-1])
+        sizes = [
+            op.dim(picks if other == axis else x, other if other != axis else 0) for other in range(rank)
+        ]
+        dy = op.reshape(dy, op.shape(*sizes))
+    return scatter_along(op, x, picks, dy, axis)
+
+
+@gradient("GatherElements")
+def gather_elements(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy added up at the indices."""
+    op.needs(16)
+    zeros, axis = op.zeros_like(node.x), node.attribute("axis", 0)
+    return op.ScatterElements(zeros, node.input(1), dy, axis=axis, reduction="add")
+
+
+@gradient("GatherND")
+def gather_nd(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy added up at the indices."""
+    x, picks = node.x, node.input(1)
+    node.rank(x)  # refuses if it is unknown
+    shape, batch = node.shape(picks), node.attribute("batch_dims", 0)
+    depth = shape[-1] if shape else None
+    if not isinstance(depth, int):
+        return scatter_moved(op, node, dy, [picks], {"batch_dims": batch}, add=True)
+    leading = batch + depth
+    rows = op.GatherND(numbered(op, x, leading), picks, batch_dims=batch)
+    return scatter_rows(op, x, rows, dy, leading=leading)
+
+
+@gradient("Compress")
+def compress(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy where it was taken from, zeros elsewhere."""
+    x, axis = node.x, node.attribute("axis")
+    picks = op.Squeeze(op.NonZero(node.input(1)), [0])
+    rank = node.rank(x)
+    if axis is None:
+        return scatter_rows(op, x, picks, dy, leading=rank, add=False)
+    return scatter_along(op, x, picks, dy, axis % rank, add=False)
+
+
+@gradient("TopK")
+def top_k(op: Operations, node: Forward, dy: ir.Value, _: ir.Value | None = None) -> Any:
+    """dy at the places of the largest."""
+    return op.ScatterElements(op.zeros_like(node.x), node.output(1), dy, axis=node.attribute("axis", -1))
+
+
+@gradient("Unique")
+def unique(op: Operations, node: Forward, dy: ir.Value, *_: ir.Value | None) -> Any:
+    """dy at the first of those that are equal."""
+    x, axis = node.x, node.attribute("axis")
+    rank, first = node.rank(x), node.output(1)
+    if axis is None:
+        return scatter_rows(op, x, first, dy, leading=rank, add=False)
+    return scatter_along(op, x, first, dy, axis % rank, add=False)
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy, reversed again."""
+    batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
+    return op.ReverseSequence(dy, node.input(1), batch_axis=batch, time_axis=time)
+
+
+@gradient("Trilu")
+def trilu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The same triangle of dy."""
+    return op.Trilu(dy, node.optional(1), upper=node.attribute("upper", 1))
 
 
 @gradient("OneHot")

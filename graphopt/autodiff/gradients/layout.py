@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.scatter import scatter_moved
 
 shapes = stops("Shape", "Size", because="sizes do not depend on numbers", quiet=True)
 fills = stops("ConstantOfShape", "EyeLike", because="it depends on shapes alone", quiet=True)
@@ -88,10 +89,9 @@ def slice_(op: Operations, node: Forward, dy: ir.Value) -> Any:
     steps = node.ints(4) if node.optional(4) is not None else (1,) * len(starts or ())
     known_axes = axes is not None or node.optional(3) is None
     rank = node.cx.rank(node.x)
-    if starts is None or ends is None or not known_axes or rank is None or steps is None or set(steps) > {1}:
-        return _placed(op, node, dy)
-    if any(step != 1 for step in steps):
-        return _placed(op, node, dy)
+    dense = steps is not None and all(step == 1 for step in steps)
+    if starts is None or ends is None or not known_axes or rank is None or not dense:
+        return scatter_moved(op, node, dy, node.inputs[1:], {}, add=False)
     first = [0] * rank
     for axis, start in zip(axes if axes is not None else range(len(starts)), starts, strict=True):
         first[axis] = start
@@ -121,26 +121,6 @@ def _margins(op: Operations, node: Forward, dy: ir.Value, first: list[int]) -> i
     return op.Concat(begin, after_, axis=0)
 
 
-def _placed(op: Operations, node: Forward, dy: ir.Value) -> ir.Value:
-    """dy at the places of x that ``node``, told to do the same to the numbers of the places, takes."""
-    return _scattered(op, node, dy, node.inputs[1:], {}, add=False)
-
-
-def _scattered(
-    op: Operations, node: Forward, dy: ir.Value, rest: Any, attributes: dict[str, Any], *, add: bool
-) -> ir.Value:
-    """dy, each element at the place of x that it came from, where several may come from one if ``add``."""
-    x = node.x
-    count = op.Size(x)
-    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    places = op.reshape(op.Range(zero, count, one), op.shape_of(x))
-    moved = op.node(node.op_type, [places, *rest], attributes)
-    zeros = op.ConstantOfShape(op.Reshape(count, [1]), value=np.zeros(1, op.dtype(x).numpy()))
-    flat = [op.Reshape(moved, [-1]), op.Reshape(dy, [-1])]
-    placed = op.ScatterElements(zeros, *flat, axis=0, reduction="add" if add else None)
-    return op.reshape(placed, op.shape_of(x))
-
-
 @gradient("Pad")
 def pad(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy without its margins; in other modes than constant, the margins are added where they came from."""
@@ -149,8 +129,7 @@ def pad(op: Operations, node: Forward, dy: ir.Value) -> Any:
     while rest[-1] is None:
         rest.pop()
     if mode != "constant":
-        op.needs(16)
-        return _scattered(op, node, dy, rest, {"mode": mode}, add=True)
+        return scatter_moved(op, node, dy, rest, {"mode": mode}, add=True)
     known = node.ints(1)
     rest[0] = op.Neg(pads) if known is None else op.constant(np.array([-n for n in known], np.int64))
     dx = op.Pad(dy, *rest)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.scatter import one_hot
 
 
 @gradient("SoftmaxCrossEntropyLoss")
@@ -58,10 +57,8 @@ class _Labels:
     @classmethod
     def of(cls, op: Operations, node: Forward) -> _Labels:
         x, weights = node.x, node.optional(2)
-        # onnxruntime's OneHot takes whole numbers of 64 bits only, and gives no double
         labels = op.cast(node.input(1), ir.DataType.INT64)
-        values = op.constant(np.array([0, 1], np.float32))
-        bits = op.cast_like(op.OneHot(labels, op.shape(op.dim(x, 1)), values, axis=1), x)
+        bits = one_hot(op, labels, op.dim(x, 1), x, axis=1)
         ignored = node.attribute("ignore_index")
         counted = None
         if ignored is not None:

@@ -169,3 +169,22 @@ def cum_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """The running sum of dy from the other end."""
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     return op.CumSum(dy, node.input(1), reverse=1 - reverse, exclusive=exclusive)
+
+
+@gradient("CumProd")
+def cum_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The running sum of y dy from the other end, over x; exact where x is zero."""
+    x, axis = node.x, node.input(1)
+    reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
+    is_zero = op.Equal(x, 0.0)
+    zeros = op.CumSum(op.cast_like(is_zero, x), axis, reverse=reverse)
+    # The first zero gets what there were with a 1 in its place. What comes after it gets nothing.
+    first = op.And(is_zero, op.Equal(zeros, 1.0))
+    others = op.Where(is_zero, op.number(1.0, x), x)
+    products = op.CumProd(op.Where(first, op.number(1.0, x), x), axis, reverse=reverse, exclusive=exclusive)
+
+    def over(y: ir.Value) -> ir.Value:
+        return op.CumSum(op.Mul(y, dy), axis, reverse=1 - reverse, exclusive=exclusive)
+
+    before = op.only_where(op.Equal(zeros, 0.0), op.Div(over(node.y), others))
+    return op.Where(first, over(products), before)
