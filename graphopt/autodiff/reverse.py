@@ -144,10 +144,13 @@ def cycles(
         carried: for each carried value, the input of the body, and the output that is its next value.
     """
     nodes = list(graph)
+    everything = [value for node in nodes for value in (*ir.reads(node), *node.outputs)]
     ends, starts = dict.fromkeys(given), dict.fromkeys(wrt)
     while True:
+        # what a gradient of the one leads to need not lie, within one iteration, on a way to the other
         reached = dict(starts)
-        way = _between(nodes, ends, reached, Walk(), cx)
+        _between(nodes, everything, reached, Walk(), cx)
+        way = _between(nodes, ends, dict.fromkeys(everything), Walk(), cx)
         read = {**ends, **dict.fromkeys(value for node, _ in way for value in ir.reads(node))}
         size = len(ends) + len(starts)
         for start, end in carried:

@@ -154,6 +154,14 @@ def test_a_scan_along_other_axes_and_backwards(axis: str) -> None:
         check(text, {"s0": numbers(3), "x": numbers(3, length), "z": numbers(length, 3), "w": numbers(3)})
 
 
+def test_a_state_that_starts_as_a_constant_and_is_returned_before_it_changes() -> None:
+    text = """m (double[T,B] x, double[T,B] w, int64[1] s) => (double[T,B] y) {
+        zeros = ConstantOfShape<value = double[1] {0}>(s) last, y = Scan(zeros, x, w) <num_scan_inputs = 2,
+        body = g (double[B] c, double[B] a, double[B] b) => (double[B] d, double[B] before) {
+            e = Mul(a, c) d = Add(e, b) before = Identity(c) }> }"""
+    check(text, {"x": numbers(4, 3), "w": numbers(4, 3), "s": np.array([3])})
+
+
 def test_a_scan_whose_gradient_needs_nothing_of_its_iterations() -> None:
     text = """m (double[B] s0, double[T,B] x, double[B] w) => (double[B] s) {
         s = Scan(s0, x) <num_scan_inputs = 1, body = g (double[P] si, double[Q] xi) => (double[R] so) {
