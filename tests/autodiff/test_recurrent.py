@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
 
+from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
+from graphopt.runtime import session
 from tests.autodiff.models import run
 from tests.support import ops, parse
 
@@ -18,7 +20,9 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 LENGTH, STENCIL = 0.01, {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
 
 
-def text(op: str, given: str, attributes: str = "", *, outputs: str = "yhc", sizes: str = "T,B,I") -> str:
+def model(
+    op: str, given: str, attributes: str = "", *, outputs: str = "yhc", sizes: str = "T,B,I"
+) -> ir.Model:
     """A model with one operator that has the inputs and outputs named."""
     ranks = {"b": 2, "p": 2, "y": 4}
     order = ["x", "w", "r", "b", "lens", "h0", "c0", "p"]
@@ -31,8 +35,8 @@ def text(op: str, given: str, attributes: str = "", *, outputs: str = "yhc", siz
     results = ", ".join(f"float[{'?,' * (ranks.get(name, 3) - 1)}?] {name}" for name in read)
     operands = ", ".join(name if name in names else "" for name in order[: order.index(names[-1]) + 1])
     left = ", ".join(name if name in read else "" for name in "yhc"[: "yhc".index(read[-1]) + 1])
-    return f"""m (float[{sizes}] x, {inputs}{lens}) => ({results})
-        {{ {left} = {op}<hidden_size={H}{attributes}>({operands}) }}"""
+    return parse(f"""m (float[{sizes}] x, {inputs}{lens}) => ({results})
+        {{ {left} = {op}<hidden_size={H}{attributes}>({operands}) }}""")
 
 
 def feeds(op: str, given: str, directions: int = 1) -> dict[str, np.ndarray]:
@@ -49,31 +53,40 @@ def feeds(op: str, given: str, directions: int = 1) -> dict[str, np.ndarray]:
     return found | ({"lens": np.array([4, 1, 2], np.int32)} if "lens" in given else {})
 
 
-def check(model_text: str, point: Mapping[str, np.ndarray]) -> Joint:
-    """Compare all gradients with differences along a random direction."""
-    model, random = parse(model_text), np.random.default_rng(1)
+def check(model: ir.Model, point: Mapping[str, np.ndarray], outputs: Iterable[str] = ()) -> Joint:
+    """Compare gradients of ``outputs``, or of all, with differences along a random direction."""
+    random = np.random.default_rng(1)
     varied = [name for name, value in point.items() if value.dtype == np.float32]
-    real = [item.name or "" for item in model.graph.outputs]
+    real = list(outputs) or [item.name or "" for item in model.graph.outputs]
     joint = differentiate(model, real, varied)
     given = {
-        name: np.asarray(random.standard_normal(value.shape)) for name, value in run(model, point).items()
+        name: np.asarray(random.standard_normal(value.shape))
+        for name, value in run(model, point).items()
+        if name in real
     }
 
-    def weighed(values: Mapping[str, np.ndarray]) -> float:
-        return sum(float(np.sum(given[name] * value)) for name, value in run(model, values).items())
+    running = session.create(ir.to_bytes(model), threads=1)
 
+    def weighed(values: Mapping[str, np.ndarray]) -> float:
+        found = session.run(running, dict(values), real)
+        return sum(float(np.sum(given[name] * value)) for name, value in zip(real, found, strict=True))
+
+    directions, truths = {}, {}
+    for name in varied:
+        directions[name] = np.asarray(random.standard_normal(point[name].shape)).astype(np.float32)
+        moves = {steps: np.float32(steps * LENGTH) * directions[name] for steps in STENCIL}
+        differences = [
+            STENCIL[steps] * weighed({**point, name: point[name] + move}) for steps, move in moves.items()
+        ]
+        truths[name] = sum(differences) / LENGTH
+    cotangents = {COTANGENT + name: value.astype(np.float32) for name, value in given.items()}
     for optimizations in ("off", "default"):
-        cotangents = {COTANGENT + name: value.astype(np.float32) for name, value in given.items()}
-        found = run(joint.model, {**point, **cotangents}, optimizations)
+        gradients = run(joint.model, {**point, **cotangents}, optimizations)
         for name in varied:
-            gradient = found[joint.gradients[name]]
+            gradient = gradients[joint.gradients[name]]
             assert gradient.shape == point[name].shape, name
-            direction = np.asarray(random.standard_normal(gradient.shape)).astype(np.float32)
-            truth = 0.0
-            for steps, weight in STENCIL.items():
-                moved = {**point, name: point[name] + np.float32(steps * LENGTH) * direction}
-                truth += weight * weighed(moved) / LENGTH
-            assert np.isclose(np.sum(gradient * direction), truth, rtol=2e-3, atol=2e-3), name
+            found = float(np.sum(gradient * directions[name]))
+            assert np.isclose(found, truths[name], rtol=2e-3, atol=2e-3), name
     return joint
 
 
@@ -86,7 +99,7 @@ def check(model_text: str, point: Mapping[str, np.ndarray]) -> Joint:
 def test_directions_and_inputs(op: str, direction: str, given: str) -> None:
     given = given if op == "LSTM" else given.replace(" c0", "").replace(" p", "")
     count = 2 if direction == "bidirectional" else 1
-    check(text(op, given, f', direction="{direction}"'), feeds(op, given, count))
+    check(model(op, given, f', direction="{direction}"'), feeds(op, given, count))
 
 
 @pytest.mark.parametrize(
@@ -101,35 +114,48 @@ def test_directions_and_inputs(op: str, direction: str, given: str) -> None:
 )  # fmt: skip
 def test_attributes(op: str, attributes: str) -> None:
     given = "x w r b h0 c0 p" if op == "LSTM" else "x w r b h0"
-    check(text(op, given, attributes), feeds(op, given))
+    check(model(op, given, attributes), feeds(op, given))
 
 
 @pytest.mark.parametrize(
     ("op", "outputs"), [("LSTM", "y"), ("LSTM", "h"), ("LSTM", "c"), ("GRU", "h"), ("RNN", "h")]
 )
 def test_outputs_that_are_left_out(op: str, outputs: str) -> None:
-    joint = check(text(op, "x w r b", outputs=outputs), feeds(op, "x w r b"))
+    joint = check(model(op, "x w r b", outputs=outputs), feeds(op, "x w r b"))
     assert ops(joint.model).count(op) == 1
 
 
 @pytest.mark.parametrize("sizes", [f"{STEPS},{BATCH},{INPUTS}", "?,?,?", f"{STEPS},?,{INPUTS}"])
 def test_known_and_unknown_sizes(sizes: str) -> None:
     for op in GATES:
-        check(text(op, "x w r lens", sizes=sizes), feeds(op, "x w r lens"))
+        check(model(op, "x w r lens", sizes=sizes), feeds(op, "x w r lens"))
 
 
 def test_an_empty_sequence_returns_zeros_whatever_its_first_state_is() -> None:
     given = "x w r lens h0"
     point = feeds("RNN", given) | {"lens": np.array([0, 4, 2], np.int32)}
-    joint = check(text("RNN", given, outputs="h"), point)
+    joint = check(model("RNN", given, outputs="h"), point)
     ones = {COTANGENT + "h": np.ones((1, BATCH, H), np.float32)}
     found = run(joint.model, {**point, **ones})["grad.h0"]
     assert not found[0, 0].any() and found[0, 1:].all()
 
 
+@pytest.mark.parametrize(
+    ("op", "given"), [("LSTM", "x w r lens p"), ("LSTM", "x w r c0"), ("GRU", "x w r"), ("RNN", "x w r h0")]
+)
+def test_second_derivatives(op: str, given: str) -> None:
+    point = feeds(op, given)
+    joint = differentiate(model(op, given, outputs="y"), ["y"], [name for name in point if name != "lens"])
+    check(
+        joint.model,
+        {**point, COTANGENT + "y": np.ones((STEPS, 1, BATCH, H), np.float32)},
+        joint.gradients.values(),
+    )
+
+
 def test_work_for_what_nobody_asks_for_is_left_out() -> None:
-    model = parse(text("LSTM", "x w r b", outputs="y"))
-    only_x, all_of_them = (differentiate(model, ["y"], wrt).model for wrt in (["x"], "inputs"))
+    lstm = model("LSTM", "x w r b", outputs="y")
+    only_x, all_of_them = (differentiate(lstm, ["y"], wrt).model for wrt in (["x"], "inputs"))
     for op_type in ("Gemm", "ReduceSum", "Concat"):
         assert ops(only_x).count(op_type) < ops(all_of_them).count(op_type)
 
@@ -144,5 +170,5 @@ def test_work_for_what_nobody_asks_for_is_left_out() -> None:
 )
 def test_refusals(attributes: str, reason: str) -> None:
     with pytest.raises(NoGradient) as caught:
-        differentiate(parse(text("RNN", "x w r", attributes)), ["y"], ["x"])
+        differentiate(model("RNN", "x w r", attributes), ["y"], ["x"])
     assert caught.value.reason == reason
