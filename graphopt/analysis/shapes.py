@@ -146,7 +146,9 @@ class ShapeFacts:
     def presume(self, value: ir.Value, like: ir.Value) -> None:
         """Take it that ``value``, of which nothing else tells, has the type and shape of ``like``."""
         fact = self._scope.need(like)
-        self._scope.settle(value, Fact(fact.dtype, fact.shape))
+        self._scope.settle(
+            value, Fact(fact.dtype, fact.shape, container=fact.container, element=fact.element)
+        )
 
     def forget(self, graph: ir.Graph) -> None:
         """Forget what is known inside ``graph``: a function called from new places, or a new body."""

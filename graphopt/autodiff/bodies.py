@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.reverse import backward
+from graphopt.autodiff.sequences import is_sequence
 
 
 class Draft:
@@ -37,10 +38,10 @@ class Draft:
     def like(self, value: ir.Value, suffix: str = "grad") -> ir.Value:
         """A value of the type and shape of ``value``, which becomes an input or is told by ``leaf``."""
         cx = self.op.cx
-        dtype = cx.dtype(value)
-        if dtype is None:
-            raise self._node.refusal(f"{value.name!r} in its body is no tensor, or of unknown type")
-        new = ir.Value(name=cx.edit.fresh_name(f"{value.name}_{suffix}"), type=ir.TensorType(dtype))
+        type_ = cx.facts.type(value) or value.type
+        if type_ is None or isinstance(type_, ir.OptionalType):
+            raise self._node.refusal(f"the type of {value.name!r} in its body is unknown, or an optional one")
+        new = ir.Value(name=cx.edit.fresh_name(f"{value.name}_{suffix}"), type=type_)
         cx.facts.presume(new, like=value)
         self._open[new] = None
         return new
@@ -49,7 +50,7 @@ class Draft:
         """Find the gradients of ``wrt``, for those ``given`` of outputs, which the body may return twice."""
         sums: dict[ir.Value, ir.Value] = {}
         for value, dy in given:
-            sums[value] = self.op.Add(sums[value], dy) if value in sums else dy
+            sums[value] = self.op.added(sums[value], dy) if value in sums else dy
         found = backward(self.op, self.body, sums, wrt)
         self.gradients = found.gradients
         self._outer.stopped += found.stopped
@@ -123,6 +124,8 @@ class Draft:
         own: dict[ir.Value, None] = {}
         for result in results:
             if result in own or not self.op.has_made(result):
+                if is_sequence(result, self.op.cx):
+                    self.op.needs(14)
                 result = self.op.Identity(result)
             own[result] = None
         return list(own)

@@ -56,7 +56,7 @@ class Iteration:
 
     def _sum(self, value: ir.Value) -> ir.Value:
         name = self.op.cx.edit.fresh_name(f"{value.name}_grad_sum")
-        return ir.Value(name=name, type=ir.TensorType(self.node.dtype(value)))
+        return ir.Value(name=name, type=self.op.cx.facts.type(value) or value.type)
 
     @property
     def is_void(self) -> bool:
@@ -79,7 +79,7 @@ class Iteration:
             found[formal] if (formal := self.form.formals[k]) in found else inner.zeros_like(self._like(k))
             for k in self.states
         ]
-        sums = [inner.Add(sum_, found[x]) for sum_, x in zip(self.sums, self.captured, strict=True)]
+        sums = [inner.added(sum_, found[x]) for sum_, x in zip(self.sums, self.captured, strict=True)]
         return [*states, *sums]
 
     def _like(self, k: int) -> ir.Value:
@@ -127,5 +127,5 @@ class Iteration:
         sums: dict[ir.Value, ir.Value] = {}
         for value, dx in zip([*starts, *self.captured, *scanned], outputs, strict=True):
             if value is not None and self.node.wants_value(value):
-                sums[value] = self.op.Add(sums[value], dx) if value in sums else dx
+                sums[value] = self.op.added(sums[value], dx) if value in sums else dx
         return sums

@@ -10,6 +10,7 @@ from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.reverse import Stopped, backward, is_real
+from graphopt.autodiff.sequences import is_sequence
 from graphopt.autodiff.state import return_state, statistics
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
@@ -125,7 +126,7 @@ def _prepare(joint: Joint, opset: int) -> None:
 
 
 def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iterable[str]) -> None:
-    """Run the pipeline ``pre-autodiff``, which leaves the values alone that are named."""
+    """Run the pipeline ``pre-autodiff``, and make tensors of sequences; the values that are named stay."""
     graph = model.graph
     values = _values(graph)
     names = [loss.prediction, loss.target] if isinstance(loss, Loss) else _split(loss, values)
@@ -135,8 +136,14 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iter
             value = values.get(name)
             if value is not None and not (value.is_graph_input() or value.is_graph_output()):
                 cx.edit.add_output(graph, value)  # which keeps it, and its name
-        make_pipeline("pre-autodiff").run(model, cx)
+        lists = any(_has_lists(node) for nested in ir.graphs_of(model) for node in nested)
+        make_pipeline("pre-autodiff,lower-sequences" if lists else "pre-autodiff").run(model, cx)
         cx.edit.set_outputs(graph, list(graph.outputs)[:count])
+
+
+def _has_lists(node: ir.Node) -> bool:
+    """Whether ``node`` is an operator on sequences or optionals."""
+    return "Sequence" in node.op_type or "Optional" in node.op_type
 
 
 def _add_gradients(
@@ -167,6 +174,8 @@ def _write_gradients(
     else:
         for name in loss:
             value = _named(name, values)
+            if is_sequence(value, cx):
+                raise UsageError(f"{name!r} is a sequence; gradients are taken in for tensors alone")
             given[value] = cx.edit.add_input(f"{COTANGENT}{name}", op.dtype(value), declared_dims(cx, value))
     asked = _asked(wrt, values, own, cx)
     walk = backward(op, graph, given, asked)
@@ -273,5 +282,8 @@ def _as_output(op: Operations, gradient: ir.Value, name: str, like: ir.Value) ->
     edit.rename(gradient, name)
     if gradient.name != name:
         raise UsageError(f"the model has a value {name!r} already, and the gradient is to be called so")
+    if is_sequence(like, op.cx):
+        gradient.type = op.cx.facts.type(like)
+        return gradient
     edit.declare(gradient, op.dtype(like), declared_dims(op.cx, like))
     return gradient

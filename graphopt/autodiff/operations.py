@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.autodiff import sequences
 from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
@@ -90,6 +91,19 @@ class Operations:
         results = [copier.value(output) for output in function.outputs]
         assert None not in results, f"{function.name} returns an input that is left out"
         return tuple(result for result in results if result is not None)
+
+    def inlined(self, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+        """The outputs of ``body``, whose nodes are copied, for these inputs."""
+        edit = self.cx.edit
+        values = dict(zip(body.inputs, inputs, strict=True))
+        for value in body.initializers.values():
+            values[value] = self.constant(ir.constant_of(value))
+        copier = ir.Copier(
+            {**values}, value_name=edit.fresh_name, node_name=edit.fresh_node_name, declarations=False
+        )
+        for node in copier.nodes(body):
+            self._append(node)
+        return [copier.values.get(output) or output for output in body.outputs]
 
     def _append(self, node: ir.Node) -> None:
         self.cx.edit.append(self.graph, node)
@@ -315,8 +329,13 @@ class Operations:
         return self.ConstantOfShape(self.shape_of(x), value=value)
 
     def zeros_like(self, x: ir.Value) -> ir.Value:
-        """Zeros of the shape and element type of ``x``."""
-        return self.filled_like(x, 0.0)
+        """Zeros of the shape and element type of ``x``, a sequence of such if it is one."""
+        return sequences.zeros(self, x) if sequences.is_sequence(x, self.cx) else self.filled_like(x, 0.0)
+
+    def added(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The sum of two gradients of the same value, tensors or sequences."""
+        sum_: ir.Value = sequences.added(self, a, b) if sequences.is_sequence(a, self.cx) else self.Add(a, b)
+        return sum_
 
     def ones_like(self, x: ir.Value) -> ir.Value:
         """Ones of the shape and element type of ``x``."""

@@ -181,7 +181,7 @@ class _Sums:
         while len(terms) > 1:
             last = terms.pop()
             self._op.prefix = f"{value.name}_grad"
-            terms[-1] = self._op.Add(terms[-1], last)
+            terms[-1] = self._op.added(terms[-1], last)
         return terms[0]
 
 
@@ -216,15 +216,15 @@ def through(
 
     Args:
         outer: the gradients of its outputs.
-        write: writes operators that read the node's inputs, and returns what its outputs are.
+        write: writes operators that read what the node reads, and returns what its outputs are.
     """
     mark = op.mark()
     results = write()
     given: dict[ir.Value, ir.Value] = {}
     for result, dy in zip([results] if isinstance(results, ir.Value) else results, outer, strict=False):
         if dy is not None:
-            given[result] = op.Add(given[result], dy) if result in given else dy
-    wrt = [x for x in node.inputs if x is not None and node.wants_value(x)]
+            given[result] = op.added(given[result], dy) if result in given else dy
+    wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.wants_value(x)]
     return _walk(op, op.made_since(mark), given, wrt).gradients
 
 

@@ -244,6 +244,7 @@ def test_dropout_in_a_body() -> None:
 
 SECOND: dict[str, tuple[str, dict[str, Any]]] = {
     "If": (BRANCHES, {"x": (2, 3), "w": (3,), "c": yes(True)}),
+    "Loop": (RECURRENCE, {"h0": (2, 3), "w": (3, 3), "b": (3,), "n": np.array(2)}),
     "Scan": (SCAN.replace("AXIS", "1"), {"s0": (3,), "x": (3, 2), "z": (2, 3), "w": (3,)}),
 }
 
