@@ -30,6 +30,8 @@ QUICK = (
     r"|gather_(0|1|negative_indices)|gather_elements_0|gathernd_example_float32|scatter_elements_with_axis"
     r"|scatternd_(multiply|max_1d)|tensorscatter_circular|compress_1|top_k|cumprod_1d_exclusive"
     r"|reversesequence_batch|ai_onnx_ml_array_feature_extractor"
+    r"|basic_conv_with_padding|conv_with_autopad_same|conv_with_strides_and_asymmetric_padding|convtranspose_1d"
+    r"|convtranspose_autopad_same|convtranspose_group_2|convtranspose_output_shape|col2im_pads|col2im_dilations"
     r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional)$"
 )
 
