@@ -341,6 +341,15 @@ class Operations:
         """Ones of the shape and element type of ``x``."""
         return self.filled_like(x, 1.0)
 
+    def unit_vectors(self, size: Size, like: ir.Value) -> ir.Value:
+        """The unit matrix of a size, in the element type of ``like``."""
+        if isinstance(size, int):
+            return self.constant(np.eye(size).astype(self.dtype(like).numpy()))
+        unit = self.EyeLike(
+            self.ConstantOfShape(self.shape(size, size))
+        )  # in single precision, in which all are exact
+        return self.cast_like(unit, like)
+
     def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
         """``x`` in another element type."""
         return x if self.cx.dtype(x) == dtype else self.Cast(x, to=dtype)

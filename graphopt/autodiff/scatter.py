@@ -19,6 +19,7 @@ from graphopt.autodiff.operations import Operations, Size
 #: Of at most so many rows, a product with a matrix of zeros and ones is faster than a scatter (measured by
 #: benchmarks.scatter_gradients).
 _FEW_ROWS = 64
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 #: Where rows of x outnumber those of dy by this, a copy of x costs more than rows of indices read by columns.
 _SPARSE = 32
 
@@ -39,7 +40,7 @@ def scatter_rows(
     shape = op.cx.shape(x)
     assert shape is not None
     sizes = [op.dim(x, axis) for axis in range(len(shape))]
-    count, width = _product(op, sizes[:leading]), _product(op, sizes[leading:])
+    count, width = op.product(*sizes[:leading]), op.product(*sizes[leading:])
     flat = rows if op.cx.rank(rows) == 1 else op.Reshape(rows, [-1])
     shaped = len(shape) == leading + 1 and op.cx.rank(rows) == 1  # dy is a matrix already
     if width == 1:
@@ -54,14 +55,27 @@ def scatter_rows(
         step = op.constant(np.array([width], np.int64)) if isinstance(width, int) else width
         first = op.Mul(op.Unsqueeze(_int64(op, flat), [1]), step)
         places = op.Reshape(op.Add(first, number_range(op, width)), [-1])
-        total = _scatter(op, [_product(op, [count, width])], places, op.Reshape(dy, [-1]), add)
+        total = _scatter(op, [op.product(count, width)], places, op.Reshape(dy, [-1]), add)
     return op.reshape_like(total, x)
+
+
+def scatter_elements(
+    op: Operations, shape: ir.Value, indices: ir.Value, dy: ir.Value, *, axis: int = 0, add: bool = True
+) -> ir.Value:
+    """``dy``, added up at ``indices`` along ``axis`` of zeros of a shape, as ScatterElements does it."""
+    if add:
+        op.needs(16)
+    dtype = op.dtype(dy)
+    if add and dtype in _HALVES:  # which onnxruntime does not add
+        dy = op.cast(dy, ir.DataType.FLOAT)
+    zeros = op.ConstantOfShape(shape, value=np.zeros(1, op.dtype(dy).numpy()))
+    total = op.ScatterElements(zeros, indices, dy, axis=axis, reduction="add" if add else None)
+    return op.cast(total, dtype)
 
 
 def _scatter(op: Operations, sizes: Sequence[Size], indices: ir.Value, dy: ir.Value, add: bool) -> ir.Value:
     """``dy`` in zeros of ``sizes``, along the first axis."""
-    zeros = op.ConstantOfShape(op.shape(*sizes), value=np.zeros(1, op.dtype(dy).numpy()))
-    return op.ScatterElements(zeros, indices, dy, axis=0, reduction="add" if add else None)
+    return scatter_elements(op, op.shape(*sizes), indices, dy, add=add)
 
 
 def _are_few(op: Operations, rows: ir.Value, count: Size) -> bool:
@@ -80,7 +94,7 @@ def scatter_along(
     sizes: list[Size] = [1 if other == axis else op.dim(x, other) for other in range(rank)]
     column = indices if axis == rank - 1 else op.Unsqueeze(indices, list(range(1, rank - axis)))
     spread = column if rank == 1 else op.Expand(column, op.shape(*sizes))
-    return op.ScatterElements(op.zeros_like(x), spread, dy, axis=axis, reduction="add" if add else None)
+    return scatter_elements(op, op.shape_of(x), spread, dy, axis=axis, add=add)
 
 
 def scatter_moved(
@@ -104,7 +118,7 @@ def scatter_moved(
 def numbered(op: Operations, x: ir.Value, leading: int) -> ir.Value:
     """The numbers of the rows of ``x``, of the shape of its first ``leading`` axes."""
     sizes = [op.dim(x, axis) for axis in range(leading)]
-    return op.reshape(number_range(op, _product(op, sizes)), op.shape(*sizes))
+    return op.reshape(number_range(op, op.product(*sizes)), op.shape(*sizes))
 
 
 def one_hot(op: Operations, indices: ir.Value, count: Size, like: ir.Value, *, axis: int) -> ir.Value:
@@ -118,18 +132,6 @@ def number_range(op: Operations, count: Size) -> ir.Value:
     """The numbers below ``count``."""
     end = op.constant(np.int64(count)) if isinstance(count, int) else op.Squeeze(count, [0])
     return op.Range(op.constant(np.int64(0)), end, op.constant(np.int64(1)))
-
-
-def _product(op: Operations, sizes: Sequence[Size]) -> Size:
-    known, product = 1, None
-    for size in sizes:
-        if isinstance(size, int):
-            known *= size
-        else:
-            product = size if product is None else op.Mul(product, size)
-    if product is None or known == 0:
-        return known
-    return product if known == 1 else op.Mul(product, [known])
 
 
 def _matrix(op: Operations, dy: ir.Value, rows: ir.Value, width: Size) -> ir.Value:

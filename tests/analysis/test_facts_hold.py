@@ -206,6 +206,12 @@ _CASES: dict[str, tuple[int, str, str]] = {
         "a = DFT(x, n)  c = DFT<inverse=1>(x)  d = DFT<onesided=1>(y, n)  e = DFT<onesided=1>(y)"
         "  f = DFT<inverse=1, onesided=1>(x, n)  z = Constant<value_int=1>()  g = DFT(x, n, z)",
     ),
+    "short-time fourier transforms": (
+        17,
+        "float[b,s,1] x, float[s] w",
+        "z = Constant<value_int=1>()  a = STFT(x, z, w)  c = STFT<onesided=0>(x, z,, z)"
+        "  t = Constant<value_int=2>()  e = STFT(x, t,, z)",
+    ),
     "space to depth": (
         17,
         "float[b,4,8,4] x",
@@ -339,7 +345,7 @@ def _runs(proto: onnx.ModelProto, name: str) -> list[Feeds]:
 
 
 # onnxruntime divides by the sizes here, or allocates what they multiply to
-_NO_ZEROS = frozenset({"recurrent", "scan", "fourier transforms"})
+_NO_ZEROS = frozenset({"recurrent", "scan", "fourier transforms", "short-time fourier transforms"})
 
 
 @pytest.mark.parametrize("name", _CASES)

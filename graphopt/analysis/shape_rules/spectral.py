@@ -1,4 +1,4 @@
-"""Fourier transforms. onnx's own inference holds lengths that it does not know for those of the input."""
+"""Fourier transforms. onnx's own inference takes lengths that it does not know for those of the input."""
 
 from __future__ import annotations
 
@@ -28,3 +28,18 @@ def dft(given: NodeFacts) -> Fact:
         points = 2 * (shape[place] - 1) if onesided and inverse else shape[place]
     dims[place] = floordiv(points, 2) + 1 if onesided and not inverse else points
     return Fact(dtype, tuple(dims))
+
+
+@shape_rule("STFT")
+def stft(given: NodeFacts) -> Fact:
+    """(batch, frames, bins, 2), with as many bins as a frame has samples, or half of it and one."""
+    shape, dtype = given.shape(0), given.dtype(0)
+    batch, length = shape[:2] if shape is not None and len(shape) == 3 else (given.fresh(), given.fresh())
+    window = given.shape(2)
+    samples: Dim = window[0] if window else length if not given.has(2) else given.fresh()
+    if given.has(3):
+        samples = (given.named_contents(3) or (given.fresh(),))[0]
+    step = given.static_contents(1)
+    frames = floordiv(length - samples, step[0]) + 1 if step else given.fresh()
+    bins = floordiv(samples, 2) + 1 if given.attr_int("onesided", 1) else samples
+    return Fact(dtype, (batch, frames, bins, 2))

@@ -52,8 +52,7 @@ def _by_operand(
         if letter in term[:place]:  # a diagonal: ones where its indices are the same
             second = next(each for each in string.ascii_letters if each not in used)
             used.add(second)
-            size = op.dim(x, place)
-            inputs.append(op.EyeLike(op.ConstantOfShape(op.shape(size, size)), dtype=op.dtype(x)))
+            inputs.append(op.unit_vectors(op.dim(x, place), x))
             terms.append(letter + second)
             present |= {letter, second}
             wanted += second

@@ -12,6 +12,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations, Size
+from graphopt.autodiff.scatter import scatter_elements
 
 #: By mode, where the elements are that a point takes, seen from the last one before it, and their weights as
 #: polynomials in the distance from that one, of which each row has the factors of one power. Cubic is that
@@ -69,7 +70,6 @@ def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
 def _by_x(
     op: Operations, node: Forward, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
 ) -> ir.Value:
-    op.needs(16)
     x = node.x
     batch, channels, *sizes = [op.dim(x, axis) for axis in range(node.rank(x))]
     taken = _taps(node) ** len(along)
@@ -82,8 +82,7 @@ def _by_x(
     shape = op.shape(batch, channels, every)
     index = op.Expand(op.reshape(places, op.shape(batch, 1, every)), shape)
     flat = op.shape(batch, channels, op.product(*sizes))
-    zeros = op.ConstantOfShape(flat, value=np.zeros(1, op.dtype(x).numpy()))
-    summed = op.ScatterElements(zeros, index, op.reshape(terms, shape), axis=2, reduction="add")
+    summed = scatter_elements(op, flat, index, op.reshape(terms, shape), axis=2)
     return op.reshape(summed, op.shape_of(x))
 
 

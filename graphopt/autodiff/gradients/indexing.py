@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations
-from graphopt.autodiff.scatter import numbered, scatter_along, scatter_moved, scatter_rows
+from graphopt.autodiff.scatter import numbered, scatter_along, scatter_elements, scatter_moved, scatter_rows
 
 indices = stops("NonZero", "NonMaxSuppression", because="its results are indices")
 
@@ -33,9 +33,7 @@ def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
 @gradient("GatherElements")
 def gather_elements(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy added up at the indices."""
-    op.needs(16)
-    zeros, axis = op.zeros_like(node.x), node.attribute("axis", 0)
-    return op.ScatterElements(zeros, node.input(1), dy, axis=axis, reduction="add")
+    return scatter_elements(op, op.shape_of(node.x), node.input(1), dy, axis=node.attribute("axis", 0))
 
 
 @gradient("GatherND")

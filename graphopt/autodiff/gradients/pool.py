@@ -11,8 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
-
-_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+from graphopt.autodiff.scatter import scatter_elements
 
 
 class _Windows:
@@ -126,17 +125,13 @@ def max_pool(op: Operations, node: Forward, dy: ir.Value, _: Any = None) -> Any:
     """dy added up where the maxima came from, of which the node tells the places."""
     x, windows = node.x, _Windows(op, node)
     places = node.output(1)
-    dtype = op.dtype(dy)
     if windows.may_miss:
-        least = float(np.finfo(dtype.numpy()).min)  # which is what they come to, and they have no place
+        least = float(
+            np.finfo(op.dtype(dy).numpy()).min
+        )  # which is what they come to, and they have no place
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
-    adds = windows.overlap
-    if adds:
-        op.needs(16)
-        dy = op.cast(dy, ir.DataType.FLOAT) if dtype in _HALVES else dy  # onnxruntime adds no halves
-    zeros = op.ConstantOfShape(_count(op, x), value=np.zeros(1, op.dtype(dy).numpy()))
     flat = op.Reshape(places, [-1]), op.Reshape(dy, [-1])
-    dx = op.cast(op.ScatterElements(zeros, *flat, axis=0, reduction="add" if adds else None), dtype)
+    dx = scatter_elements(op, _count(op, x), *flat, add=windows.overlap)
     if not node.attribute("storage_order", 0):
         return op.reshape(dx, op.shape_of(x))
     backwards = [0, 1, *range(len(windows.kernel) + 1, 1, -1)]

@@ -222,7 +222,7 @@ def _products(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) 
 def _matrix(op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, *, transposed: bool) -> ir.Value:
     """What is made of the unit vectors of an axis: (after, before), or transposed."""
     before = op.dim(node.x, axis.axis)
-    unit = _unit_vectors(op, node, before)
+    unit = op.unit_vectors(before, node.x)
     method = {name: node.attribute(name) for name in _METHOD if name in node.raw.attributes}
     if _keeps_ratio(node):
         matrix = _in_company(op, node, resizing, axis, unit, method)
@@ -248,13 +248,6 @@ def _matrix(op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, *, 
     else:
         own = op.Gather(resizing.scales, [axis.place])
     return op.Resize(unit, roi, placed(own, one), **method)
-
-
-def _unit_vectors(op: Operations, node: Forward, size: Size) -> ir.Value:
-    dtype = op.dtype(node.x)
-    if isinstance(size, int):
-        return op.constant(np.eye(size, dtype=dtype.numpy()))
-    return op.EyeLike(op.ConstantOfShape(op.shape(size, size)), dtype=dtype)
 
 
 def _in_company(

@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations, Size
+from graphopt.autodiff.scatter import scatter_elements
 
 windows = stops(
     "HannWindow", "HammingWindow", "BlackmanWindow", because="they depend on sizes alone", quiet=True
@@ -73,9 +74,7 @@ def stft(op: Operations, node: Forward, dy: ir.Value) -> Any:
         parts = op.dim(signal, 2)
         every = op.shape(batch, op.product(frames, points), parts)
         index = op.Expand(op.reshape(places, op.shape(1, op.product(frames, points), 1)), every)
-        dsignal = op.ScatterElements(
-            op.zeros_like(signal), index, op.reshape(added, every), axis=1, reduction="add"
-        )
+        dsignal = scatter_elements(op, op.shape_of(signal), index, op.reshape(added, every), axis=1)
     if window is not None and node.wants(2):
         taken = op.Gather(signal, places, axis=1)
         dwindow = op.ReduceSum(op.Mul(taken, pieces), [0, 1, 3], keepdims=0)
