@@ -1,4 +1,7 @@
-"""Convolutions, in single precision: dims and margins that are known or not, and second derivatives."""
+"""Convolutions: dims and margins that are known or not, and second derivatives.
+
+onnxruntime has most in single precision only.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.losses import Loss
 from tests.autodiff.models import check, run
@@ -78,6 +82,32 @@ def test_col2im() -> None:
     check(text, feeds, twice=True)
     text = f"m (float[N,C,L] x, int64[2] i, int64[2] k) => (float[N,D,H,W] y) {{ y = Col2Im{attributes}(x, i, k) }}"
     check(text, {**feeds, "k": np.array([2, 3])}, twice=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("w", "offset", "attributes"),
+    [
+        ((4, 4, 3, 2), (2, 12, 4, 6), ""),
+        ((2, 4, 2, 3), (2, 12, 4, 5), "<pads=[1, 0, 1, 2], strides=[2, 1], dilations=[1, 2]>"),
+        ((4, 2, 2, 2), (2, 16, 5, 6), "<group=2, offset_group=2>"),
+        ((4, 1, 2, 2), (2, 8, 6, 7), "<group=4, pads=[1, 0, 0, 1]>"),
+    ],
+)
+def test_deform_conv(w: tuple[int, ...], offset: tuple[int, ...], attributes: str, known: bool) -> None:
+    x, mask = (2, 4, 6, 7), (2, offset[1] // 2, *offset[2:])
+    text = f"""m (double[{dims(x, "X", known)}] x, double[{dims(w, "W", True)}] w,
+        double[{dims(offset, "O", known)}] o, double[B] b, double[{dims(mask, "M", known)}] m)
+        => (double[{dims(x, "Y", False)}] y) {{ y = DeformConv{attributes}(x, w, o, b, m) }}"""
+    shapes = {"x": x, "w": w, "o": offset, "b": (w[0],), "m": mask}
+    feeds = {name: RANDOM.standard_normal(shape) for name, shape in shapes.items()}
+    check(text, feeds, opset=19, twice=known and not attributes)
+
+
+def test_deform_conv_without_known_kernels_is_refused() -> None:
+    text = "m (float[N,C,H,W] x, float[A,B,D,E] w, float[N,F,G,I] o) => (float[N,A,G,I] y) { y = DeformConv(x, w, o) }"
+    with pytest.raises(NoGradient, match="the size of its kernels is unknown"):
+        differentiate(parse(text, opset=19), ["y"], ["x"])
 
 
 @pytest.mark.parametrize("w", [(4, 4, 3, 3), (4, 4, 5, 5), (4, 1, 3, 3), (4, 2, 1, 1), (4, 4, 1, 1)])

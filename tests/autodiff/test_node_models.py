@@ -32,6 +32,7 @@ QUICK = (
     r"|reversesequence_batch|ai_onnx_ml_array_feature_extractor"
     r"|basic_conv_with_padding|conv_with_autopad_same|conv_with_strides_and_asymmetric_padding|convtranspose_1d"
     r"|convtranspose_autopad_same|convtranspose_group_2|convtranspose_output_shape|col2im_pads|col2im_dilations"
+    r"|deform_conv_with_mask_bias|deform_conv_with_multiple_offset_groups"
     r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional)$"
 )
 
