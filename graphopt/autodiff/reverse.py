@@ -19,6 +19,7 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import Gradient, NoGradient, Stops
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
+from graphopt.ops import versions
 from graphopt.parameters.selection import FLOATS
 
 
@@ -190,7 +191,7 @@ def _gradients(
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
     mark = op.mark()
-    told: Any = _by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
+    told: Any = by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
     pairs: list[tuple[ir.Value | None, ir.Value | None]]
     if isinstance(told, Mapping):
         pairs = list(told.items())
@@ -220,21 +221,43 @@ def through(
     """
     mark = op.mark()
     results = write()
-    given: dict[ir.Value, ir.Value] = {}
-    for result, dy in zip([results] if isinstance(results, ir.Value) else results, outer, strict=False):
+    pairs = zip([results] if isinstance(results, ir.Value) else results, outer, strict=False)
+    return back_to_inputs(op, node, mark, pairs)
+
+
+def back_to_inputs(
+    op: Operations, node: Forward, mark: int, given: Iterable[tuple[ir.Value, ir.Value | None]]
+) -> dict[ir.Value, ir.Value]:
+    """The gradients of what ``node`` reads, through the nodes made since ``mark``.
+
+    Args:
+        given: what those nodes compute, or inputs of ``node``, and gradients; ``None`` for zero.
+    """
+    summed: dict[ir.Value, ir.Value] = {}
+    for value, dy in given:
         if dy is not None:
-            given[result] = op.added(given[result], dy) if result in given else dy
+            summed[value] = op.added(summed[value], dy) if value in summed else dy
     wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.wants_value(x)]
-    return _walk(op, op.made_since(mark), given, wrt).gradients
+    return _walk(op, op.made_since(mark), summed, wrt).gradients
 
 
-def _by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> dict[ir.Value, ir.Value]:
-    """The gradient of a node for which none is declared, through the operators of its standard definition."""
+def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> dict[ir.Value, ir.Value]:
+    """The gradient of ``node`` through the operators of its standard definition.
+
+    Raises:
+        NoGradient: it has none, or not one that means the same here.
+    """
     spelt = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
-    if spelt is None or ir.opset_clash(op.cx.edit, op.graph, spelt.function) is not None:
+    if spelt is None or not _is_of_here(op, spelt.function):
         raise _unknown(node)
     given = [outer[index] if index < len(outer) else None for index in spelt.outputs]
     return through(op, node, given, lambda: op.call(spelt.function, node.inputs, node.raw.attributes))
+
+
+def _is_of_here(op: Operations, function: ir.Function) -> bool:
+    """Whether the operators of ``function``, all of the standard, mean the same in the graph."""
+    there = ir.standard_version(function.opset_imports)
+    return all(versions.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
 
 
 def _kind(node: Forward, x: ir.Value | None) -> ir.TensorKind | None:

@@ -14,7 +14,7 @@ class StandardFunction(NamedTuple):
     """How the standard spells out a node.
 
     Attributes:
-        function: takes the operator's inputs.
+        function: takes the operator's inputs. It may import an older version of the standard.
         outputs: which of the operator's outputs it returns, by index; it may lack some that the node lacks.
     """
 
@@ -49,9 +49,10 @@ def standard_function(
     if schema.has_context_dependent_function:
         call = onnx_ir.serde.serialize_node(node).SerializeToString()
         types = [_type(kind) for kind in kinds]
-        data = schema.get_context_dependent_function_with_opset_version(version, call, types)
+        told = _newest(schema.context_dependent_function_opset_versions, version)
+        data = schema.get_context_dependent_function_with_opset_version(told, call, types)
     elif schema.has_function:
-        data = schema.get_function_with_opset_version(version)
+        data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, version))
     else:
         return None
     proto = onnx.FunctionProto.FromString(data)
@@ -63,6 +64,11 @@ def standard_function(
     del proto.output[:]
     proto.output.extend(names)
     return StandardFunction(onnx_ir.from_proto(proto), outputs)
+
+
+def _newest(versions: Sequence[int], version: int) -> int:
+    """The version that a definition is written for: onnx gives none where operators have changed since."""
+    return max((told for told in versions if told <= version), default=version)
 
 
 def _type(kind: TensorKind | None) -> bytes:

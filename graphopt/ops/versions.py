@@ -80,13 +80,31 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     return all(form == forms[0] for form in forms)
 
 
+def still_means_the_same(op_type: str, version: int, newer: int) -> bool:
+    """Whether a node means the same under a newer version, which may know more attributes and inputs."""
+    if newer < version:
+        return same_form(op_type, version, newer)
+    if any(step in ADAPTERS for step in _steps(op_type, version, newer)):
+        return False
+    old, new = (ir.operator_schema("", op_type, step) for step in (version, newer))
+    if old is None or new is None or new.deprecated:
+        return False
+    (attributes, *operands), (more, *others) = _form(old), _form(new)
+    added = [item for item in more if item not in attributes]
+    return (
+        all(item in more for item in attributes)
+        and not any(required for _, _, required, _ in added)
+        and all(mine == theirs[: len(mine)] for mine, theirs in zip(operands, others, strict=True))
+    )
+
+
 def _steps(op_type: str, version: int, other: int) -> Iterator[tuple[str, int, int]]:
     """The keys of adapters on the way."""
     step = 1 if other > version else -1
     return ((op_type, at, at + step) for at in range(version, other, step))
 
 
-def _form(definition: onnx.defs.OpSchema) -> object:
+def _form(definition: onnx.defs.OpSchema) -> tuple[list[Any], list[Any], list[Any]]:
     attributes = sorted(
         (name, str(item.type), item.required, item.default_value.SerializeToString())
         for name, item in definition.attributes.items()

@@ -33,7 +33,10 @@ QUICK = (
     r"|basic_conv_with_padding|conv_with_autopad_same|conv_with_strides_and_asymmetric_padding|convtranspose_1d"
     r"|convtranspose_autopad_same|convtranspose_group_2|convtranspose_output_shape|col2im_pads|col2im_dilations"
     r"|deform_conv_with_mask_bias|deform_conv_with_multiple_offset_groups"
-    r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional)$"
+    r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional"
+    r"|attention_3d_gqa_causal|attention_4d_(softcap|attn_mask_bool_4d)"
+    r"|attention_4d_gqa_with_past_and_present|attention_3d_transpose_verification|rotary_embedding_interleaved"
+    r"|rotary_embedding_3d_input)$"
 )
 
 

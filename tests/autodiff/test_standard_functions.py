@@ -48,3 +48,13 @@ def test_rms_normalization() -> None:
     inverse = 1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-5)
     normal = x * inverse
     assert np.allclose(found, inverse * (dy - normal * np.mean(dy * normal, -1, keepdims=True)), atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [23, 26])
+def test_a_definition_of_an_older_opset_holds_where_its_operators_only_learnt_more(opset: int) -> None:
+    text = "m (float[A,B] x, float[B] s) => (float y) { y = RMSNormalization(x, s) }"
+    differentiate(parse(text, opset=opset), ["y"], ["x"])
+    text = """m (float[B,S,8] x, float[9,2] c, float[9,2] s, int64[B,S] at) => (float y)
+        { y = RotaryEmbedding<num_heads=2>(x, c, s, at) }"""
+    joint = differentiate(parse(text, opset=opset), ["y"], ["c"])
+    assert ops(joint.model).count("RotaryEmbedding") == 1

@@ -487,3 +487,18 @@ def test_kernels_for_a_type_may_get_lost_as_well() -> None:
             parse(text.format(dtype), opset=13), pipeline="O0", target_opset=7, verify=False
         )
         assert any("no kernel for Max of opset 7" in note for note in report.notes()) == lost
+
+
+@pytest.mark.parametrize(
+    ("op_type", "version", "newer", "same"),
+    [
+        ("Cast", 23, 26, True),  # it learnt to round up
+        ("ReduceMax", 17, 18, False),  # its axes became an input
+        ("GridSample", 18, 20, False),  # its modes got other names
+        ("Shape", 15, 26, True),
+    ],
+)
+def test_an_operator_that_only_learnt_more_still_means_the_same(
+    op_type: str, version: int, newer: int, same: bool
+) -> None:
+    assert versions.still_means_the_same(op_type, version, newer) is same
