@@ -114,8 +114,8 @@ def _same_convs() -> Iterator[Case]:
         )
         yield _conv(setting)
     for auto, told in product(("SAME_UPPER", "SAME_LOWER", "VALID"), _KNOWN):
-        for kernel in ((6, 5), (3, 2)):
-            yield _conv(_Setting(kernel, (13, 12), (2, 3), (1, 1), auto=auto, group=2, inner=4, known=told))
+        for sides in ((6, 5), (3, 2)):
+            yield _conv(_Setting(sides, (13, 12), (2, 3), (1, 1), auto=auto, group=2, inner=4, known=told))
         yield _conv(_Setting((4,), (13,), (3,), (1,), auto=auto, known=told, written=()))
 
 
