@@ -35,7 +35,12 @@ def pool(operator: str, attributes: str, dims: str = "A,B,C,D", precision: str =
     ],
 )
 def test_maxima(attributes: str, dims: str) -> None:
-    check(pool("MaxPool", attributes, dims, "double"), {"x": apart(2, 3, 7, 6)}, opset=13)
+    check(
+        pool("MaxPool", attributes, dims, "double"),
+        {"x": apart(2, 3, 7, 6)},
+        opset=13,
+        twice=dims == "A,B,C,D",
+    )
 
 
 def test_maxima_of_one_and_three_dims() -> None:
@@ -87,7 +92,7 @@ AVERAGES = [
 def test_averages(attributes: str, dims: str) -> None:
     opset = 19 if "dilations" in attributes else 13
     for whole in ("", ", count_include_pad=1"):
-        check(pool("AveragePool", attributes + whole, dims), {"x": apart(2, 3, 7, 6, dtype=np.float32)}, opset=opset)  # fmt: skip
+        check(pool("AveragePool", attributes + whole, dims), {"x": apart(2, 3, 7, 6, dtype=np.float32)}, opset=opset, twice=dims == "A,B,C,D" and not whole)  # fmt: skip
 
 
 @pytest.mark.parametrize("attributes", AVERAGES[2:5])
@@ -100,7 +105,7 @@ def test_norms(attributes: str) -> None:
         y = run(model, {"x": x})["y"]
         assert np.isfinite(run(joint.model, {"x": x, COTANGENT + "y": np.ones_like(y)})["grad.x"]).all()
         x = apart(2, 3, 7, 6, dtype=np.float32)
-        check(pool("LpPool", f"{attributes}, p={p}"), {"x": x}, tolerance=1e-2)
+        check(pool("LpPool", f"{attributes}, p={p}"), {"x": x}, tolerance=2e-2, twice=True)
 
 
 def test_averages_next_to_each_other_are_a_pool_again() -> None:
@@ -132,9 +137,9 @@ def test_no_images(operator: str, stride: int) -> None:
 def test_whole_planes(dims: str) -> None:
     x = apart(2, 2, 3, 4, dtype=np.float32)
     for operator in ("GlobalAveragePool", "GlobalMaxPool"):
-        check(f"m (float[{dims}] x) => (float[A,B,E,F] y) {{ y = {operator}(x) }}", {"x": x})
+        check(f"m (float[{dims}] x) => (float[A,B,E,F] y) {{ y = {operator}(x) }}", {"x": x}, twice=True)
     for p in (1, 2, 3):
-        check(pool("GlobalLpPool", f"p={p}", dims), {"x": x})
+        check(pool("GlobalLpPool", f"p={p}", dims), {"x": x}, tolerance=1e-2, twice=True)
 
 
 def test_ties_of_whole_planes_share() -> None:
@@ -151,7 +156,7 @@ UNPOOL = """m (float[A,B,C] x, int64[A,B,C] i) => (float[A,B,D] y)
 
 def test_unpools() -> None:
     feeds = {"x": apart(1, 2, 3, dtype=np.float32), "i": np.array([[[0, 3, 4], [6, 9, 10]]])}
-    check(UNPOOL.replace("STRIDE", "2"), feeds)
+    check(UNPOOL.replace("STRIDE", "2"), feeds, twice=True)
     feeds["i"] = np.array([[[0, 2, 2], [5, 5, 7]]])  # two of them are overwritten
     check(UNPOOL.replace("STRIDE", "1"), feeds)
     shaped = UNPOOL.replace("STRIDE", "2").replace("int64[A,B,C] i", "int64[A,B,C] i, int64[3] s").replace("i)", "i, s)")  # fmt: skip
@@ -161,14 +166,16 @@ def test_unpools() -> None:
 
 @pytest.mark.parametrize("system", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 2])
-def test_regions(ratio: int, system: str) -> None:
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions(mode: str, ratio: int, system: str) -> None:
     text = f"""m (double[A,B,C,D] x, double[R,4] rois, int64[R] i) => (double[R,B,E,F] y)
-        {{ y = RoiAlign<output_height=3, output_width=2, sampling_ratio={ratio}, spatial_scale=0.75,
-            coordinate_transformation_mode="{system}">(x, rois, i) }}"""
+        {{ y = RoiAlign<mode="{mode}", output_height=3, output_width=2, sampling_ratio={ratio},
+            spatial_scale=0.75, coordinate_transformation_mode="{system}">(x, rois, i) }}"""
     rois = np.array(
         [[0.37, 1.2, 5.1, 6.3], [-3.1, -2.2, 4.3, 5.1], [2.1, 2.2, 2.4, 2.7], [5.2, 3.3, 14.1, 12.4]]
     )
-    joint = check(text, {"x": apart(2, 3, 7, 9), "rois": rois, "i": np.array([0, 1, 1, 0])})
+    feeds = {"x": apart(2, 3, 7, 9), "rois": rois, "i": np.array([0, 1, 1, 0])}
+    joint = check(text, feeds, twice=ratio == 2 and system == "half_pixel", tolerance=1e-5)
     nothing = {"x": apart(2, 3, 7, 9), "rois": np.zeros((0, 4)), "i": np.zeros(0, np.int64)}
     found = run(joint, {**nothing, COTANGENT + "y": np.zeros((0, 3, 3, 2))})
     assert not found["grad.x"].any()
@@ -179,14 +186,20 @@ def test_regions(ratio: int, system: str) -> None:
 def test_neighbouring_channels(size: int) -> None:
     attributes = f"size={size}, alpha=0.5, beta=0.75, bias=0.5"
     for dims in ("A,B,C,D", "A,4,3,2"):
-        check(pool("LRN", attributes, dims), {"x": apart(2, 4, 3, 2, dtype=np.float32) / 4}, opset=13)
+        check(
+            pool("LRN", attributes, dims),
+            {"x": apart(2, 4, 3, 2, dtype=np.float32) / 8},
+            opset=13,
+            tolerance=1e-2,
+            twice=True,
+        )
 
 
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_norms_along_an_axis(axis: int, p: int) -> None:
     text = pool("LpNormalization", f"p={p}, axis={axis}", "A,B,C", "double")
-    check(text, {"x": apart(2, 3, 4)})
+    check(text, {"x": apart(2, 3, 4)}, twice=True)
     joint = differentiate(parse(text, opset=22), ["y"], ["x"])
     nothing = {"x": np.zeros((2, 3, 4)), COTANGENT + "y": np.ones((2, 3, 4))}
     assert not run(joint.model, nothing)["grad.x"].any()
@@ -196,4 +209,24 @@ def test_norms_along_an_axis(axis: int, p: int) -> None:
 def test_mean_and_variance(opset: int) -> None:
     x = apart(2, 3, 4, 5, dtype=np.float32)
     for axes in ("axes=[1]", "axes=[0, 2, 3]"):
-        check(pool("MeanVarianceNormalization", axes), {"x": x}, opset=opset)
+        check(pool("MeanVarianceNormalization", axes), {"x": x}, opset=opset, tolerance=1e-2, twice=True)
+
+
+MAX_ROI_POOL = """m (float[A,B,C,D] x, float[R,5] rois) => (float[R,B,E,F] y)
+    { y = MaxRoiPool<pooled_shape=[3, 2], spatial_scale=0.5>(x, rois) }"""
+
+
+def test_maxima_of_regions() -> None:
+    rois = np.array(
+        [
+            [0, 0.37, 1.2, 5.1, 6.3],
+            [1, -3.1, -2.2, 4.3, 5.1],
+            [1, 2.1, 2.2, 2.4, 2.7],
+            [0, 5.2, 3.3, 34.1, 12.4],
+        ],
+        np.float32,
+    )
+    joint = check(MAX_ROI_POOL, {"x": apart(2, 3, 7, 9, dtype=np.float32), "rois": rois}, wrt=["x"])
+    nothing = {"x": apart(2, 3, 7, 9, dtype=np.float32), "rois": rois[:0]}
+    found = run(joint, {**nothing, COTANGENT + "y": np.zeros((0, 3, 3, 2), np.float32)})
+    assert not found["grad.x"].any()

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
-from graphopt.autodiff.scatter import scatter_elements
+from graphopt.autodiff.scatter import numbered, scatter_rows
 
 
 class _Windows:
@@ -130,10 +130,9 @@ def max_pool(op: Operations, node: Forward, dy: ir.Value, _: Any = None) -> Any:
             np.finfo(op.dtype(dy).numpy()).min
         )  # which is what they come to, and they have no place
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
-    flat = op.Reshape(places, [-1]), op.Reshape(dy, [-1])
-    dx = scatter_elements(op, _count(op, x), *flat, add=windows.overlap)
+    dx = scatter_rows(op, x, places, dy, leading=node.rank(x), add=windows.overlap)
     if not node.attribute("storage_order", 0):
-        return op.reshape(dx, op.shape_of(x))
+        return dx
     backwards = [0, 1, *range(len(windows.kernel) + 1, 1, -1)]
     return op.Transpose(op.reshape(dx, op.shape(*(op.dim(x, axis) for axis in backwards))), perm=backwards)
 
@@ -215,15 +214,8 @@ def max_unpool(op: Operations, node: Forward, dy: ir.Value) -> Any:
     dx = op.Gather(op.Reshape(dy, [-1]), places, axis=0)
     if not _Windows(op, node).overlap:
         return dx
-    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    numbers = op.Range(zero, op.Size(places), one)
-    nobody = op.ConstantOfShape(_count(op, node.y), value=np.zeros(1, np.int64))
-    last = op.ScatterElements(nobody, op.Reshape(places, [-1]), numbers, axis=0)
-    stayed = op.Equal(op.Gather(last, places, axis=0), op.reshape(numbers, op.shape_of(places)))
+    rank = node.rank(node.y)
+    numbers = numbered(op, places, rank)
+    last = scatter_rows(op, node.y, places, numbers, leading=rank, add=False)
+    stayed = op.Equal(op.Gather(op.Reshape(last, [-1]), places, axis=0), numbers)
     return op.only_where(stayed, dx)
-
-
-def _count(op: Operations, x: ir.Value) -> ir.Value:
-    """The number of elements of ``x`` as a vector of one element."""
-    static = op.cx.static_shape(x)
-    return op.Reshape(op.Size(x), [1]) if static is None else op.constant(np.array([prod(static)], np.int64))

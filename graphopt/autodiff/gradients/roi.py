@@ -16,6 +16,7 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.reverse import through
+from graphopt.autodiff.scatter import number_range
 
 
 @gradient("RoiAlign")
@@ -112,7 +113,7 @@ def _averages(op: Operations, node: Forward) -> ir.Value:
     """RoiAlign of means: a mean of bilinear interpolations is a product with a matrix for each axis."""
     x, rois = node.x, node.input(1)
     rows, columns = _matrix(op, node, 2), _matrix(op, node, 3)
-    images = _range(op, op.dim(x, 0))
+    images = number_range(op, op.dim(x, 0))
     picks = op.cast_like(op.Equal(op.Unsqueeze(node.input(2), [1]), images), x)  # (regions, images)
     of_images = op.Flatten(op.Mul(op.Unsqueeze(rows, [2]), op.Unsqueeze(picks, [1, 3])), axis=2)
     lines = op.Flatten(op.Transpose(x, perm=[0, 2, 1, 3]), axis=2)  # (images and rows, channels and columns)
@@ -125,7 +126,7 @@ def _averages(op: Operations, node: Forward) -> ir.Value:
 def _matrix(op: Operations, node: Forward, axis: int) -> ir.Value:
     """The weights of (regions, bins, positions) along ``axis`` of x."""
     samples = _samples(op, node, axis)
-    cells = op.cast_like(_range(op, op.dim(node.x, axis)), node.x)
+    cells = op.cast_like(number_range(op, op.dim(node.x, axis)), node.x)
     distance = op.Abs(op.Sub(op.Unsqueeze(samples.at, [3]), cells))
     near = op.Max(op.Sub(op.number(1.0, distance), distance), 0.0)
     weights = op.ReduceSum(op.only_where(op.Unsqueeze(samples.reach, [3]), near), [2], keepdims=0)
@@ -183,7 +184,7 @@ def _best(op: Operations, node: Forward, rows: _Reads, columns: _Reads, image: i
     start = op.Unsqueeze(op.Mul(image, image_size), [1, 2])
     down = op.Add(op.Mul(rows.places, row_size), start)
     places = _table(op, "Add", down, columns.places)
-    planes = op.Mul(_range(op, op.dim(x, 1)), plane_size)
+    planes = op.Mul(number_range(op, op.dim(x, 1)), plane_size)
     numbers = op.Reshape(x, [-1])
     values = op.Gather(numbers, op.Add(op.Unsqueeze(places, [1]), op.Unsqueeze(planes, [1])), axis=0)
     weights = exist = None
@@ -216,13 +217,7 @@ def _below(op: Operations, counts: ir.Value) -> ir.Value:
     """The numbers below the largest of ``counts``, at least 0."""
     whole = op.cast(op.Reshape(counts, [-1]), ir.DataType.INT64)  # onnxruntime has no Range of halves
     most = op.ReduceMax(op.Concat(whole, [1], axis=0), keepdims=1)  # there may be no regions
-    return op.cast_like(_range(op, most), counts)
-
-
-def _range(op: Operations, count: int | ir.Value) -> ir.Value:
-    """The integers below ``count``."""
-    end = op.constant(np.int64(count)) if isinstance(count, int) else op.Squeeze(count, [0])
-    return op.Range(op.constant(np.int64(0)), end, op.constant(np.int64(1)))
+    return op.cast_like(number_range(op, most), counts)
 
 
 def _size(op: Operations, node: Forward, axis: int, like: ir.Value) -> ir.Value:
