@@ -54,6 +54,20 @@ def test_gather(shape: tuple[int, ...], axis: int, picks: Any) -> None:
     check_forms(f"z = Gather<axis={axis}>(x, i)", feeds)
 
 
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(
+    "picks", ["int64 {0}", "int64 {-1}", "int64[2] {1, 2}", "int64[2] {-3, -2}", "int64[2] {-1, 0}"]
+)
+def test_known_indices(axis: int, picks: str) -> None:
+    body = f"i = Constant<value = {picks}>() z = Gather<axis={axis}>(x, i)"
+    feeds = {"x": numbers(4, 3, 5)}
+    check_forms(body, feeds)
+    joint = check(model(body, feeds, False), feeds)
+    assert ("Pad" in ops(joint)) != ("{-1, 0}" in picks)
+    feeds = {"x": numbers(4)}
+    check_forms(f"i = Constant<value = {picks}>() z = Gather(x, i)", feeds)
+
+
 @pytest.mark.parametrize("rows", [5, 70])
 def test_indices_of_32_bits(rows: int) -> None:
     feeds = {"x": numbers(rows, 3), "i": np.array([4, 0, -1, 4], np.int32)}

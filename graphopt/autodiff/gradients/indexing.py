@@ -7,7 +7,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient, stops
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.operations import Operations, Size
 from graphopt.autodiff.scatter import numbered, scatter_along, scatter_elements, scatter_moved, scatter_rows
 
 indices = stops("NonZero", "NonMaxSuppression", because="its results are indices")
@@ -15,10 +15,14 @@ indices = stops("NonZero", "NonMaxSuppression", because="its results are indices
 
 @gradient("Gather")
 def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
-    """dy added up at the indices."""
+    """dy added up at the indices; between zeros where those are known and stand in a row."""
     x, picks = node.x, node.input(1)
     rank = node.rank(x)
     axis = node.attribute("axis", 0) % rank
+    known = node.ints(1)
+    if known and known == tuple(range(known[0], known[0] + len(known))) and (known[0] >= 0 or known[-1] < 0):
+        part = dy if node.rank(picks) else op.Unsqueeze(dy, [axis])
+        return op.Pad(part, _margins(op, x, axis, known[0], known[-1] + 1))
     if axis == 0:
         return scatter_rows(op, x, picks, dy)
     if node.rank(picks) != 1:
@@ -28,6 +32,21 @@ def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
         ]
         dy = op.reshape(dy, op.shape(*sizes))
     return scatter_along(op, x, picks, dy, axis)
+
+
+def _margins(op: Operations, x: ir.Value, axis: int, first: int, end: int) -> ir.Value:
+    """What is before ``first`` and from ``end`` on along ``axis``; negative ones count from the end of x."""
+    size = op.dim(x, axis)
+    if isinstance(size, int):
+        before, after = (first, size - end) if first >= 0 else (size + first, -end)
+    elif first >= 0:
+        before, after = first, op.Sub(size, end)
+    else:
+        before, after = op.Add(size, first), -end
+    rank = len(op.cx.shape(x) or ())
+    pads: list[Size] = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = before, after
+    return op.shape(*pads)
 
 
 @gradient("GatherElements")

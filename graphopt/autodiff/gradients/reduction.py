@@ -173,7 +173,10 @@ def cum_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 @gradient("CumProd")
 def cum_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
-    """The running sum of y dy from the other end, over x; exact where x is zero."""
+    """The running sum of y dy from the other end, over x; exact where x is zero.
+
+    Second derivatives are exact elsewhere only.
+    """
     x, axis = node.x, node.input(1)
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     is_zero = op.Equal(x, 0.0)
