@@ -236,7 +236,8 @@ def judge(case: Case, by: Differentiator = by_graphopt) -> Outcome:
     try:
         adjoint = by(case.model, case.real, sorted(known))
     except Refused as error:
-        return Outcome(case.name, case.op, "refused", str(error))
+        outcome.verdict, outcome.reason = _who_fails(case, "refused", str(error))
+        return outcome
     except Unloadable as error:
         return Outcome(case.name, case.op, "unloadable", str(error))
     outcome.nodes = adjoint.nodes
@@ -272,7 +273,7 @@ def _compared(
             running = session.create(adjoint.data, optimizations=optimizations, threads=1)
             results = session.run(running, feeds, list(adjoint.found.values()))
         except RuntimeFailure as error:
-            return _who_fails(case, error.message)
+            return _who_fails(case, "broken", error.message)
         for name, result in zip(adjoint.found, results, strict=True):
             direction, truth = known[name]
             gradient = adjoint.gradient(result)
@@ -290,13 +291,13 @@ def _compared(
     return "right", ""
 
 
-def _who_fails(case: Case, why: str) -> tuple[str, str]:
-    """Whether onnxruntime runs the test itself: if not, nothing can be said of its gradient."""
+def _who_fails(case: Case, verdict: str, why: str) -> tuple[str, str]:
+    """``verdict`` if onnxruntime runs the test itself: if not, nothing can be said of its gradient."""
     try:
         session.run(session.create(case.model.SerializeToString(), threads=1), case.feeds)
     except RuntimeFailure as error:
         return "unfit", f"onnxruntime does not run it: {error.message}"
-    return "broken", why
+    return verdict, why
 
 
 def summary(outcomes: list[Outcome]) -> list[str]:

@@ -24,6 +24,8 @@ PREFIX = "grad"
 #: Names of inputs that are gradients of outputs begin so.
 COTANGENT = "cotangent."
 _HINT = "name a value with one element, such as a mean or sum, or a loss function"
+#: What is done before differentiating: branches that are never taken go, and tensors are made of sequences.
+_PRIMAL = "fixpoint(constant-propagation,fold-if),pre-autodiff,lower-sequences"
 #: What may be differentiated by without naming it; what the loss does not depend on is left out there.
 _GROUPS = (PARAMS, "inputs")
 
@@ -126,7 +128,7 @@ def _prepare(joint: Joint, opset: int) -> None:
 
 
 def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iterable[str]) -> None:
-    """Run the pipeline ``pre-autodiff``, and make tensors of sequences; the values that are named stay."""
+    """Simplify the model, but for the values that are named."""
     graph = model.graph
     values = _values(graph)
     names = [loss.prediction, loss.target] if isinstance(loss, Loss) else _split(loss, values)
@@ -136,14 +138,8 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iter
             value = values.get(name)
             if value is not None and not (value.is_graph_input() or value.is_graph_output()):
                 cx.edit.add_output(graph, value)  # which keeps it, and its name
-        lists = any(_has_lists(node) for nested in ir.graphs_of(model) for node in nested)
-        make_pipeline("pre-autodiff,lower-sequences" if lists else "pre-autodiff").run(model, cx)
+        make_pipeline(_PRIMAL).run(model, cx)
         cx.edit.set_outputs(graph, list(graph.outputs)[:count])
-
-
-def _has_lists(node: ir.Node) -> bool:
-    """Whether ``node`` is an operator on sequences or optionals."""
-    return "Sequence" in node.op_type or "Optional" in node.op_type
 
 
 def _add_gradients(

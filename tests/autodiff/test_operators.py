@@ -37,6 +37,13 @@ def test_matrix_products(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     check(static, {"a": numbers(*a), "b": numbers(*b)})
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3)])
+def test_a_product_with_a_matrix_needs_no_rank(shape: tuple[int, ...]) -> None:
+    text = "m (double[A] x, int64[N] s, double[3,2] b) => (double y) { a = Reshape(x, s) y = MatMul(a, b) }"
+    feeds = {"x": numbers(int(np.prod(shape))), "s": np.array(shape), "b": numbers(3, 2)}
+    check(text, feeds)
+
+
 @pytest.mark.parametrize("c", [(), (3,), (1, 3), (2, 1), (2, 3)])
 @pytest.mark.parametrize("transposed", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_gemm(c: tuple[int, ...], transposed: tuple[int, int]) -> None:

@@ -14,7 +14,10 @@ from graphopt.autodiff.operations import Operations
 def matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy Bᵀ and Aᵀ dy, summed over the axes of stacks that broadcast."""
     a, b = node.x, node.input(1)
-    rank_a, rank_b = node.rank(a), node.rank(b)
+    rank_a, rank_b = node.cx.rank(a), node.rank(b)
+    if rank_a is None and rank_b == 2:
+        return _of_rows(op, node, dy, a, b)
+    rank_a = node.rank(a)
     if rank_a == 1 and rank_b == 1:
         return op.Mul(dy, b), op.Mul(dy, a)
     if rank_a == 1:
@@ -22,6 +25,12 @@ def matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
     elif rank_b == 1:
         dy = op.Unsqueeze(dy, [-1])
     return _by_left(op, node, dy, a, b, rank_a, rank_b), _by_right(op, node, dy, a, b, rank_a, rank_b)
+
+
+def _of_rows(op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
+    """Where the rank of A is not known, and B is a matrix: A is a vector or anything of rows."""
+    rows, outer = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
+    return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, outer, transA=1)
 
 
 def _by_left(

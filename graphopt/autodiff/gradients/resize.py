@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.autodiff.crop import cropped
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations, Size
+from graphopt.autodiff.reverse import through
 
 #: Attributes that say how one axis is resized.
 _METHOD = (
@@ -63,12 +65,26 @@ class _Resizing:
 @gradient("Resize", since=11)
 def resize(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """Aᵀ dy along each axis, where A is what becomes of unit vectors; for whole factors sums of windows."""
-    if node.attribute("mode") != "nearest":
-        if node.wants(2):
-            raise node.refusal("none is known by the scales")
-        if node.wants(1) and node.attribute("coordinate_transformation_mode") == _CROPS:
-            raise node.refusal("none is known by the region that is cut out")
+    if node.attribute("mode") != "nearest" and node.wants(2):
+        raise node.refusal("none is known by the scales")
     resizing = _understood(node)
+    by_x = _by_x(op, node, dy, resizing) if node.wants(0) else None
+    crops = node.attribute("coordinate_transformation_mode") == _CROPS
+    return by_x, _by_region(op, node, dy, resizing) if crops and node.wants(1) else None
+
+
+def _by_region(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value | None:
+    roi, mode = resizing.roi, node.attribute("mode")
+    if roi is None or mode == "nearest" or not resizing.axes:
+        return None
+    if mode != "linear" or node.attribute("antialias", 0) or _keeps_ratio(node):
+        raise node.refusal("by the region that is cut out, it is known for plain linear interpolation only")
+    places = [(axis.axis, axis.place) for axis in resizing.axes]
+    found = through(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.told))
+    return found.get(roi)
+
+
+def _by_x(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value:
     if not resizing.axes:
         return dy
     factors = _whole_factors(resizing)
