@@ -211,18 +211,26 @@ def through(
     op: Operations,
     node: Forward,
     outer: Sequence[ir.Value | None],
-    write: Callable[[], ir.Value | Sequence[ir.Value]],
+    write: Callable[[], ir.Value | Sequence[ir.Value | None]],
 ) -> dict[ir.Value, ir.Value]:
     """The gradient of ``node`` by that of simpler operators, which compute again what it computes.
 
+    Only what the node keeps for itself is left of them: gradients read its outputs in place of theirs.
+
     Args:
         outer: the gradients of its outputs.
-        write: writes operators that read what the node reads, and returns what its outputs are.
+        write: writes operators that read the node's inputs, and returns what its outputs are; ``None`` for
+            those that it does not tell.
     """
     mark = op.mark()
-    results = write()
-    pairs = zip([results] if isinstance(results, ir.Value) else results, outer, strict=False)
-    return back_to_inputs(op, node, mark, pairs)
+    told = write()
+    results = [told] if isinstance(told, ir.Value) else told
+    given = [(result, dy) for result, dy in zip(results, outer, strict=False) if result is not None]
+    found = back_to_inputs(op, node, mark, given)
+    for result, output in zip(results, node.outputs, strict=False):
+        if result is not None and op.has_made(result) and output.name and result not in found.values():
+            op.cx.edit.replace(result, output)
+    return found
 
 
 def back_to_inputs(
@@ -250,8 +258,16 @@ def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None])
     spelt = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
     if spelt is None or not _is_of_here(op, spelt.function):
         raise _unknown(node)
-    given = [outer[index] if index < len(outer) else None for index in spelt.outputs]
-    return through(op, node, given, lambda: op.call(spelt.function, node.inputs, node.raw.attributes))
+
+    def write() -> list[ir.Value | None]:
+        results: list[ir.Value | None] = [None] * (max(spelt.outputs, default=0) + 1)
+        for index, result in zip(
+            spelt.outputs, op.call(spelt.function, node.inputs, node.raw.attributes), strict=True
+        ):
+            results[index] = result
+        return results
+
+    return through(op, node, outer, write)
 
 
 def _is_of_here(op: Operations, function: ir.Function) -> bool:

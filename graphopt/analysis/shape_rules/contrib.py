@@ -18,6 +18,7 @@ contrib_rule = partial(shape_rule, domain=ir.MICROSOFT)
 @contrib_rule(
     *("BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding", "Trilu"),
     *("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "BiasAdd", "BiasDropout", "BitmaskDropout"),
+    "Inverse",
 )
 def like_first(given: NodeFacts) -> Fact:
     return given.like(0)
@@ -138,8 +139,20 @@ def multi_head_attention(given: NodeFacts) -> list[Fact]:
 
 @contrib_rule("GroupQueryAttention")
 def group_query_attention(given: NodeFacts) -> list[Fact]:
-    """The shape of the query, where keys are not packed into it."""
+    """The shape of the query, into which keys and values may be packed."""
     query = given.shape(0)
-    if query is None or len(query) != 3 or not given.has(1):
+    if query is None or len(query) != 3:
         return [Fact(given.dtype(0))]
-    return [given.like(0)]
+    if given.has(1):
+        return [given.like(0)]
+    many, few = given.attr_int("num_heads", 0), given.attr_int("kv_num_heads", 0)
+    heads = many + 2 * few
+    width = floordiv(query[2] * many, heads) if heads else given.fresh("hidden")
+    return [Fact(given.dtype(0), (*query[:2], width))]
+
+
+@contrib_rule("CDist")
+def distances(given: NodeFacts) -> Fact:
+    """Rows of A by rows of B."""
+    a, b = given.shape(0), given.shape(1)
+    return Fact(given.dtype(0), None if a is None or b is None else (a[0], b[0]))

@@ -20,6 +20,8 @@ constant_pieces = stops(
     "Ceil", "Floor", "Round", "Sign", "Hardmax", because="it is constant between its jumps"
 )
 
+bits = stops("BitCast", because="it reads bits as other numbers")
+
 
 @gradient("Identity")
 def identity(op: Operations, node: Forward, dy: ir.Value) -> Any:
@@ -226,19 +228,22 @@ def relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
 @gradient("ThresholdedRelu")
 def thresholded_relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy where x > alpha."""
-    return op.only_where(op.Greater(node.x, _number(node, "alpha")), dy)
+    alpha = _number(node, "alpha")
+    return op.only_where(op.Greater(node.y, 0.0) if alpha >= 0 else op.Greater(node.x, alpha), dy)
 
 
 @gradient("LeakyRelu")
 def leaky_relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """alpha dy below 0, dy above."""
-    return op.Where(op.Less(node.x, 0.0), op.Mul(dy, _number(node, "alpha")), dy)
+    alpha = _number(node, "alpha")
+    return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
 def elu(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """(y + alpha) dy below 0, dy above."""
-    return op.Where(op.Less(node.x, 0.0), op.Mul(dy, op.Add(node.y, _number(node, "alpha"))), dy)
+    alpha = _number(node, "alpha")
+    return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
@@ -318,3 +323,8 @@ def _one_minus_square(op: Operations, value: ir.Value) -> ir.Value:
 def _number(node: Forward, name: str) -> float:
     """An attribute, which is of single precision in the forward graph, too."""
     return float(np.float32(node.attribute(name, 0.0)))
+
+
+def _signed(node: Forward, alpha: float) -> ir.Value:
+    """What has the sign of x: y, which readers keep anyway, if its slope ``alpha`` below 0 is positive."""
+    return node.y if alpha > 0 else node.x
