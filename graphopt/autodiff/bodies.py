@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.operations import Operations, Size
 from graphopt.autodiff.reverse import backward
 from graphopt.autodiff.sequences import is_sequence
 
@@ -175,3 +175,20 @@ def declare(op: Operations, output: ir.Value, like: ir.Value) -> None:
         op.cx.edit.declare(output, dtype, [dim if isinstance(dim, int) else None for dim in shape])
     else:
         output.type, output.shape = ir.TensorType(dtype), None
+
+
+def sizes_outside(op: Operations, node: Forward, value: ir.Value) -> list[Size] | None:
+    """The sizes of ``value`` of a body of ``node`` as ``op`` can tell them outside; ``None`` if it can't."""
+    cx, shape = op.cx, op.cx.shape(value)
+    if shape is None:
+        return None
+    places = {
+        dim: (outer, axis)
+        for outer in (*node.inputs, *node.captured)
+        if outer is not None
+        for axis, dim in enumerate(cx.shape(outer) or ())
+        if not isinstance(dim, int)
+    }
+    if not all(isinstance(dim, int) or dim in places for dim in shape):
+        return None
+    return [dim if isinstance(dim, int) else op.dim(*places[dim]) for dim in shape]

@@ -293,6 +293,4 @@ def _unknown(node: Forward) -> NoGradient:
         return node.refusal("the function's call can't be replaced by its body")
     if node.raw.domain not in ("", "ai.onnx.ml"):
         return node.refusal(f"its domain {node.raw.domain} is not the standard's")
-    if node.captured or ir.bodies(node.raw):
-        return node.refusal("gradients do not go through its bodies yet")
     return node.refusal("no gradient is declared for it")

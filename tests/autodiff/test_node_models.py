@@ -36,7 +36,8 @@ QUICK = (
     r"|softmax_axis_1|logsoftmax_negative_axis|lstm_with_peepholes|gru_with_initial_bias|simple_rnn_bidirectional"
     r"|attention_3d_gqa_causal|attention_4d_(softcap|attn_mask_bool_4d)"
     r"|attention_4d_gqa_with_past_and_present|attention_3d_transpose_verification|rotary_embedding_interleaved"
-    r"|rotary_embedding_3d_input)$"
+    r"|rotary_embedding_3d_input|scan9_sum|scan9_multi_state"
+    r"|affine_grid_3d_expanded|optional_get_element_tensor)$"
 )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.bodies import Draft, as_output, declare
+from graphopt.autodiff.bodies import Draft, as_output, declare, sizes_outside
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.iterations import Iteration
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.operations import Operations, Size
 from graphopt.passes._ifs import branches_of
 from graphopt.passes._loops import entries_of
 
@@ -61,25 +61,11 @@ def _made(
 def _returned(op: Operations, node: Forward, value: ir.Value, branch: ir.Graph, other: ir.Graph) -> ir.Value:
     """``value`` of ``branch`` as a further output of an If, whose other branch returns zeros."""
     edit, inner = op.cx.edit, op.within(other)
-    dtype, sizes = node.dtype(value), _sizes(inner, node, value)
-    zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, dtype.numpy()))
+    sizes = sizes_outside(inner, node, value) or [0] * (op.cx.rank(value) or 1)
+    zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, op.dtype(value).numpy()))
     edit.add_output(other, zeros)
     edit.add_output(branch, as_output(op, value, branch))
     return edit.give_output(node.raw, len(branch.outputs) - 1)
-
-
-def _sizes(op: Operations, node: Forward, value: ir.Value) -> list[Any]:
-    """The dims of ``value`` of a branch, as far as they are those of values around it; zeros if not."""
-    known = {
-        dim: (outer, axis)
-        for outer in node.captured
-        for axis, dim in enumerate(node.shape(outer) or ())
-        if not isinstance(dim, int)
-    }
-    dims = node.shape(value) or (0,)
-    if not all(isinstance(dim, int) or dim in known for dim in dims):
-        return [0] * len(dims)
-    return [dim if isinstance(dim, int) else op.dim(*known[dim]) for dim in dims]
 
 
 @gradient("Loop")
@@ -104,22 +90,58 @@ def loop(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
     known: dict[ir.Value, ir.Value] = {}
 
     def saved(value: ir.Value) -> ir.Value:
-        if back not in known:
-            known[back] = draft.op.Sub(last, back)
-        position = known[back]
         if value is number or value is condition:
-            told = position if value is number else op.constant(np.array(True))
+            told = draft.op.Sub(last, back) if value is number else op.constant(np.array(True))
             return draft.op.Reshape(told, [1]) if op.cx.rank(value) == 1 else told
         if value in form.formals and not iteration.is_steady(value):
             if value not in known:
-                known.update(zip(form.formals, _again(iteration, position), strict=True))
+                states = _again(iteration, draft.op.Sub(last, back))
+                known.update(zip(form.formals, states, strict=True))
             return known[value]
-        rows = gathered[value] if value in gathered else iteration.gathered(value)
-        return draft.op.Gather(rows, position, axis=0)
+        if value in iteration.origins:
+            rows = op.Slice(iteration.origins[value], [0], op.shape(trips), [0])
+        else:
+            rows = gathered[value] if value in gathered else iteration.gathered(value)
+            rows = _sized(op, node, value, rows, trips)
+        return draft.op.Gather(_reversed(op, rows), back, axis=0)
 
     inputs = [back, running, *iteration.states.values(), *iteration.sums]
-    body = draft.move_out(inputs, [running, *carried], saved, iteration.saves)
-    return iteration.found(_made(op, "Loop", [count, None, *initial], {"body": body}, len(initial)))
+    results = [running, *carried, *iteration.picked.values()]
+    body = draft.move_out(inputs, results, saved, iteration.saves)
+    for output, x in zip(body.outputs[len(carried) + 1 :], iteration.picked, strict=True):
+        declare(op, output, iteration.picks[x][0])
+    made = _made(op, "Loop", [count, None, *initial], {"body": body}, len(results) - 1)
+    rows = zip(iteration.picked, made[len(initial) :], strict=True)
+    return iteration.found([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
+
+
+def _sized(op: Operations, node: Forward, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+    """``rows``, which gather ``value`` of a body, with its dims: a Loop that did not run knows none."""
+    sizes = sizes_outside(op, node, value)
+    if sizes is None or all(isinstance(size, int) for size in sizes):
+        return rows
+    return op.reshape(rows, op.shape(trips, *sizes))
+
+
+def _reversed(op: Operations, rows: ir.Value) -> ir.Value:
+    """``rows``, the last first."""
+    flipped: ir.Value = op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
+    return flipped
+
+
+def _placed(op: Operations, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+    """The gradient of ``x``, of which a Loop picks slice after slice: theirs are ``rows``, the last first."""
+    shape = op.shape_of(x)
+    rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
+    rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _sized
+    dx = _reversed(op, rows)
+    known, taken = op.cx.shape(x), op.cx.shape(rows)
+    if known and taken and op.cx.facts.dim_equal(known[0], taken[0]):
+        return dx
+    left = op.Sub(op.Slice(shape, [0], [1]), op.shape(trips))
+    zeros = op.ConstantOfShape(op.Concat(left, rest, axis=0), value=np.zeros(1, op.dtype(x).numpy()))
+    joined: ir.Value = op.Concat(dx, zeros, axis=0)
+    return joined
 
 
 def _scalar(op: Operations, name: str, dtype: ir.DataType) -> ir.Value:

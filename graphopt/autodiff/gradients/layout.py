@@ -12,6 +12,9 @@ from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.scatter import scatter_moved
 
+#: The end of a Slice in negative steps that reaches the start of any axis.
+_FIRST = -np.iinfo(np.int32).max
+
 shapes = stops("Shape", "Size", because="sizes do not depend on numbers", quiet=True)
 fills = stops("ConstantOfShape", "EyeLike", because="it depends on shapes alone", quiet=True)
 
@@ -89,6 +92,8 @@ def slice_(op: Operations, node: Forward, dy: ir.Value) -> Any:
     steps = node.ints(4) if node.optional(4) is not None else (1,) * len(starts or ())
     known_axes = axes is not None or node.optional(3) is None
     rank = node.cx.rank(node.x)
+    if starts and ends and steps and {*starts, *steps} == {-1} and max(ends) <= _FIRST:
+        return op.node("Slice", [dy, *node.inputs[1:]])  # whole axes, turned round
     dense = steps is not None and all(step == 1 for step in steps)
     if starts is None or ends is None or not known_axes or rank is None or not dense:
         return scatter_moved(op, node, dy, node.inputs[1:], {}, add=False)
