@@ -132,7 +132,7 @@ class Moves:
 
     @classmethod
     def _of(cls, op: Operations, node: Forward) -> Moves:
-        w, rank = node.input(1), node.rank(node.x) - 2
+        w, rank = node.input(1), rank_of(node) - 2
         kernel = node.attribute("kernel_shape") or _known_sizes(node, w, rank)
         strides, dilations = (node.attribute(name) or (1,) * rank for name in ("strides", "dilations"))
         explicit = node.attribute("auto_pad", "NOTSET") == "NOTSET"
@@ -352,6 +352,11 @@ class Moves:
         """Whether each place meets one place, and all channels."""
         alone = all(axis.kernel == axis.stride == 1 for axis in self.axes)
         return alone and self.group == 1 and self._pads is not None and not any(self._pads)
+
+
+def rank_of(node: Forward) -> int:
+    """The number of axes of x, which is that of W."""
+    return node.rank(node.x if node.cx.rank(node.x) is not None else node.input(1))
 
 
 def _known_sizes(node: Forward, x: ir.Value, rank: int) -> tuple[int | None, ...]:

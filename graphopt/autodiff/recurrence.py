@@ -216,6 +216,8 @@ class Direction:
         named = {**dict.fromkeys(slices), **dict(zip(given, formals[len(states) :], strict=True))}
         ends, stacked = step(inner, *formals[: len(states)], **named)
         edit.set_outputs(body, [*ends, *stacked])
+        for output in body.outputs:  # a Scan does not run without ranks
+            edit.declare(output, op.dtype(self.y), [None, None])
         return results
 
 

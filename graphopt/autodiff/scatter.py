@@ -35,8 +35,6 @@ def scatter_rows(
         dy: a row of ``x`` for each of ``rows``, in the same order.
         add: whether a row may be there several times.
     """
-    if add:
-        op.needs(16)
     shape = op.cx.shape(x)
     assert shape is not None
     sizes = [op.dim(x, axis) for axis in range(len(shape))]
@@ -44,8 +42,8 @@ def scatter_rows(
     flat = rows if op.cx.rank(rows) == 1 else op.Reshape(rows, [-1])
     shaped = len(shape) == leading + 1 and op.cx.rank(rows) == 1  # dy is a matrix already
     if width == 1:
-        total = _scatter(op, [count], flat, op.Reshape(dy, [-1]), add)
-    elif add and isinstance(count, int) and count <= _FEW_ROWS:
+        return scatter_places(op, x, flat, dy, add=add)
+    if add and isinstance(count, int) and count <= _FEW_ROWS:
         bits = one_hot(op, flat, count, dy, axis=0)
         total = op.MatMul(bits, dy if shaped else _matrix(op, dy, flat, width))
     elif _are_few(op, rows, count):
@@ -110,9 +108,21 @@ def scatter_moved(
 
     The node, told to do the same to the numbers of the places, tells which it takes.
     """
-    rank = node.rank(node.x)
-    moved = op.node(node.op_type, [numbered(op, node.x, rank), *rest], attributes, domain=node.raw.domain)
-    return scatter_rows(op, node.x, moved, dy, leading=rank, add=add)
+    x = node.x
+    places = op.reshape(number_range(op, _count(op, x)), op.shape_of(x))
+    moved = op.node(node.op_type, [places, *rest], attributes, domain=node.raw.domain)
+    return scatter_places(op, x, moved, dy, add=add)
+
+
+def scatter_places(op: Operations, x: ir.Value, places: ir.Value, dy: ir.Value, *, add: bool) -> ir.Value:
+    """Zeros like ``x``, of any rank, with ``dy`` at the ``places`` of its elements, added up if ``add``."""
+    total = _scatter(op, [_count(op, x)], op.Reshape(places, [-1]), op.Reshape(dy, [-1]), add)
+    return op.reshape_like(total, x)
+
+
+def _count(op: Operations, x: ir.Value) -> Size:
+    shape = op.cx.static_shape(x)
+    return op.Reshape(op.Size(x), [1]) if shape is None else math.prod(shape)
 
 
 def numbered(op: Operations, x: ir.Value, leading: int) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.convolution import Moves
+from graphopt.autodiff.convolution import Moves, rank_of
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
@@ -35,7 +35,7 @@ def conv_transpose(op: Operations, node: Forward, dy: ir.Value) -> Any:
 def _by_bias(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
     if not node.wants(2):
         return None
-    return op.ReduceSum(dy, [0, *range(2, node.rank(node.x))], keepdims=0)
+    return op.ReduceSum(dy, [0, *range(2, rank_of(node))], keepdims=0)
 
 
 @gradient("Col2Im")

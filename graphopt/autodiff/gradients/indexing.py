@@ -8,7 +8,14 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient, stops
 from graphopt.autodiff.operations import Operations, Size
-from graphopt.autodiff.scatter import numbered, scatter_along, scatter_elements, scatter_moved, scatter_rows
+from graphopt.autodiff.scatter import (
+    numbered,
+    scatter_along,
+    scatter_elements,
+    scatter_moved,
+    scatter_places,
+    scatter_rows,
+)
 
 indices = stops("NonZero", "NonMaxSuppression", because="its results are indices")
 
@@ -74,10 +81,9 @@ def compress(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy where it was taken from, zeros elsewhere."""
     x, axis = node.x, node.attribute("axis")
     picks = op.Squeeze(op.NonZero(node.input(1)), [0])
-    rank = node.rank(x)
     if axis is None:
-        return scatter_rows(op, x, picks, dy, leading=rank, add=False)
-    return scatter_along(op, x, picks, dy, axis % rank, add=False)
+        return scatter_places(op, x, picks, dy, add=False)
+    return scatter_along(op, x, picks, dy, axis % node.rank(x), add=False)
 
 
 @gradient("TopK")
@@ -90,10 +96,10 @@ def top_k(op: Operations, node: Forward, dy: ir.Value, _: ir.Value | None = None
 def unique(op: Operations, node: Forward, dy: ir.Value, *_: ir.Value | None) -> Any:
     """dy at the first of those that are equal."""
     x, axis = node.x, node.attribute("axis")
-    rank, first = node.rank(x), node.output(1)
+    first = node.output(1)
     if axis is None:
-        return scatter_rows(op, x, first, dy, leading=rank, add=False)
-    return scatter_along(op, x, first, dy, axis % rank, add=False)
+        return scatter_places(op, x, first, dy, add=False)
+    return scatter_along(op, x, first, dy, axis % node.rank(x), add=False)
 
 
 @gradient("ReverseSequence")

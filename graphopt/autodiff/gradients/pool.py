@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.operations import Operations
-from graphopt.autodiff.scatter import numbered, scatter_rows
+from graphopt.autodiff.scatter import numbered, scatter_places, scatter_rows
 
 
 class _Windows:
@@ -130,7 +130,7 @@ def max_pool(op: Operations, node: Forward, dy: ir.Value, _: Any = None) -> Any:
             np.finfo(op.dtype(dy).numpy()).min
         )  # which is what they come to, and they have no place
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
-    dx = scatter_rows(op, x, places, dy, leading=node.rank(x), add=windows.overlap)
+    dx = scatter_places(op, x, places, dy, add=windows.overlap)
     if not node.attribute("storage_order", 0):
         return dx
     backwards = [0, 1, *range(len(windows.kernel) + 1, 1, -1)]

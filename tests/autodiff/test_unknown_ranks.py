@@ -1,0 +1,39 @@
+"""Values of which not even the rank is known, as exporters leave them behind branches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.autodiff.models import check
+
+RANDOM = np.random.default_rng(0)
+DIMS = {
+    "Conv(x, w, b)": ((2, 3, 6), {"w": (4, 3, 2), "b": (4,)}),
+    "MaxPool<kernel_shape=[2]>(x)": ((2, 3, 6), {}),
+    "Slice(x, one, two, one)": ((3, 4), {}),
+    "Slice(x, one, two, one, two)": ((3, 4), {}),
+    "LSTM<hidden_size=2>(x, w, r)": ((3, 2, 2), {"w": (1, 8, 2), "r": (1, 8, 2)}),
+    "MatMul(x, w)": ((2, 3, 4), {"w": (4, 2)}),
+    "Softmax<axis=-1>(x)": ((3, 4), {}),
+    "Concat<axis=0>(x, x)": ((3, 4), {}),
+    "Tanh(x)": ((3, 4), {}),
+    "ReduceMean(x)": ((3, 4), {}),
+    "Flatten<axis=1>(x)": ((3, 2, 2), {}),
+    "Transpose(x)": ((3, 4), {}),
+}
+
+
+@pytest.mark.parametrize("operator", DIMS)
+def test_gradients_need_no_ranks(operator: str) -> None:
+    shape, others = DIMS[operator]
+    given = "".join(f", float[{','.join(map(str, dims))}] {name}" for name, dims in others.items())
+    text = f"""m (float[N] v, int64[K] s{given}) => (float y) {{
+        one = Constant<value = int64[1] {{1}}>() two = Constant<value = int64[1] {{3}}>()
+        x = Reshape(v, s) z = {operator} y = Mul(z, z) }}"""
+    feeds = {"v": RANDOM.standard_normal(int(np.prod(shape))), "s": np.array(shape)}
+    feeds |= {name: RANDOM.standard_normal(dims) for name, dims in others.items()}
+    single = {
+        name: value.astype(np.float32) if value.dtype == float else value for name, value in feeds.items()
+    }
+    check(text, single, tolerance=5e-3)
