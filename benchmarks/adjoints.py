@@ -11,7 +11,7 @@ import onnx
 
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint import differentiate
 from graphopt.errors import GraphoptError
 
 
@@ -69,9 +69,8 @@ def by_graphopt(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence
         raise Refused(f"{error.op}: {error.reason}") from error
     except GraphoptError as error:
         raise Refused(error.message) from error
-    given = {name: COTANGENT + name for name in outputs}
     nodes = sum(node.op_type != "Constant" for node in joint.model.graph.all_nodes())
-    return Adjoint(ir.to_bytes(joint.model), given, joint.gradients, nodes)
+    return Adjoint(ir.to_bytes(joint.model), joint.cotangents, joint.gradients, nodes)
 
 
 def by_onnx_ad(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence[str]) -> Adjoint:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx.parser
 
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint import differentiate
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.runtime import session
 
@@ -68,7 +68,9 @@ def judge(case: Case) -> Outcome:
     except GraphoptError as error:
         return Outcome(case.label, "refused", error.message)
     types = {item.name: item.dtype.numpy() for item in joint.model.graph.inputs if item.dtype is not None}
-    given = {COTANGENT + name: value for name, value in zip(real, filter(_given, cotangents), strict=True)}
+    given = {
+        joint.cotangents[name]: value for name, value in zip(real, filter(_given, cotangents), strict=True)
+    }
     feeds = {**case.feeds, **{name: np.asarray(value, types[name]) for name, value in given.items()}}
     for optimizations in ("off", "default"):
         try:

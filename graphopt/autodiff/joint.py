@@ -38,6 +38,8 @@ class Joint:
         model: it returns the original's outputs, the loss, and the gradients.
         loss: the name of the loss; ``None`` if gradients are given from outside.
         gradients: by the name of what was differentiated by, the name of its gradient.
+        cotangents: where gradients are given from outside, by the name of a value, the input that takes its
+            gradient: ``cotangent.y`` for y, or a name like it.
         unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
         stopped: nodes on the way that let no gradient through, and why.
         state: by the name of a running statistic of BatchNormalization in training, the name of the output
@@ -48,6 +50,7 @@ class Joint:
     model: ir.Model
     loss: str | None = None
     gradients: dict[str, str] = field(default_factory=dict)
+    cotangents: dict[str, str] = field(default_factory=dict)
     unrelated: list[str] = field(default_factory=list)
     stopped: list[Stopped] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
@@ -172,7 +175,9 @@ def _write_gradients(
             value = _named(name, values)
             if is_sequence(value, cx):
                 raise UsageError(f"{name!r} is a sequence; gradients are taken in for tensors alone")
-            given[value] = cx.edit.add_input(f"{COTANGENT}{name}", op.dtype(value), declared_dims(cx, value))
+            taker = _cotangent(name, values)
+            given[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
+            joint.cotangents[name] = taker
     asked = _asked(wrt, values, own, cx)
     walk = backward(op, graph, given, asked)
     joint.stopped = walk.stopped
@@ -258,6 +263,15 @@ def _split(names: str | Iterable[str], values: Container[str]) -> list[str]:
     if isinstance(names, str):
         return [names] if names in values else [name.strip() for name in names.split(",") if name.strip()]
     return list(names)
+
+
+def _cotangent(name: str, taken: Container[str]) -> str:
+    """The input that takes the gradient of a value: ``cotangent.y``, or ``cotangent2.y`` and so on."""
+    found, order = f"{COTANGENT}{name}", 1
+    while found in taken:
+        order += 1
+        found = f"cotangent{order}.{name}"
+    return found
 
 
 def _order(graph: ir.Graph) -> str:

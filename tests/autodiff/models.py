@@ -10,7 +10,7 @@ import onnx
 
 from benchmarks.gradients import count_lossy
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
+from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.runtime import session
 from tests.support import parse
 
@@ -72,7 +72,9 @@ def _compared(
     assert _lossy(joint.model) <= _lossy(model), "a scatter loses terms"
     plain = run(model, feeds)
     given = {name: random.standard_normal(plain[name].shape) for name in real}
-    cotangents = {COTANGENT + name: np.asarray(value, plain[name].dtype) for name, value in given.items()}
+    cotangents = {
+        joint.cotangents[name]: np.asarray(value, plain[name].dtype) for name, value in given.items()
+    }
     for optimizations in ("off", "default"):
         found = run(joint.model, {**feeds, **cotangents}, optimizations)
         for name in varied:

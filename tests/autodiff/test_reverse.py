@@ -224,3 +224,13 @@ def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
     assert not found["grad.dead"].any()
     whole = graphopt.grad(model, "mse:z,target", ["w"], optimize=False)
     assert ops(whole.model).count("Identity") > ops(joint.model).count("Identity")
+
+
+def test_gradients_may_be_given_twice_for_one_value() -> None:
+    model = parse("m (float[N] x) => (float[N] y) { y = Exp(x) }")
+    first = differentiate(model, ["y"], ["x"])
+    second = differentiate(first.model, ["y"], ["x"])
+    assert first.cotangents == {"y": "cotangent.y"} and second.cotangents == {"y": "cotangent2.y"}
+    x = np.zeros(1, np.float32)
+    found = run(second.model, {"x": x, "cotangent.y": x + 2, "cotangent2.y": x + 3})
+    assert found["grad.x"] == 2 and found["grad2.x"] == 3
