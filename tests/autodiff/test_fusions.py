@@ -1,0 +1,122 @@
+"""What rules fuse has the gradients of what it was: the cases of all rules, and samples under -O3."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks.inputs import make_feeds
+from graphopt import ir
+from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.runtime import session
+from tests.rules import harness
+from zoo import SAMPLES
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
+#: By element type, how far gradients may be apart, relative to the largest number.
+_NEAR = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2}
+#: Cases of which gradients can't be compared, and why.
+_APART = {
+    "attention/causal-masked-then-padding": "scores that a mask hides by -1e31 are lost, all those of a query"
+}
+#: What rules write that has a gradient of its own.
+_FUSED = {
+    *("BiasGelu", "DynamicQuantizeMatMul", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu"),
+    *("GroupQueryAttention", "MatMulIntegerToFloat", "MultiHeadAttention", "QuickGelu", "RotaryEmbedding"),
+    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+}
+
+
+def own(model: onnx.ModelProto) -> list[str]:
+    """The operators of onnxruntime in the main graph, and the standard's that rules write."""
+    kept = ("Attention", "RotaryEmbedding", "Gelu", "LayerNormalization", "RMSNormalization")
+    return [node.op_type for node in model.graph.node if node.domain or node.op_type in kept]
+
+
+def fusing() -> list[Path]:
+    """The cases in which something is fused."""
+    found = []
+    for path in harness.case_files():
+        case = None if harness.is_near_miss(path) or harness.is_random(path) else harness.read_case(path)
+        after = None if case is None else case.after
+        if case is not None and after is not None and Counter(own(after)) - Counter(own(case.before)):
+            found.append(path)
+    return found
+
+
+def gradients(
+    model: onnx.ModelProto, feeds: Mapping[str, Any], outputs: Sequence[str], wrt: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The gradients by ``wrt``, for random gradients of ``outputs``."""
+    data, random = model.SerializeToString(), np.random.default_rng(0)
+    plain = session.run(session.create(data, threads=1), feeds, outputs)
+    joint = differentiate(ir.from_proto(onnx.ModelProto.FromString(data)), outputs, wrt)
+    given = {
+        COTANGENT + name: np.asarray(random.standard_normal(value.shape), value.dtype)
+        for name, value in zip(outputs, plain, strict=True)
+    }
+    running = session.create(ir.to_bytes(joint.model), threads=1)
+    found = session.run(running, {**feeds, **given}, list(joint.gradients.values()))
+    return dict(zip(joint.gradients, found, strict=True))
+
+
+def assert_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    for name, value in expected.items():
+        exact, near = value.astype(np.float64), _NEAR[value.dtype.name]
+        size = max(1.0, float(np.abs(exact).max(initial=0)))
+        np.testing.assert_allclose(found[name], exact, rtol=0, atol=near * size, err_msg=name)
+
+
+@pytest.mark.parametrize("path", fusing(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_gradients_of_what_is_fused_are_those_of_what_it_was(path: Path) -> None:
+    if (name := f"{path.parent.name}/{path.stem}") in _APART:
+        pytest.skip(_APART[name])
+    case = harness.read_case(path)
+    assert case.after is not None
+    feeds = harness.make_feeds(case, next(harness.bindings_of(case)), "normal")
+    names = [output.name for output in case.before.graph.output]
+    results = session.run(session.create(case.before.SerializeToString(), threads=1), feeds, names)
+    outputs = [
+        output for output, value in zip(names, results, strict=True) if value.dtype in _FLOATS and value.size
+    ]
+    wrt = [name for name, value in feeds.items() if value.dtype in _FLOATS and value.size]
+    if not outputs or not wrt:
+        pytest.skip("it computes nothing with floating-point numbers")
+    assert_near(gradients(case.after, feeds, outputs, wrt), gradients(case.before, feeds, outputs, wrt))
+
+
+def test_all_that_is_fused_is_among_the_cases() -> None:
+    found = {op for path in fusing() for op in own(harness.read_case(path).after or onnx.ModelProto())}
+    assert found >= _FUSED
+
+
+def with_weights_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with other parameters, no two of which are equal, so that none stands for another."""
+    random = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
+            value = onnx.numpy_helper.to_array(tensor)
+            moved = np.asarray(value + 0.01 * np.abs(random.standard_normal(value.shape)), np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
+    return model
+
+
+@pytest.mark.parametrize(("name", "fused"), [("transformer", "MultiHeadAttention"), ("cnn", "FusedConv")])
+def test_gradients_of_models_are_the_same_after_all_that_is_done_to_them(name: str, fused: str) -> None:
+    sample = SAMPLES[name]
+    model = with_weights_apart(sample.build())
+    feeds = make_feeds({"inputs": sample.inputs, "shape_sets": sample.shape_sets}, 0)
+    optimized = harness.optimize(model)
+    assert fused in own(optimized)
+    left = {value.name for value in (*optimized.graph.initializer, *optimized.graph.input)}
+    wrt = [tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]
+    wrt = [name for name in [*wrt, *feeds] if name in left and feeds.get(name, np.zeros(1)).dtype in _FLOATS]
+    output = model.graph.output[0].name
+    assert len(wrt) > 2
+    assert_near(gradients(optimized, feeds, [output], wrt), gradients(model, feeds, [output], wrt))
