@@ -187,7 +187,10 @@ class Differences:
             own = self._outputs({**feeds, **{name: feeds[name].astype(np.float64) for name in moves}})
             found = session.run(running, feeds, self._case.real)
             for name, value in zip(self._case.real, found, strict=True):
-                if not np.allclose(value, own[name], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+                known = own[name]
+                if value.shape != known.shape:
+                    return True
+                if not np.allclose(value, known, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
                     return True
         return False
 

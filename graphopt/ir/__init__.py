@@ -29,7 +29,7 @@ from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
 from graphopt.ir.edit import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.forms import SUFFIXES, FileForm, form_of
-from graphopt.ir.inlining import inline_call, inline_obstacle, opset_clash
+from graphopt.ir.inlining import inline_call, inline_obstacle
 from graphopt.ir.io import (
     check_form,
     data_files,

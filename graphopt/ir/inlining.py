@@ -30,7 +30,7 @@ def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
     for output in function.outputs[: len(call.outputs)]:
         if output.is_graph_input() and given.get(output) is None:
             return f"output {output.name!r} of function {function.name} is an input that it leaves out"
-    return _clash_of_defaults(edit, call, function) or opset_clash(edit, call.graph, function)
+    return _clash_of_defaults(edit, call, function) or _clash_of_opsets(edit, call.graph, function)
 
 
 def _clash_of_defaults(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Function) -> str | None:
@@ -49,7 +49,7 @@ def _clash_of_defaults(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Funct
     return None
 
 
-def opset_clash(edit: Editor, graph: onnx_ir.Graph, function: onnx_ir.Function) -> str | None:
+def _clash_of_opsets(edit: Editor, graph: onnx_ir.Graph, function: onnx_ir.Function) -> str | None:
     """Which operator of ``function`` would mean something else in ``graph``; ``None`` if none would."""
     here, there = normal_imports(edit.scopes.imports(graph)), normal_imports(function.opset_imports)
     for domain in there:
