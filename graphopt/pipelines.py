@@ -90,19 +90,16 @@ SUMMARIES = {
 
 #: Steps that pipelines name though they are not built yet, and what they will do.
 PLANNED: dict[str, str] = {
-    "create-autodiff-subgraphs": "put neighbouring nodes with derivatives into groups of at least 2",
     "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
     "drop-counters": "remove what counts profiled runs",
     "fuse-groups": "put neighbouring nodes with types that were seen into groups of at least 2",
-    "inline-autodiff-subgraphs": "put the nodes of differentiated groups back where they are fewer than 2",
     "instrument": "put what records types and contents behind values",
     "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
     "profile-autograd-zero": "record which gradients are zero, before other values are recorded",
-    "update-requires-grad": "note that no gradient is wanted inside the forward of a group",
 }
 
-#: Package of the passes that are part of graphopt.
-_PASSES = "graphopt.passes"
+#: Packages of the passes that are part of graphopt.
+_PASSES = ("graphopt.passes", "graphopt.partition.passes")
 
 
 def registry() -> Registry:

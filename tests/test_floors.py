@@ -39,6 +39,7 @@ FLOORS = [
     "request",
     "parameters",
     "autodiff",
+    "partition",
     "debug",
     "tune",
     "assembly",

@@ -10,7 +10,8 @@ from typing import ClassVar
 import pytest
 
 import graphopt
-from graphopt import ir, passes
+import graphopt.partition.passes
+from graphopt import ir, partition, passes
 from graphopt.config import Settings
 from graphopt.context import Context
 from graphopt.driver import make_pipeline
@@ -168,11 +169,12 @@ def test_a_fixpoint_ends_when_each_step_has_met_the_model_as_it_is(text: str, ra
 
 def test_every_pass_is_found() -> None:
     """Passes are looked up by the names of their files."""
-    for info in pkgutil.iter_modules(passes.__path__):
-        defined = vars(importlib.import_module(f"graphopt.passes.{info.name}")).values()
-        for kind in defined:
-            if isinstance(kind, type) and issubclass(kind, Pass) and "name" in vars(kind):
-                assert registry().passes[kind.name] is kind
+    for package in (passes, partition.passes):
+        for info in pkgutil.iter_modules(package.__path__):
+            defined = vars(importlib.import_module(f"{package.__name__}.{info.name}")).values()
+            for kind in defined:
+                if isinstance(kind, type) and issubclass(kind, Pass) and "name" in vars(kind):
+                    assert registry().passes[kind.name] is kind
     assert list(registry().passes) == sorted(registry().passes)
     assert not {"base", "fold_if", "registry", "O2"} & set(registry().passes)
 

@@ -14,7 +14,6 @@ from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.edit_bodies import BodyEditor, ConstantRefused
 from graphopt.ir.edit_graph import Listener, graph_of
 from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.scopes import Scopes
 
 __all__ = ["ConstantRefused", "Editor", "Listener"]
 
@@ -49,6 +48,12 @@ class Editor(BodyEditor):
             item.doc_string = None
             self._changed("note")
         return removed
+
+    def note(self, item: onnx_ir.Node | onnx_ir.Value | onnx_ir.Function, key: str, text: str) -> None:
+        """Set an entry of the metadata of ``item``."""
+        if item.metadata_props.get(key) != text:
+            item.metadata_props[key] = text
+            self._changed("note")
 
     # Versions ----------------------------------------------------------------------------
 
@@ -103,7 +108,7 @@ class Editor(BodyEditor):
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=dict(imports), name=name)
         function = onnx_ir.Function(domain, name, graph=graph, attributes=attributes)
         self.model.functions[function.identifier()] = function
-        self.scopes = Scopes(self.model)
+        self.scopes.adopt_function(function)
         self._changed("function")
         return function
 

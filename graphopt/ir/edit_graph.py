@@ -115,6 +115,13 @@ class GraphEditor:
         graph.insert_after(place, nodes)
         self._changed("move")
 
+    def arrange(self, graph: onnx_ir.Graph, nodes: Sequence[onnx_ir.Node]) -> None:
+        """Put ``nodes``, all nodes of ``graph``, in this order, in which each comes after those it reads."""
+        if list(graph) != list(nodes):
+            graph.remove(nodes)
+            graph.extend(nodes)
+            self._changed("move")
+
     def interpose(self, value: onnx_ir.Value, node: onnx_ir.Node) -> None:
         """Put ``node``, which reads ``value``, right behind it; all that read ``value`` now read its output.
 

@@ -1,7 +1,6 @@
 """Regions of a graph: make one a function, take a part out.
 
-Reduction takes parts out. Outlining has no caller here yet: it is for groups of nodes that are compiled as
-one.
+Reduction takes parts out; groups of nodes that are compiled as one become functions.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from graphopt.ir.edit import Editor
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
+from graphopt.ir.uses import read_instead, readers
 
 #: Functions came with this IR version.
 _FUNCTIONS_SINCE = 8
@@ -25,6 +25,14 @@ _FUNCTIONS_SINCE = 8
 
 def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str) -> str | None:
     """Why ``nodes`` can't become function ``domain::name``; ``None`` if they can."""
+    found = _checked(edit, nodes, domain, name, in_a_row=False)
+    return found if isinstance(found, str) else None
+
+
+def _checked(
+    edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str, *, in_a_row: bool
+) -> _Region | str:
+    """The nodes as a region, or why they can't become a function."""
     graph = nodes[0].graph if nodes else None
     if graph is None or any(node.graph is not graph for node in nodes):
         return "the nodes do not stand in one graph"
@@ -32,7 +40,7 @@ def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, n
         return f"the model has IR version {edit.model.ir_version}, and functions came with {_FUNCTIONS_SINCE}"
     if (domain, name, "") in edit.model.functions:
         return f"there is a function {domain}::{name} already"
-    region = _Region(nodes, graph)
+    region = _Region(nodes, graph, in_a_row)
     for node in (*region.inside, *_holders(edit, graph)):
         if node.domain != "" and node.attributes and bodies(node):
             return f"{label(node)!r} of {node.domain} has a body, on which onnxruntime fails in functions"
@@ -40,7 +48,7 @@ def outline_obstacle(edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, n
         return f"{label(region.back)!r} lies outside, between two of the nodes"
     if not region.outputs:
         return "nothing outside reads what the nodes compute"
-    return None
+    return region
 
 
 def _holders(edit: Editor, graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
@@ -65,9 +73,9 @@ class _Region:
         back: a node outside that depends on some of them and feeds others: then the region is not convex.
     """
 
-    def __init__(self, nodes: Sequence[onnx_ir.Node], graph: onnx_ir.Graph) -> None:
+    def __init__(self, nodes: Sequence[onnx_ir.Node], graph: onnx_ir.Graph, in_a_row: bool) -> None:
         chosen = frozenset(nodes)
-        self.nodes = [node for node in graph if node in chosen]
+        self.nodes = list(nodes) if in_a_row else [node for node in graph if node in chosen]
         self.inside = dict.fromkeys(
             inner
             for node in self.nodes
@@ -80,11 +88,12 @@ class _Region:
             output
             for node in self.nodes
             for output in node.outputs
-            if output.is_graph_output() or any(user not in self.inside for user, _ in output.uses())
+            if output.is_graph_output() or any(reader not in self.inside for reader in readers(output))
         ]
         self.after: list[onnx_ir.Node] = []
         self.back: onnx_ir.Node | None = None
-        self._look_between(graph, made)
+        if not in_a_row:
+            self._look_between(graph, made)
 
     def _look_between(self, graph: onnx_ir.Graph, made: set[onnx_ir.Value]) -> None:
         first, last = self.nodes[0], self.nodes[-1]
@@ -106,22 +115,25 @@ class _Region:
 
 
 def outline(
-    edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str
+    edit: Editor, nodes: Sequence[onnx_ir.Node], domain: str, name: str, *, in_a_row: bool = False
 ) -> tuple[onnx_ir.Function, onnx_ir.Node]:
     """Move ``nodes`` into a new function ``domain::name``; returns it and the call that stands for them.
 
     The nodes must be convex: no path leads out of them and back. Weights that they read become
     inputs of the function. Inlining the call undoes it, up to names.
 
+    Args:
+        in_a_row: the nodes stand in their graph in this order, with none between them: then the graph need
+            not be searched, so that any number of regions takes the time of one walk.
+
     Raises:
         UnsupportedModel: see :func:`outline_obstacle`.
     """
-    obstacle = outline_obstacle(edit, nodes, domain, name)
-    if obstacle is not None:
-        raise UnsupportedModel(f"the nodes can't become function {domain}::{name}: {obstacle}")
+    region = _checked(edit, nodes, domain, name, in_a_row=in_a_row)
+    if isinstance(region, str):
+        raise UnsupportedModel(f"the nodes can't become function {domain}::{name}: {region}")
     graph = nodes[0].graph
     assert graph is not None
-    region = _Region(nodes, graph)
     references = _references(region.inside)
     imports = edit.scopes.imports(graph)
     used = dict.fromkeys(node.domain for node in region.inside)
@@ -130,7 +142,8 @@ def outline(
         name, region.inputs, references.values(), domain=domain, outputs=len(region.outputs), name=name
     )
     edit.insert_before(region.nodes[-1], [call])
-    edit.move_after(call, region.after)
+    if region.after:
+        edit.move_after(call, region.after)
     for node in region.inside:
         keep_origin(node)
     for old, new in zip(region.outputs, call.outputs, strict=True):
@@ -140,10 +153,11 @@ def outline(
         if not was_output:
             edit.take_over(new, old)
         edit.rename(old, bare)
-    for value, formal in zip(region.inputs, formals, strict=True):
-        for user, index in value.uses():
-            if user in region.inside:
-                edit.set_input(user, index, formal)
+    instead = dict(zip(region.inputs, formals, strict=True))
+    for node in region.inside:
+        outer = {index: instead[value] for index, value in enumerate(node.inputs) if value in instead}
+        if outer:
+            read_instead(node, outer)
     normal = normal_imports(imports)
     function = edit.make_function(
         domain,

@@ -138,6 +138,15 @@ class Scopes:
                 self._root[body], self._holder[body] = root, holder
                 holders.extend(inner for inner in body if inner.attributes)
 
+    def adopt_function(self, function: onnx_ir.Function) -> None:
+        """Learn a new function, whose nodes may have stood elsewhere, without a walk of the model."""
+        self._holder[function.graph] = None
+        for graph in with_bodies(function.graph):
+            self._root[graph] = function
+            for node in graph:
+                if node.attributes:
+                    self._holder.update((body, node) for body in bodies(node))
+
     def _known(self, graph: onnx_ir.Graph) -> None:
         if graph not in self._root:
             self._walk()

@@ -25,3 +25,9 @@ ZERO = "Zero"
 UNDEFINED = "graphopt.undefined"
 #: Metadata keys of what profiled runs noted on a value begin so.
 PROFILE = "graphopt.profile."
+#: Metadata of a value: ``true`` if a gradient of it is wanted where it stands, ``false`` if none is.
+REQUIRES_GRAD = "graphopt.requires_grad"
+#: Functions of this domain are groups of nodes that are differentiated as one.
+GROUPS = "graphopt.autodiff"
+#: Metadata of such a function: whether operators that only move elements may be in it.
+VIEWS = "graphopt.views"

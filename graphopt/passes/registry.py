@@ -58,22 +58,24 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
 
 
 class Passes(Mapping[str, type[Pass]]):
-    """The passes of a package, and others, by name.
+    """The passes of some packages, and others, by name.
 
-    Those of the package are imported when they are asked for: ``fold-if`` is in ``fold_if.py``. Its modules
+    Those of the packages are imported when they are asked for: ``fold-if`` is in ``fold_if.py``. Its modules
     without a pass of their own name hold what passes have in common.
     """
 
-    def __init__(self, package: str, others: Iterable[type[Pass]] = ()) -> None:
-        self._package = package
-        paths = importlib.import_module(package).__path__
-        self._modules = sorted(info.name for info in pkgutil.iter_modules(paths))
+    def __init__(self, packages: Iterable[str], others: Iterable[type[Pass]] = ()) -> None:
+        found: dict[str, str] = {}
+        for package in packages:
+            paths = importlib.import_module(package).__path__
+            found.update((info.name, f"{package}.{info.name}") for info in pkgutil.iter_modules(paths))
+        self._modules = dict(sorted(found.items()))
         self._others = {kind.name: kind for kind in others}
 
     def __getitem__(self, name: str) -> type[Pass]:
         module = name.replace("-", "_")
         if module in self._modules:
-            for item in vars(importlib.import_module(f"{self._package}.{module}")).values():
+            for item in vars(importlib.import_module(self._modules[module])).values():
                 if isinstance(item, type) and issubclass(item, Pass) and vars(item).get("name") == name:
                     return item
         return self._others[name]

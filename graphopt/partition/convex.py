@@ -1,0 +1,144 @@
+"""Groups of a graph between which there are no cycles, in time that grows with its edges.
+
+Groups that are right one by one can be wrong together: with a → d and c → b, the groups {a, b} and {c, d}
+need each other. Contracting them one by one takes a search for cycles each time, as in the seed
+(``create_autodiff_subgraphs.cpp``, where ``moveBeforeTopologicallyValid`` searches). Here each node gets a
+level instead: no edge leads to a lower one, and an edge out of what may be grouped, to what may not, leads to
+a higher one. Neighbours of equal level that may be grouped are one group. A way that leaves a group reaches a
+higher level at once, so it never comes back, and no cycle of groups is possible.
+
+First each node has the lowest level that it can have. Then, from the end, groups rise to the lowest of their
+readers, where that makes them part of a reader's group: what is computed early and read late, such as a
+transposed weight, joins those that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def convex_groups(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The groups, each in ascending order, in the order of their first nodes.
+
+    Args:
+        inside: of each node, in topological order, whether it may be in a group.
+        feeds: of each node, those that read it.
+
+    >>> convex_groups([True, False, True, True], [[1, 2], [3], [3], []])
+    [[0, 2], [3]]
+    """
+    level = _lowest(inside, feeds)
+    sets = _Sets(len(inside))
+    for node, readers in enumerate(feeds):
+        if inside[node]:
+            for reader in readers:
+                if inside[reader] and level[reader] == level[node]:
+                    sets.join(node, reader)
+    _rise(inside, feeds, level, sets)
+    return _parts(inside, sets)
+
+
+def _lowest(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> list[int]:
+    level = [0] * len(inside)
+    for node, readers in enumerate(feeds):
+        for reader in readers:
+            level[reader] = max(level[reader], level[node] + (inside[node] and not inside[reader]))
+    return level
+
+
+def _rise(inside: Sequence[bool], feeds: Sequence[Sequence[int]], level: list[int], sets: _Sets) -> None:
+    """Raise levels, and join groups with those of their readers."""
+    top = max(level, default=0) + 1
+    floors: list[tuple[list[list[int]], list[int]]] = [([], []) for _ in range(top)]
+    for part in _parts(inside, sets):
+        floors[level[part[0]]][0].append(part)
+    for node in range(len(inside)):
+        if not inside[node]:
+            floors[level[node]][1].append(node)
+    for parts, others in reversed(floors):
+        for part in parts:  # no edge leads from one part to another of the same level
+            own = sets.root(part[0])
+            read = [reader for node in part for reader in feeds[node]]
+            bounds = [level[r] - (not inside[r]) for r in read if not inside[r] or sets.root(r) != own]
+            bound = min(bounds, default=0)
+            joins = [r for r in read if inside[r] and level[r] == bound and sets.root(r) != own]
+            if bound > level[part[0]] and joins:
+                for node in part:
+                    level[node] = bound
+                for reader in joins:
+                    sets.join(part[0], reader)
+        for node in reversed(others):
+            level[node] = min((level[reader] for reader in feeds[node]), default=top)
+
+
+def _parts(inside: Sequence[bool], sets: _Sets) -> list[list[int]]:
+    found: dict[int, list[int]] = {}
+    for node, may in enumerate(inside):
+        if may:
+            found.setdefault(sets.root(node), []).append(node)
+    return list(found.values())
+
+
+class _Sets:
+    """Disjoint sets of numbers."""
+
+    def __init__(self, count: int) -> None:
+        self._above = list(range(count))
+        self._size = [1] * count
+
+    def root(self, item: int) -> int:
+        """The number that stands for the set of ``item``."""
+        above = self._above
+        while above[item] != item:
+            above[item] = above[above[item]]
+            item = above[item]
+        return item
+
+    def join(self, one: int, other: int) -> None:
+        """Make one set of those of two numbers."""
+        one, other = self.root(one), self.root(other)
+        if self._size[one] < self._size[other]:
+            one, other = other, one
+        if one != other:
+            self._above[other] = one
+            self._size[one] += self._size[other]
+
+
+def trimmed(
+    group: Sequence[int], along: Sequence[bool], feeds: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[int]]:
+    """What is left of a group without nodes at its edge that only go along, and these.
+
+    What is left may fall apart into several groups. A node at the edge has no neighbour before it in the
+    group, or none behind it: without it, no way leads out of the group and back.
+    """
+    left = dict.fromkeys(group)
+    behind = {node: [reader for reader in feeds[node] if reader in left] for node in group}
+    before: dict[int, list[int]] = {node: [] for node in group}
+    for node in group:
+        for reader in behind[node]:
+            before[reader].append(node)
+    outer = {node: len(found) for node, found in behind.items()}
+    inner = {node: len(found) for node, found in before.items()}
+    gone = dict.fromkeys(node for node in group if along[node] and not (inner[node] and outer[node]))
+    pending = list(gone)
+    for node in pending:  # grows
+        del left[node]
+        for counts, neighbours in ((inner, behind[node]), (outer, before[node])):
+            for near in neighbours:
+                counts[near] -= 1
+                if along[near] and counts[near] == 0 and near not in gone:
+                    gone[near] = None
+                    pending.append(near)
+    if not gone:
+        return [list(group)], []
+    places = {node: place for place, node in enumerate(left)}
+    sets = _Sets(len(places))
+    for node in left:
+        for reader in behind[node]:
+            if reader in places:
+                sets.join(places[node], places[reader])
+    parts: dict[int, list[int]] = {}
+    for node, place in places.items():
+        parts.setdefault(sets.root(place), []).append(node)
+    return list(parts.values()), pending

@@ -1,0 +1,50 @@
+"""Nodes of a group that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+from graphopt import ir
+from graphopt.ops import facts
+
+#: What only passes a value on is not executed.
+_PASSED_ON = frozenset({"Identity", "Constant"})
+
+
+def duplicates(nodes: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """Each node, in order, with the first one that computes the same, perhaps itself.
+
+    Nodes with bodies are taken to be different. All have to give the same for the same.
+    """
+    stands_for: dict[ir.Value, ir.Value] = {}
+    seen: dict[Hashable, ir.Node] = {}
+    for node in nodes:
+        first = seen.setdefault(_key(node, stands_for), node)
+        if first is not node:
+            stands_for.update(
+                (output, stands_for.get(found, found))
+                for output, found in zip(node.outputs, first.outputs, strict=True)
+            )
+        yield node, first
+
+
+def _key(node: ir.Node, stands_for: dict[ir.Value, ir.Value]) -> Hashable:
+    if node.attributes and ir.bodies(node):
+        return node
+    inputs = [None if value is None else stands_for.get(value, value) for value in node.inputs]
+    order: tuple[int, ...] = tuple(map(id, inputs))
+    if len(inputs) == 2 and facts.commutes_exactly(node.domain, node.op_type):
+        order = tuple(sorted(order))
+    used = tuple(bool(output.name) for output in node.outputs)
+    attributes = tuple(sorted((name, ir.attribute_key(item)) for name, item in node.attributes.items()))
+    return node.op_identifier(), order, used, attributes
+
+
+def executed(nodes: Iterable[ir.Node], enough: int) -> int:
+    """How many of ``nodes`` are executed, each computation once; at most ``enough`` are counted."""
+    count = 0
+    for node, first in duplicates(nodes):
+        count += first is node and not (node.domain == "" and node.op_type in _PASSED_ON)
+        if count >= enough:
+            break
+    return count

@@ -1,0 +1,148 @@
+"""Groups become functions, with one call each."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable, Sequence
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.partition.duplicates import duplicates
+from graphopt.partition.policy import Policy
+from graphopt.partition.propose import Partition, edges
+
+#: Constants up to this size are copied into each function that reads them; larger ones are its inputs.
+_COPIED_BYTES = 1024
+#: Since this opset, Constant takes all types.
+_ANY_CONSTANT = 9
+#: Functions came with this IR version.
+FUNCTIONS_SINCE = 8
+
+
+def outline_groups(
+    cx: Context,
+    groups: Sequence[Partition],
+    domain: str,
+    policy: Policy,
+    *,
+    variables: Container[ir.Value] = (),
+) -> list[tuple[ir.Function, ir.Node]]:
+    """Make functions ``group_0``, ``group_1``, … of ``domain`` of ``groups``, all of one graph.
+
+    Values come out of a function once: what a group passes through, or computes twice, is read from
+    outside, or from the first node that computes it. (The seed's ``unmergeAliasedOutputs`` and
+    ``unmergeOutputsAlisingInputs`` put such nodes back; ours never come in.) Small constants are copied
+    into the function, so that what it computes can be told from it alone.
+
+    Args:
+        variables: constants that count as inputs, whatever their size.
+    """
+    graph = groups[0].graph
+    members = [_without_aliases(group.nodes, cx) for group in groups]
+    for nodes in members:
+        _take_constants(nodes, graph, variables, cx)
+    cx.edit.arrange(graph, _in_rows(graph, members, policy))
+    number = sum(key[0] == domain for key in cx.model.functions)
+    made = []
+    for nodes in members:
+        while (domain, f"group_{number}", "") in cx.model.functions:
+            number += 1
+        made.append(ir.outline(cx.edit, nodes, domain, f"group_{number}", in_a_row=True))
+        number += 1
+    return made
+
+
+def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
+    """The nodes of a group without those that pass on, or compute again, what another one has computed."""
+    left = []
+    nodes = list(nodes)
+    for node in nodes:
+        if node.op_type == "Identity" and node.domain == "" and node.inputs[0] is not None:
+            cx.edit.replace(node.outputs[0], node.inputs[0])
+            cx.edit.remove(node)
+        else:
+            left.append(node)
+    kept = []
+    for node, first in list(duplicates(left)):
+        pairs = list(zip(node.outputs, first.outputs, strict=True))
+        if node is first or not all(_can_merge(old, new, cx) for old, new in pairs):
+            kept.append(node)
+            continue
+        for old, new in pairs:
+            cx.edit.replace(old, new)
+        cx.edit.remove(node)
+    return kept
+
+
+def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
+    """As for cse: not where it costs an Identity, or leads anybody to believe a wrong declaration."""
+    return cx.edit.can_stand_for(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
+
+
+def _take_constants(
+    nodes: list[ir.Node], graph: ir.Graph, variables: Container[ir.Value], cx: Context
+) -> None:
+    """Copy small constants that ``nodes`` read, as Constant nodes in front of them."""
+    if ir.standard_version(cx.edit.scopes.imports(graph)) < _ANY_CONSTANT:
+        return
+    copies: dict[ir.Value, ir.Value] = {}
+    made: list[ir.Node] = []
+    for node in nodes:
+        for index, value in enumerate(node.inputs):
+            tensor = None if value is None or value in variables else ir.constant_of(value)
+            if value is None or tensor is None or tensor.nbytes > _COPIED_BYTES:
+                continue
+            if value not in copies:
+                constant = cx.edit.make_node("Constant", [], {"value": tensor}, name=value.name or "constant")
+                copy = copies[value] = constant.outputs[0]
+                copy.type, copy.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+                made.append(constant)
+            cx.edit.set_input(node, index, copies[value])
+    if made:
+        cx.edit.insert_before(nodes[0], made)
+        nodes[:0] = made
+    for value in copies:
+        if not ir.is_read(value):
+            _drop(value, cx)
+
+
+def _drop(value: ir.Value, cx: Context) -> None:
+    producer = value.producer()
+    if producer is not None:
+        cx.edit.remove(producer)
+    elif value.is_initializer() and not ir.is_overridable(value) and not value.is_graph_input():
+        cx.edit.remove_initializer(value)
+
+
+def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Policy) -> list[ir.Node]:
+    """The nodes of ``graph`` in an order in which those of each group stand in a row.
+
+    Among those that may come next, what stood first comes first.
+    """
+    nodes = list(graph)
+    unit_of = {node: group[-1] for group in groups for node in group}
+    units: dict[ir.Node, list[ir.Node]] = {}
+    for node in nodes:
+        units.setdefault(unit_of.get(node, node), []).append(node)
+    order = {node: place for place, node in enumerate(nodes)}
+    waits = dict.fromkeys(units, 0)
+    feeds: dict[ir.Node, list[ir.Node]] = {unit: [] for unit in units}
+    for place, readers in enumerate(edges(nodes, policy)):
+        unit = unit_of.get(nodes[place], nodes[place])
+        for reader in readers:
+            other = unit_of.get(nodes[reader], nodes[reader])
+            if other is not unit:
+                feeds[unit].append(other)
+                waits[other] += 1
+    ready = [order[unit] for unit, count in waits.items() if not count]
+    heapq.heapify(ready)
+    arranged: list[ir.Node] = []
+    while ready:
+        unit = nodes[heapq.heappop(ready)]
+        arranged += units[unit]
+        for other in feeds[unit]:
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, order[other])
+    assert len(arranged) == len(nodes), "groups need each other"
+    return arranged

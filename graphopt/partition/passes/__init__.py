@@ -1,0 +1,1 @@
+"""Passes that make groups of nodes, and take them apart."""

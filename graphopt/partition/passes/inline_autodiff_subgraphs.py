@@ -1,0 +1,56 @@
+"""inline-autodiff-subgraphs: groups that are too small to be differentiated as one are dissolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context, Refusal
+from graphopt.ops import autodiff
+from graphopt.partition.duplicates import executed
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class InlineAutodiffSubgraphs(Pass):
+    """Put the nodes of groups that have fewer than a minimum back where the groups are called.
+
+    Each computation counts once, Identity and Constant not at all. Functions that nothing calls any more
+    are removed.
+
+    The seed is ``InlineAutodiffSubgraphs`` of PyTorch's JIT.
+
+    Attributes:
+        minimum: groups with fewer nodes are dissolved.
+    """
+
+    minimum: int = 2
+
+    name: ClassVar[str] = "inline-autodiff-subgraphs"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Dissolve small groups, in all graphs."""
+        small = {
+            key: function
+            for key, function in model.functions.items()
+            if key[0] == autodiff.GROUPS and executed(function.graph, self.minimum) < self.minimum
+        }
+        if not small:
+            return
+        for graph in list(ir.graphs_of(model)):
+            for call in [node for node in graph if node.op_identifier() in small]:
+                self._inline(call, cx)
+        called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
+        for key, function in small.items():
+            if key not in called:
+                cx.edit.remove_function(function)
+
+    def _inline(self, call: ir.Node, cx: Context) -> None:
+        reason = ir.inline_obstacle(cx.edit, call)
+        if reason is not None:
+            cx.refuse(Refusal(self.name, ir.label(call), reason))
+            return
+        action = cx.permit(self.name, call)
+        if action is not None:
+            cx.wrote(action, call, ir.inline_call(cx.edit, call))

@@ -1,0 +1,122 @@
+"""Of which values a gradient is wanted: all that depend on what is differentiated by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from graphopt import ir
+from graphopt.autodiff import gradient as known
+from graphopt.autodiff.gradient import Stops
+from graphopt.autodiff.reverse import is_real
+from graphopt.context import Context
+from graphopt.errors import UsageError, unknown
+from graphopt.ops import autodiff
+from graphopt.parameters.selection import PARAMS, is_parameter
+
+#: Everything that a gradient may be wanted of, where names may be given; and all inputs.
+ALL, INPUTS = "all", "inputs"
+
+
+def noted(value: ir.Value) -> bool | None:
+    """Whether a gradient of ``value`` is noted to be wanted; ``None`` if nothing is noted."""
+    text = value.metadata_props.get(autodiff.REQUIRES_GRAD)
+    return None if text is None else text == "true"
+
+
+def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.Value]:
+    """What is differentiated by.
+
+    Args:
+        wrt: ``params``, ``inputs``, ``all`` for both, or names of values of the main graph, in one text
+            with commas between, too. Notes on inputs and parameters come before the first three.
+
+    Raises:
+        UsageError: no value bears a name, or one holds no real numbers.
+    """
+    graph = model.graph
+    inputs = [value for value in graph.inputs if not value.is_initializer() and is_real(value, cx)]
+    params = [value for value in graph.initializers.values() if is_parameter(value)]
+    every = {ALL: [*inputs, *params], INPUTS: inputs, PARAMS: params}
+    if isinstance(wrt, str) and wrt in every:
+        also = [value for value in ir.values_of(graph) if noted(value)]
+        return list(dict.fromkeys(value for value in [*every[wrt], *also] if noted(value) is not False))
+    values = {value.name: value for value in ir.values_of(graph) if value.name}
+    if isinstance(wrt, str):
+        wrt = [wrt] if wrt in values else [name.strip() for name in wrt.split(",") if name.strip()]
+    found = []
+    for name in wrt:
+        if name not in values:
+            raise unknown("value", name, values, "graphopt dump shows all")
+        if not is_real(values[name], cx):
+            raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
+        found.append(values[name])
+    if not found:
+        raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
+    return list(dict.fromkeys(found))
+
+
+def requires_grad(
+    starts: Iterable[ir.Value], cx: Context, no_grad: Callable[[ir.Node], bool]
+) -> dict[ir.Value, None]:
+    """``starts``, and all values of real numbers that depend on them, in bodies too.
+
+    What a node computes that lets no gradient through is not among them, nor what ``no_grad`` nodes
+    compute, nor values of which it is noted that no gradient is wanted. That holds for these values alone:
+    what such nodes read is none of their business. An operator without a known gradient lets it through.
+    """
+    found = dict.fromkeys(starts)
+    pending = list(found)
+    while pending:
+        value = pending.pop()
+        for user, index in value.uses():
+            if user.graph is not None and not no_grad(user):
+                _spread(_reached(user, index, cx), found, pending, cx)
+        if value.is_graph_output():
+            _spread(_returned(value, cx, no_grad), found, pending, cx)
+    return found
+
+
+def _spread(
+    values: Iterable[ir.Value], found: dict[ir.Value, None], pending: list[ir.Value], cx: Context
+) -> None:
+    for value in values:
+        if value not in found and value.name and noted(value) is not False and is_real(value, cx):
+            found[value] = None
+            pending.append(value)
+
+
+def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
+    """What depends at once on input ``index`` of ``node``: its outputs, or inputs of its bodies."""
+    if not ir.bodies(node):
+        if not isinstance(known.find(node.domain, node.op_type, cx.version(node)), Stops):
+            yield from node.outputs
+        return
+    for body in ir.bodies(node):
+        if node.op_type == "If":  # it reads the condition alone
+            continue
+        yield from body.inputs[index : index + 1]
+
+
+def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+    """What ``value``, which its graph returns, becomes in its holder, or in the next iteration."""
+    producer = value.producer()
+    graph = producer.graph if producer is not None else value.graph
+    holder = None if graph is None else cx.edit.scopes.holder(graph)
+    if graph is None or holder is None or no_grad(holder):
+        return
+    # a Loop's body returns whether to go on before all else, and takes two values before those it carries
+    ahead = 1 if holder.op_type == "Loop" else 0
+    for index, output in enumerate(graph.outputs):
+        if output is value and index >= ahead:
+            place = index - ahead
+            yield from holder.outputs[place : place + 1]
+            if holder.op_type in ("Loop", "Scan") and place < _carried(holder, graph):
+                yield from graph.inputs[place + 2 * ahead : place + 2 * ahead + 1]
+
+
+def _carried(holder: ir.Node, body: ir.Graph) -> int:
+    """How many values an iteration hands on to the next."""
+    if holder.op_type == "Loop":
+        return len(body.inputs) - 2
+    scanned = holder.attributes.get("num_scan_inputs")
+    return len(body.inputs) - (0 if scanned is None else scanned.as_int())

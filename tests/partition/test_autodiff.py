@@ -1,0 +1,242 @@
+"""Which nodes are in groups that are differentiated, and why the others are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from graphopt import ir
+from graphopt.driver import context_for
+from graphopt.errors import UsageError
+from graphopt.ops import autodiff
+from graphopt.partition import propose, propose_all
+from graphopt.partition.autodiff import AutodiffPolicy
+from tests.support import parse
+
+
+def divided(model: ir.Model | str, **options: Any) -> tuple[list[list[str]], dict[str, str]]:
+    """Groups, as the first outputs of their nodes, and why others are outside."""
+    model = parse(model) if isinstance(model, str) else model
+    found = propose_all(model.graph, AutodiffPolicy(context_for(model), **options))
+    groups = [[str(node.outputs[0].name) for node in group.nodes] for item in found for group in item.groups]
+    return groups, {str(n.outputs[0].name): why for item in found for n, why in item.outside.items()}
+
+
+def test_all_that_depends_on_a_float_input_is_one_group() -> None:
+    groups, outside = divided("g (float[N,4] x) => (float[N,4] y) { a = Exp(x) b = Neg(a) y = Mul(a, b) }")
+    assert groups == [["a", "b", "y"]] and outside == {}
+
+
+def test_inputs_and_outputs_of_a_group() -> None:
+    model = parse(
+        "g (float[4] x, float[4] z) => (float[4] y, float[4] b) { a = Exp(x) b = Mul(a, z) y = Mul(a, b) }"
+    )
+    (group,) = propose(model.graph, AutodiffPolicy(context_for(model))).groups
+    assert [value.name for value in group.inputs] == ["x", "z"]
+    assert [value.name for value in group.outputs] == ["b", "y"]
+    assert group.kind == "autodiff" and group.graph is model.graph
+
+
+def test_random_and_training_nodes_keep_their_turn_outside() -> None:
+    text = """g (float[4,4] x) => (float[4,4] y) <float ratio = {0.5}, bool train = {1}> {
+        a = Exp(x)
+        b = Neg(a)
+        r = RandomNormalLike(b)
+        c = Mul(b, r)
+        d = Tanh(c)
+        e = Dropout(d, ratio, train)
+        f = Sin(e)
+        y = Add(f, b)
+    }"""
+    groups, outside = divided(text)
+    assert groups == [["a", "b"], ["c", "d"], ["f", "y"]]
+    assert outside == {
+        "r": "it draws random numbers, and keeps its turn",
+        "e": "it trains, and keeps its turn",
+    }
+
+
+def test_what_gradients_are_wanted_of() -> None:
+    text = """g (float[4] x, float[4] z, int64[4] i) => (float[4] y, float[4] v, int64[4] k) <float[4] w = {1, 2, 3, 4}> {
+        a = Exp(x)
+        b = Mul(a, w)
+        c = Neg(z)
+        d = Sin(c)
+        y = Add(b, d)
+        v = Abs(d)
+        k = Add(i, i)
+    }"""
+    unwanted = "no gradient is wanted of what it reads"
+    real = "its results are no real numbers"
+    assert divided(text) == ([["a", "b", "c", "d", "y", "v"]], {"k": real})
+    assert divided(text, wrt="x") == (
+        [["a", "b", "y"]],
+        {"c": unwanted, "d": unwanted, "v": unwanted, "k": real},
+    )
+    assert divided(text, wrt="params")[0] == [["b", "y"]]
+    assert divided(text, wrt=["z", "a"])[0] == [["b", "c", "d", "y", "v"]]
+    for wrong in ("nothing", "i", ""):
+        with pytest.raises(UsageError):
+            divided(text, wrt=wrong)
+
+
+def test_notes_on_values_count() -> None:
+    model = parse(
+        "g (float[4] x, float[4] z) => (float[4] y) { a = Exp(x) b = Sin(a) c = Exp(z) y = Add(b, c) }"
+    )
+    model.graph.inputs[1].metadata_props[autodiff.REQUIRES_GRAD] = "false"
+    assert divided(model)[0] == [["a", "b", "y"]]
+    model.graph.inputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "false"
+    assert divided(model)[0] == []
+    model.graph[1].outputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "true"
+    model.graph[2].outputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "true"
+    assert divided(model, minimum=1)[0] == [["y"]]
+
+
+SIZES = """g (float[N,4,2] x, int64[N,4] i) => (float[N,8] y, int64[1] n) <int64[1] last = {-1}, int64[1] first = {0}> {
+    a = Exp(x)
+    s = Shape(a)
+    m = Gather<axis = 0>(s, first)
+    t = Concat<axis = 0>(m, last)
+    b = Reshape(a, t)
+    y = Tanh(b)
+    u = Shape(b)
+    n = Gather<axis = 0>(u, first)
+    j = Cast<to = 1>(i)
+}"""
+
+
+def test_sizes_are_in_a_group_between_others_of_it_and_not_at_its_edge() -> None:
+    groups, outside = divided(SIZES)
+    assert groups == [["a", "s", "m", "t", "b", "y"]]
+    real = "its results are no real numbers"
+    assert outside == {"u": real, "n": real, "j": "no gradient is wanted of what it reads"}
+
+
+def test_sizes_and_masks_on_the_way_in_tear_no_group_apart() -> None:
+    text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}, float big = {-100.0}> {
+        a = Exp(x)
+        p = Equal(i, pad)
+        f = Cast<to = 1>(p)
+        m = Mul(f, big)
+        b = Add(a, m)
+        y = Tanh(b)
+    }"""
+    assert divided(text)[0] == [["a", "b", "y"]]
+
+
+def test_views_are_in_groups_or_not() -> None:
+    groups, outside = divided(SIZES, views=False)
+    assert groups == [] and outside["b"] == "views are kept out"
+    text = (
+        "g (float[4,2] x) => (float[2,4] y) { a = Exp(x) b = Neg(a) c = Transpose(b) d = Sin(c) y = Cos(d) }"
+    )
+    assert divided(text, views=False)[0] == [["a", "b"], ["d", "y"]]
+    assert divided(text)[0] == [["a", "b", "c", "d", "y"]]
+
+
+def test_a_group_has_two_computations_at_least() -> None:
+    text = (
+        "g (float[4] x) => (float[4] y) { a = Exp(x) b = Exp(x) i = Identity(a) r = Celu(i) y = Add(i, b) }"
+    )
+    few = "its group has fewer than 2 nodes"
+    assert divided("g (float[4] x) => (float[4] y) { y = Exp(x) }") == ([], {"y": few})
+    once = "g (float[4] x) => (float[4] y, float[4] z) { y = Exp(x) z = Exp(x) }"
+    assert divided(once) == ([], {"y": "its group has fewer than 2 nodes"} | {"z": few})
+    assert divided(text, minimum=3) == ([], dict.fromkeys(["a", "b", "i", "r", "y"], few)) or divided(text)[0]
+
+
+def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
+    """What is read there has a gradient elsewhere; what is computed there has none, there or elsewhere."""
+    text = """g (float[4] x) => (float[4] y, float[4] z) {
+        a = Exp(x)
+        b = Neg(a)
+        c = Sin(b)
+        d = Cos(c)
+        e = Tanh(d)
+        f = Add(b, d)
+        y = Mul(f, b)
+        z = Abs(e)
+    }"""
+    quiet, unwanted = "no gradient is wanted in quiet", "no gradient is wanted of what it reads"
+    model = parse(text)
+    for node in model.graph:
+        node.name = f"quiet/{node.op_type}" if node.op_type in ("Sin", "Cos") else f"loud/{node.op_type}"
+    groups, outside = divided(model, no_grad=("quiet",))
+    assert groups == [["a", "b"], ["f", "y"]]
+    assert outside == {"c": quiet, "d": quiet, "e": unwanted, "z": unwanted}
+    assert divided(text)[0] == [["a", "b", "c", "d", "e", "f", "y", "z"]]
+
+
+def test_no_gradient_is_known_or_flows() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
+        g (float[4] x) => (float[4] y, float[4] w) {
+        a = Exp(x)
+        b = Neg(a)
+        c = my.domain.What(b)
+        d = Floor(b)
+        e = Mul(d, b)
+        y = Sin(e)
+        w = Add(c, c)
+    }"""
+    groups, outside = divided(text)
+    assert groups == [["a", "b", "d", "e", "y"]]
+    assert outside == {
+        "c": "nothing is known of my.domain::What",
+        "w": "its group has fewer than 2 nodes",
+    }
+
+
+BODIES = """g (float[4] x, bool c, float[4] z) => (float[4] y) {
+    a = Exp(x)
+    b = If(c) <
+        then_branch = t () => (float[4] p) { o = Neg(a) p = Sin(o) },
+        else_branch = e () => (float[4] q) { %s r = Cos(a) q = Tanh(r) }
+    >
+    y = Mul(a, b)
+}"""
+
+
+def test_a_node_goes_inside_with_its_bodies_or_these_have_groups() -> None:
+    assert divided(BODIES % "")[0] == [["a", "b", "y"]]
+    groups, outside = divided(BODIES % "[draw] n = RandomNormalLike(a)")
+    assert groups == [["o", "p"], ["r", "q"]]
+    assert outside["b"] == "its body holds a node that keeps its turn"
+    assert outside["n"] == "it draws random numbers, and keeps its turn"
+
+
+LOOP = """g (int64 n, bool c, float[4] x, float[4] z) => (float[4] last, float[K,4] rows) {
+    last, still, rows = Loop(n, c, z, z) <body = b (int64 i, bool go, float[4] s, float[4] t)
+            => (bool on, float[4] s2, float[4] t2, float[4] row) {
+        on = Identity(go)
+        [noise] r = RandomNormalLike(t)
+        t1 = Neg(t)
+        t2 = Sin(t1)
+        u = Mul(s, x)
+        s2 = Exp(u)
+        v = Tanh(s2)
+        row = Add(v, r)
+    }>
+}"""
+
+
+def test_what_iterations_hand_on() -> None:
+    """Gradients are wanted of s after the first iteration, when it depends on x; of t never."""
+    groups, outside = divided(LOOP, wrt="x")
+    assert groups == [["u", "s2", "v", "row"]]
+    assert outside["t2"] == "no gradient is wanted of what it reads"
+    assert divided(LOOP, wrt="z")[0] == [["t1", "t2"], ["u", "s2", "v", "row"]]
+
+
+def test_calls_and_guards_and_sequences_stay_outside() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[4] x) => (float[4] y) <int64 first = {0}> {
+        a = Exp(x)
+        b = local.F(a)
+        s = SequenceConstruct(a, b)
+        y = SequenceAt(s, first)
+    }
+    <domain: "local", opset_import: ["" : 17]> F (p) => (q) { q = Neg(p) }"""
+    outside = divided(text)[1]
+    assert outside["b"].startswith("it calls a function") and outside["y"] == "it handles a sequence"

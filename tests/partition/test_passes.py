@@ -1,0 +1,310 @@
+"""Groups become functions and nodes again, and what the model computes stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from graphopt import ir
+from graphopt.driver import context_for
+from graphopt.ops import autodiff
+from graphopt.partition.requires_grad import noted
+from tests.support import agree, ops, parse, run_pipeline
+
+CREATE, INLINE = "create-autodiff-subgraphs", "inline-autodiff-subgraphs"
+
+
+def created(model: ir.Model | str, options: str = "") -> ir.Model:
+    """The model with groups, which computes the same."""
+    original = parse(model) if isinstance(model, str) else model
+    changed = original.clone()
+    run_pipeline(changed, CREATE + options)
+    ir.verify(changed)
+    assert agree(original, changed)
+    return changed
+
+
+def groups(model: ir.Model) -> list[list[str]]:
+    """Operators of the groups, without constants."""
+    assert all(key[0] == autodiff.GROUPS for key in model.functions)
+    return [
+        [node.op_type for node in function.graph if node.op_type != "Constant"]
+        for function in model.functions.values()
+    ]
+
+
+def call(model: ir.Model) -> ir.Node:
+    (found,) = [node for node in ir.walk_nodes(model.graph) if node.domain == autodiff.GROUPS]
+    return found
+
+
+def test_a_group_is_a_function_with_one_call() -> None:
+    model = created(
+        "g (float[N,4] x) => (float[N,4] y, float[N,4] b) { a = Exp(x) b = Neg(a) y = Mul(a, b) }"
+    )
+    assert ops(model) == ["group_0"] and groups(model) == [["Exp", "Neg", "Mul"]]
+    assert [value.name for value in model.graph.outputs] == ["y", "b"]
+    assert [noted(value) for value in call(model).outputs] == [True, True]
+    (function,) = model.functions.values()
+    assert function.metadata_props[autodiff.VIEWS] == "true"
+    assert [noted(value) for value in function.inputs] == [True]
+
+
+def test_which_outputs_gradients_are_wanted_of() -> None:
+    model = created(
+        "g (float[N,4] x) => (float[N,4] y, int64[2] n) { a = Exp(x) s = Shape(a) b = Reshape(a, s) n = Add(s, s) y = Sin(b) }"
+    )
+    assert dict(zip((v.name for v in call(model).outputs), map(noted, call(model).outputs), strict=True)) == {
+        "s": False,
+        "y": True,
+    }
+
+
+def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
+    """An output that is read in such a scope alone has a gradient in its own."""
+    model = parse("g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Sin(b) y = Cos(c) }")
+    for node, scope in zip(model.graph, ("loud", "loud", "quiet", "quiet"), strict=True):
+        node.name = f"{scope}/{node.op_type}"
+    changed = created(model, "{no-grad=quiet}")
+    assert ops(changed) == ["group_0", "Sin", "Cos"]
+    assert [noted(value) for value in call(changed).outputs] == [True]
+    assert all(noted(output) is None for node in list(changed.graph)[1:] for output in node.outputs)
+
+
+def test_what_is_passed_through_is_read_from_outside() -> None:
+    """The Identities stand for graph outputs, whose names they bear."""
+    model = created(
+        """g (float[N,4] x) => (float[N,4] y, float[N,4] same, float[N,4] z, float[N,4] again) {
+            i = Identity(x)
+            same = Identity(i)
+            a = Exp(i)
+            y = Neg(a)
+            again = Identity(y)
+            j = Identity(y)
+            z = Sin(j)
+        }"""
+    )
+    (function,) = model.functions.values()
+    assert groups(model) == [["Exp", "Neg", "Sin"]]
+    assert len(function.outputs) == len({*function.outputs}) == 2
+    assert not {*function.outputs} & {*function.inputs}
+    assert sorted(ops(model)) == ["Identity", "Identity", "Identity", "group_0"]  # i, same and again
+
+
+def test_what_is_computed_twice_comes_out_once() -> None:
+    model = created(
+        """g (float[N,4] x) => (float[N,4] y, float[N,4] z) {
+            a = Exp(x)
+            b = Exp(x)
+            c = Neg(a)
+            d = Neg(b)
+            [drawn] r = RandomNormalLike<seed = 1.0>(c)
+            e = Mul(r, r)
+            y = Sub(c, d)
+            z = Add(e, d)
+        }""".replace("RandomNormalLike<seed = 1.0>(c)", "ConstantOfShape(n)").replace(
+            "[drawn]", "n = Shape(c)"
+        )
+    )
+    for function in model.functions.values():
+        assert len(function.outputs) == len({*function.outputs})
+        kinds = [node.op_type for node in function.graph]
+        assert kinds.count("Exp") <= 1 and kinds.count("Neg") <= 1
+
+
+def test_two_outputs_that_compute_the_same_keep_their_names() -> None:
+    model = created(
+        "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp(x) z = Exp(x) }", "{minimum=1}"
+    )
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+
+
+def test_constants_are_copied_or_captured() -> None:
+    model = created(
+        """g (float[N,4] x) => (float[N,2] y)
+            <float two = {2}, float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] n = {-1}> {
+            a = Mul(x, two)
+            b = MatMul(a, w)
+            c = Softmax<axis = -1>(b)
+            y = Add(c, two)
+        }"""
+    )
+    (function,) = model.functions.values()
+    assert [node.op_type for node in function.graph].count("Constant") == 1
+    assert [value.name for value in call(model).inputs] == ["x", "w"]
+    assert list(model.graph.initializers) == ["w", "n"]
+
+
+def test_groups_stand_in_bodies_of_what_is_in_none() -> None:
+    model = created(
+        """g (float[4] x, bool c) => (float[4] y) {
+            a = Exp(x)
+            y = If(c) <
+                then_branch = t () => (float[4] p) { o = Neg(a) r = Sin(o) s = SequenceConstruct(r)
+                    z = Constant<value_int = 0>() p = SequenceAt(s, z) },
+                else_branch = e () => (float[4] q) { q = Cos(a) }
+            >
+        }"""
+    )
+    assert groups(model) == [["Neg", "Sin"]] and ops(model) == ["Exp", "If"]
+
+
+def test_small_groups_are_dissolved() -> None:
+    model = created(
+        "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp(x) z = Sin(y) }", "{minimum=1}"
+    )
+    before = model.clone()
+    run_pipeline(model, INLINE)
+    assert groups(model) == [["Exp", "Sin"]]
+    run_pipeline(model, f"{INLINE}{{minimum=3}}")
+    assert ops(model) == ["Exp", "Sin"] and not model.functions and agree(before, model)
+
+
+def test_a_model_without_functions_is_left_as_it_is() -> None:
+    model = parse("g (float[4] x) => (float[4] y) { a = Exp(x) y = Sin(a) }", ir_version=7)
+    run_pipeline(model, CREATE)
+    assert ops(model) == ["Exp", "Sin"]
+
+
+def test_no_gradient_is_wanted_in_a_forward() -> None:
+    model = parse("g (float[4] x, int64[4] i) => (float[4] y) { f = Cast<to = 1>(i) y = Mul(x, f) }")
+    run_pipeline(model, "update-requires-grad")
+    assert {value.name: noted(value) for value in ir.values_of(model.graph)} == {
+        "x": False, "i": None, "f": False, "y": False,
+    }  # fmt: skip
+    run_pipeline(model, CREATE)
+    assert not model.functions
+    run_pipeline(model, "update-requires-grad{value=true}")
+    assert noted(model.graph.outputs[0]) is True
+
+
+def test_options_in_text() -> None:
+    text = "g (float[4] x, float[4] z) => (float[4] y) { a = Exp(x) b = Sin(a) c = Exp(z) d = Cos(c) y = Add(b, d) }"
+    assert groups(created(text, "{wrt=z}")) == [["Exp", "Cos", "Add"]]
+    assert groups(created(text, "{minimum=6}")) == []
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ir.Model:
+    """Graphs of floats with obstacles, constants, sizes and branches; values are read again and again."""
+    seed, count = draw(st.integers(0, 2**32)), draw(st.integers(2, 24))
+    return grown(random.Random(seed), count, passes_on=draw(st.booleans()))
+
+
+def grown(choice: random.Random, count: int, *, passes_on: bool) -> ir.Model:
+    nodes = []
+    values = ["x", "z"]
+    for number in range(count):
+        name, one, other = f"v{number}", choice.choice(values[-6:]), choice.choice(values)
+        kind = choice.choice(
+            ["Exp", "Tanh", "Add", "Mul", "w", "half", "bar", "size", "If", "Identity", "float"]
+        )
+        match kind:
+            case "Exp" | "Tanh":
+                made = [helper.make_node(kind, [one], [name])]
+            case "Add" | "Mul":
+                made = [helper.make_node(kind, [one, other], [name])]
+            case "w" | "half":
+                made = [helper.make_node("Mul", [one, kind], [name])]
+            case "bar":  # nothing is known of a gradient of what a sequence holds
+                made = [
+                    helper.make_node("SequenceConstruct", [one], [f"s{name}"]),
+                    helper.make_node("SequenceAt", [f"s{name}", "first"], [name]),
+                ]
+            case "size":
+                made = [
+                    helper.make_node("Shape", [other], [f"s{name}"]),
+                    helper.make_node("Reshape", [one, f"s{name}"], [name]),
+                ]
+            case "If":
+                inner = [
+                    helper.make_node("Neg", [other], [f"n{name}"]),
+                    helper.make_node("Sin", [f"n{name}"], [f"t{name}"]),
+                ]
+                more = [helper.make_node("Cos", [one], [f"c{name}"])]
+                held = [
+                    helper.make_node("SequenceConstruct", [f"c{name}"], [f"q{name}"]),
+                    helper.make_node("SequenceAt", [f"q{name}", "first"], [f"e{name}"]),
+                ]
+                branches = [
+                    helper.make_graph(body, f"g{name}", [], [helper.make_tensor_value_info(out, 1, None)])
+                    for body, out in ((inner, f"t{name}"), ([*more, *held], f"e{name}"))
+                ]
+                made = [
+                    helper.make_node("If", ["c"], [name], then_branch=branches[0], else_branch=branches[1])
+                ]
+            case "float":
+                made = [
+                    helper.make_node("Cast", ["i"], [f"f{name}"], to=1),
+                    helper.make_node("Add", [one, f"f{name}"], [name]),
+                ]
+            case _:
+                made = [helper.make_node("Identity" if passes_on else "Abs", [one], [name])]
+        nodes += made
+        values.append(name)
+    outputs = choice.sample(values[2:], min(len(values) - 2, 3))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", 1, ["N", 2]),
+            helper.make_tensor_value_info("z", 1, ["N", 2]),
+            helper.make_tensor_value_info("i", 7, ["N", 2]),
+            helper.make_tensor_value_info("c", 9, []),
+        ],
+        [helper.make_tensor_value_info(name, 1, ["N", 2]) for name in outputs],
+        [
+            helper.make_tensor("w", 1, [2], [0.5, 0.25]),
+            helper.make_tensor("half", 1, [], [0.5]),
+            helper.make_tensor("first", 7, [], [0]),
+        ],
+    )
+    return ir.from_proto(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(models(), st.sampled_from(["", "{minimum=1}", "{views=false}", "{wrt=x}"]))
+def test_groups_compute_the_same_and_dissolve_again(model: ir.Model, options: str) -> None:
+    """To inline what was outlined gives the graph that there was, but for copies of constants."""
+    run_pipeline(model, "dce,cse,constant-pooling")
+    changed = created(model, options)
+    for function in changed.functions.values():
+        assert len(function.outputs) == len({*function.outputs})
+        assert not {*function.outputs} & {*function.inputs}
+    run_pipeline(changed, f"{INLINE}{{minimum=1000000}}")
+    assert not changed.functions
+    ir.verify(changed)
+    assert agree(model, changed)
+    if not any(node.op_type == "Identity" for graph in ir.graphs_of(model) for node in graph):
+        assert shape_of(changed) == shape_of(model)
+
+
+def shape_of(model: ir.Model) -> str:
+    """What tells apart models that are built differently, whatever the names, and wherever constants stand."""
+    model = model.clone()
+    with context_for(model) as cx:
+        for graph in ir.graphs_of(model):
+            for node in [node for node in graph if node.op_type != "Constant"]:
+                for index, value in enumerate(node.inputs):
+                    tensor = ir.constant_of(value)
+                    if tensor is not None:
+                        cx.edit.set_input(node, index, cx.edit.constant_node(graph, tensor, "constant"))
+    run_pipeline(model, "dce")
+    return ir.fingerprint(model)
+
+
+@pytest.mark.parametrize("count", [500, 2000])
+def test_work_grows_with_the_model(count: int) -> None:
+    """Each group takes a walk over its own nodes, not over the graph."""
+    model = grown(random.Random(7), count, passes_on=False)
+    with context_for(model) as cx:
+        from graphopt.passes.pipeline import Pipeline
+        from graphopt.pipelines import registry
+
+        Pipeline.parse(CREATE, registry()).run(model, cx)
+        assert len(model.functions) > count / 50
+        assert cx.edit.epoch < 30 * count
