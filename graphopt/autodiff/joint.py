@@ -84,6 +84,7 @@ def differentiate(
     if outputs not in ("all", "loss"):
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
     needed = OLDEST
+    given = list(model.graph.initializers)  # what simplifying makes besides is no parameter
     while True:
         joint = Joint(copy(model))
         # whoever asks for gradients of parameters is going to change them
@@ -92,7 +93,7 @@ def differentiate(
             if optimize:
                 _simplify(joint.model, loss, wrt)
             try:
-                _add_gradients(joint, loss, wrt, outputs)
+                _add_gradients(joint, loss, wrt, outputs, given)
             except NeedsOpset as error:
                 needed = error.version
                 continue
@@ -146,19 +147,28 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iter
 
 
 def _add_gradients(
-    joint: Joint, loss: str | Loss | Sequence[str], wrt: str | Iterable[str], outputs: str
+    joint: Joint,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str],
+    outputs: str,
+    given: Sequence[str],
 ) -> None:
     with context_for(joint.model) as cx:
-        _write_gradients(joint, cx, loss, wrt, outputs)
+        _write_gradients(joint, cx, loss, wrt, outputs, given)
 
 
 def _write_gradients(
-    joint: Joint, cx: Context, loss: str | Loss | Sequence[str], wrt: str | Iterable[str], outputs: str
+    joint: Joint,
+    cx: Context,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str],
+    outputs: str,
+    initializers: Sequence[str],
 ) -> None:
     graph = cx.model.graph
     op = Operations(cx, graph)
     values = _values(graph)
-    own = [*graph.inputs, *graph.initializers.values()]
+    own = [*graph.inputs, *(value for name in initializers if (value := graph.initializers.get(name)))]
     given: dict[ir.Value, ir.Value] = {}
     op.prefix = "loss"
     if isinstance(loss, (str, Loss)):

@@ -226,6 +226,16 @@ def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
     assert ops(whole.model).count("Identity") > ops(joint.model).count("Identity")
 
 
+def test_constants_that_simplifying_makes_are_no_parameters() -> None:
+    model = parse("""m (float[2,2] x) => (float y) <int64[2] sizes = {2, 2}, float[2,2] w = {1.0, 2.0, 3.0, 4.0}> {
+        c = ConstantOfShape <value = float[1] {3.0}> (sizes)
+        h = MatMul(x, w)
+        d = Mul(h, c)
+        y = ReduceMean <keepdims = 0> (d)
+    }""")
+    assert list(differentiate(model, "y", "params").gradients) == ["w"]
+
+
 def test_gradients_may_be_given_twice_for_one_value() -> None:
     model = parse("m (float[N] x) => (float[N] y) { y = Exp(x) }")
     first = differentiate(model, ["y"], ["x"])
