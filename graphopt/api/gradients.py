@@ -34,10 +34,11 @@ def grad(
         model: a model, which is left as it is, or the path of one. Functions are inlined, and models below
             opset 13 are converted to it.
         loss: an output or inner value with one element; or a loss function, as text or
-            :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels`` (``,axis=-1`` if classes
-            are not along axis 1), ``mse:prediction,target``. What they compare with becomes an input where
-            the model has no such value.
-        wrt: ``params``, ``inputs``, or names of inputs, initializers and inner values.
+            :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels``, where ``,axis=-1`` says
+            along which of more than two axes classes are, and ``,ignore_index=-100`` which label does not
+            count; ``mse:prediction,target``. What they compare with becomes an input where the model has no
+            such value.
+        wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
         outputs: ``all`` for the model's own outputs too, ``loss`` for the loss and gradients alone.
         optimize: run the pipeline ``joint`` over the result.
 
@@ -60,6 +61,7 @@ def value_and_grad(
     loss: str | Loss,
     wrt: str | Iterable[str] = "params",
     *,
+    outputs: Iterable[str] = (),
     device: str | Device | None = None,
     threads: int | None = None,
 ) -> ValueAndGrad:
@@ -67,11 +69,15 @@ def value_and_grad(
 
     >>> f = value_and_grad("model.onnx", "mse:y,target")                 # doctest: +SKIP
     >>> loss, gradients = f({"x": x, "target": target})                  # doctest: +SKIP
+    >>> for name, gradient in gradients.items():                         # doctest: +SKIP
+    ...     f.parameters[name] -= 0.1 * gradient
 
     The parameters are its attribute ``parameters``, numpy arrays by name, which may be changed between calls.
+    Running statistics of BatchNormalization in training are ``state``, which each call updates.
 
     Args:
         model, loss, wrt: as for :func:`grad`.
+        outputs: names of outputs of the model that ``f.outputs`` holds after each call, such as logits.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads inside one operator; by default one a core.
 
@@ -81,5 +87,6 @@ def value_and_grad(
     """
     from graphopt.autodiff.value_and_grad import ValueAndGrad
 
-    joint = grad(model, loss, wrt, outputs="loss")
-    return ValueAndGrad(joint, choose_device(device)[0], threads)
+    kept = list(outputs)
+    joint = grad(model, loss, wrt, outputs="all" if kept else "loss")
+    return ValueAndGrad(joint, choose_device(device)[0], threads, kept)

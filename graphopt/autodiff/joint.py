@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphopt import ir
+from graphopt.autodiff.asked import INPUTS, asked
 from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
@@ -15,7 +16,7 @@ from graphopt.autodiff.state import return_state, statistics
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
-from graphopt.parameters.selection import PARAMS, is_parameter
+from graphopt.parameters.selection import PARAMS
 
 #: The oldest opset that gradients are written for; older models are converted to it.
 OLDEST = 13
@@ -26,8 +27,6 @@ COTANGENT = "cotangent."
 _HINT = "name a value with one element, such as a mean or sum, or a loss function"
 #: What is done before differentiating: branches that are never taken go, and tensors are made of sequences.
 _PRIMAL = "fixpoint(constant-propagation,fold-if),pre-autodiff,lower-sequences"
-#: What may be differentiated by without naming it; what the loss does not depend on is left out there.
-_GROUPS = (PARAMS, "inputs")
 
 
 @dataclass
@@ -37,6 +36,7 @@ class Joint:
     Attributes:
         model: it returns the original's outputs, the loss, and the gradients.
         loss: the name of the loss; ``None`` if gradients are given from outside.
+        target: the name of the input that the loss compares with, if it was added.
         gradients: by the name of what was differentiated by, the name of its gradient.
         cotangents: where gradients are given from outside, by the name of a value, the input that takes its
             gradient: ``cotangent.y`` for y, or a name like it.
@@ -47,8 +47,9 @@ class Joint:
         opset: the opset that the model was written for, if it had to be converted.
     """
 
-    model: ir.Model
+    model: ir.Model = field(repr=False)
     loss: str | None = None
+    target: str | None = None
     gradients: dict[str, str] = field(default_factory=dict)
     cotangents: dict[str, str] = field(default_factory=dict)
     unrelated: list[str] = field(default_factory=list)
@@ -70,8 +71,8 @@ def differentiate(
     Args:
         loss: the name of the loss, an output or inner value with one element, or a loss function. For a
             list of names there is no loss: the gradients of these values become inputs ``cotangent.<name>``.
-        wrt: names of inputs, initializers or inner values; or ``params``, the initializers that look like
-            parameters, or ``inputs``, those of floating-point numbers. Of these two, what the loss does not
+        wrt: names of inputs, initializers or inner values; ``params``, the initializers that look like
+            parameters; ``inputs``, those of floating-point numbers. Of these two, what the loss does not
             depend on is left out.
         outputs: ``all`` for the original's outputs besides the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
@@ -83,17 +84,17 @@ def differentiate(
     """
     if outputs not in ("all", "loss"):
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
+    names = asked(model, wrt)
     needed = OLDEST
-    given = list(model.graph.initializers)  # what simplifying makes besides is no parameter
     while True:
         joint = Joint(copy(model))
-        # whoever asks for gradients of parameters is going to change them
-        with ir.as_variables(joint.model.graph, _variables(joint.model, wrt)):
+        # whoever asks for gradients of parameters is going to change them, and training updates statistics
+        with ir.as_variables(joint.model.graph, [*names, *statistics(joint.model.graph)]):
             _prepare(joint, needed)
             if optimize:
-                _simplify(joint.model, loss, wrt)
+                _simplify(joint.model, loss, names)
             try:
-                _add_gradients(joint, loss, wrt, outputs, given)
+                _add_gradients(joint, loss, names, outputs)
             except NeedsOpset as error:
                 needed = error.version
                 continue
@@ -102,14 +103,6 @@ def differentiate(
         if fault is not None:
             raise AssertionError(f"the joint graph is broken: {fault.sentence}")
         return joint
-
-
-def _variables(model: ir.Model, wrt: str | Iterable[str]) -> list[str]:
-    """The initializers that are differentiated by, and those that training updates."""
-    own, running = model.graph.initializers, statistics(model.graph)
-    if wrt == PARAMS:
-        return [*running, *(name for name, value in own.items() if is_parameter(value))]
-    return [*running, *(name for name in _split(wrt, own) if name in own)]
 
 
 def _run(pipeline: str, model: ir.Model) -> None:
@@ -131,14 +124,17 @@ def _prepare(joint: Joint, opset: int) -> None:
         joint.opset = opset
 
 
-def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iterable[str]) -> None:
+def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[str]) -> None:
     """Simplify the model, but for the values that are named."""
     graph = model.graph
     values = _values(graph)
-    names = [loss.prediction, loss.target] if isinstance(loss, Loss) else _split(loss, values)
+    if isinstance(loss, Loss):
+        names = [loss.prediction, loss.target]
+    else:
+        names = [loss] if isinstance(loss, str) else list(loss)
     count = len(graph.outputs)
     with context_for(model) as cx:
-        for name in dict.fromkeys([*names, *_split(wrt, values)]):
+        for name in dict.fromkeys([*names, *wrt]):
             value = values.get(name)
             if value is not None and not (value.is_graph_input() or value.is_graph_output()):
                 cx.edit.add_output(graph, value)  # which keeps it, and its name
@@ -147,28 +143,19 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: str | Iter
 
 
 def _add_gradients(
-    joint: Joint,
-    loss: str | Loss | Sequence[str],
-    wrt: str | Iterable[str],
-    outputs: str,
-    given: Sequence[str],
+    joint: Joint, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str
 ) -> None:
     with context_for(joint.model) as cx:
-        _write_gradients(joint, cx, loss, wrt, outputs, given)
+        _write_gradients(joint, cx, loss, wrt, outputs)
 
 
 def _write_gradients(
-    joint: Joint,
-    cx: Context,
-    loss: str | Loss | Sequence[str],
-    wrt: str | Iterable[str],
-    outputs: str,
-    initializers: Sequence[str],
+    joint: Joint, cx: Context, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str
 ) -> None:
     graph = cx.model.graph
     op = Operations(cx, graph)
     values = _values(graph)
-    own = [*graph.inputs, *(value for name in initializers if (value := graph.initializers.get(name)))]
+    before = list(graph.inputs)
     given: dict[ir.Value, ir.Value] = {}
     op.prefix = "loss"
     if isinstance(loss, (str, Loss)):
@@ -179,6 +166,7 @@ def _write_gradients(
         _check_loss(value, cx)
         given[value] = op.ones_like(value)
         joint.loss = value.name
+        joint.target = next((value.name for value in graph.inputs if value not in before), None)
         _return(value, outputs, cx)
     else:
         for name in loss:
@@ -188,24 +176,33 @@ def _write_gradients(
             taker = _cotangent(name, values)
             given[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
             joint.cotangents[name] = taker
-    asked = _asked(wrt, values, own, cx)
-    walk = backward(op, graph, given, asked)
+    by = _asked(wrt, values, cx)
+    walk = backward(op, graph, given, by)
     joint.stopped = walk.stopped
     order = _order(cx.model.graph)
-    for value in asked:
+    for value in by:
         assert value.name is not None
         found = walk.gradients.get(value)
         if found is None:
             joint.unrelated.append(value.name)
-            if wrt in _GROUPS:
+            if not wrt[value.name]:
                 continue
             op.prefix = f"{value.name}_grad"
             found = op.zeros_like(value)
         name = f"{PREFIX}{order}.{value.name}"
         joint.gradients[value.name] = name
         cx.edit.add_output(graph, _as_output(op, found, name, value))
+    if not joint.gradients:
+        raise UsageError("the loss depends on nothing that is asked for", hint=_why_nothing(joint))
     joint.state = return_state(cx)
     op.drop_constants()
+
+
+def _why_nothing(joint: Joint) -> str:
+    if joint.stopped:
+        item = joint.stopped[-1]
+        return f"no gradient goes through {item.op} {item.node}: {item.reason}"
+    return "--wrt says what: params, inputs (which parameters of a lifted model are), or names of values"
 
 
 def _values(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -248,31 +245,21 @@ def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
         cx.edit.declare(loss, dtype, declared_dims(cx, loss))
 
 
-def _asked(
-    wrt: str | Iterable[str], values: Mapping[str, ir.Value], own: Sequence[ir.Value], cx: Context
-) -> list[ir.Value]:
-    """The values to differentiate by; ``own`` are the inputs and initializers that the model came with."""
-    if wrt == "inputs":
-        found = [value for value in own if value.is_graph_input() and not value.is_initializer()]
-        return [value for value in found if is_real(value, cx)]
-    if wrt == PARAMS:
-        params = dict.fromkeys(value for value in own if value.is_initializer())
-        return [value for value in params if is_parameter(value)]
-    names = _split(wrt, values)
-    if not names:
-        raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
-    found = [_named(name, values) for name in names]
-    for value in found:
+def _asked(wrt: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
+    """The values to differentiate by. What was part of a group may have gone since."""
+    found = []
+    for name, named in wrt.items():
+        if name not in values:
+            if named:
+                raise unknown("value", name, [*values, PARAMS, INPUTS], "graphopt dump shows all")
+            continue
+        value = values[name]
         if not is_real(value, cx):
-            raise UsageError(f"{value.name!r} holds no floating-point numbers: it has no gradient")
-    return list(dict.fromkeys(found))
-
-
-def _split(names: str | Iterable[str], values: Container[str]) -> list[str]:
-    """Names, which may stand in one text with commas between, unless that is itself a name."""
-    if isinstance(names, str):
-        return [names] if names in values else [name.strip() for name in names.split(",") if name.strip()]
-    return list(names)
+            if named:
+                raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
+            continue
+        found.append(value)
+    return found
 
 
 def _cotangent(name: str, taken: Container[str]) -> str:

@@ -18,16 +18,18 @@ class Loss:
     What ``target`` names becomes an input if the model has no such value.
 
     Attributes:
-        function: ``cross_entropy``, the mean over all places of -log softmax(prediction)[target], classes
-            along ``axis``, target whole numbers; or ``mse``, the mean of (prediction - target)².
+        function: ``cross_entropy``, the mean over all places of -log softmax(prediction)[target], where
+            target is whole numbers; or ``mse``, the mean of (prediction - target)².
         prediction, target: names of values.
-        axis: the axis of classes.
+        axis: of cross_entropy, the axis of classes. It has to be told where there are more than two.
+        ignore_index: of cross_entropy, a label that does not count.
     """
 
     function: str
     prediction: str
     target: str
-    axis: int = 1
+    axis: int | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         if self.function not in _LOSSES:
@@ -41,28 +43,35 @@ class Loss:
 
     @classmethod
     def parse(cls, text: str) -> Loss:
-        """The loss that ``text`` tells, as ``cross_entropy:logits,labels`` or with ``,axis=-1`` behind it.
+        """The loss that ``text`` tells, as ``cross_entropy:logits,labels,axis=-1``.
 
         Raises:
             UsageError: it tells none.
         """
         function, _, rest = text.partition(":")
+        if function not in _LOSSES:
+            raise unknown("loss function", function, _LOSSES, f"there are {' and '.join(_LOSSES)}")
+        example = _EXAMPLES[function]
         names = rest.split(",")
-        axis = 1
-        if names and names[-1].startswith("axis="):
-            number = names.pop().removeprefix("axis=")
-            if not number.lstrip("-").isdigit():
-                raise UsageError(f"no axis: {number!r}", hint="such as cross_entropy:logits,labels,axis=-1")
-            axis = int(number)
+        settings: dict[str, int] = {}
+        while len(names) > 2 and "=" in names[-1]:
+            key, _, number = names.pop().partition("=")
+            known = _SETTINGS[function]
+            if key not in known:
+                raise unknown(f"setting of {function}", key, known, f"such as {example}")
+            if not number.removeprefix("-").isdecimal():
+                raise UsageError(f"{key} is a whole number, not {number!r}", hint=f"such as {example}")
+            settings[key] = int(number)
         if len(names) != 2 or not all(names):
             raise UsageError(
-                f"no loss function of two values: {text!r}", hint="such as mse:prediction,target"
+                f"{text!r} does not name two values, a prediction and a target", hint=f"such as {example}"
             )
-        return cls(function, names[0], names[1], axis)
+        return cls(function, names[0], names[1], **settings)
 
     def __str__(self) -> str:
-        axis = "" if self.axis == 1 else f",axis={self.axis}"
-        return f"{self.function}:{self.prediction},{self.target}{axis}"
+        told = {"axis": self.axis, "ignore_index": self.ignore_index}
+        settings = "".join(f",{key}={number}" for key, number in told.items() if number is not None)
+        return f"{self.function}:{self.prediction},{self.target}{settings}"
 
     def write(self, op: Operations, values: dict[str, ir.Value]) -> ir.Value:
         """Write the loss at the end of the graph of ``op``; the value ``loss``, or a name like it.
@@ -75,7 +84,8 @@ class Loss:
             UnsupportedModel: its type or rank is unknown.
         """
         if self.prediction not in values:
-            raise unknown("value", self.prediction, values, "graphopt dump shows all")
+            where = "the prediction comes first, then the target; graphopt dump shows all values"
+            raise unknown("value", self.prediction, values, where)
         prediction = values[self.prediction]
         target = values.get(self.target)
         return _LOSSES[self.function](op, self, prediction, target)
@@ -102,21 +112,37 @@ def _cross_entropy(op: Operations, loss: Loss, logits: ir.Value, labels: ir.Valu
         raise UnsupportedModel(
             f"the rank of {logits.name!r} is unknown, of which cross_entropy is to be taken"
         )
-    if not -len(shape) <= loss.axis < len(shape):
-        raise UsageError(
-            f"{logits.name!r} has {len(shape)} axes, and classes are to be along axis {loss.axis}"
-        )
-    axis = loss.axis % len(shape)
+    axis = _axis_of_classes(loss, len(shape))
     if labels is None:
         dims = declared_dims(op.cx, logits)
         dims = None if dims is None else [dim for place, dim in enumerate(dims) if place != axis]
         labels = op.cx.edit.add_input(loss.target, ir.DataType.INT64, dims)
+    dtype = op.cx.dtype(labels) or labels.dtype
+    if dtype is not None and dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        raise UsageError(
+            f"{loss.target!r} is {dtype.name.lower()}, and labels are whole numbers of 32 or 64 bits",
+            hint="the prediction comes first, then the labels: cross_entropy:logits,labels",
+        )
     if axis == len(shape) - 1 and len(shape) != 2:  # no copy: all places are rows
         logits, labels = op.Flatten(logits, axis=axis), op.Reshape(labels, [-1])
     elif axis != 1:
         others = [place for place in range(len(shape)) if place != axis]
         logits = op.Transpose(logits, perm=[others[0], axis, *others[1:]])
-    return op.SoftmaxCrossEntropyLoss(logits, labels, reduction="mean")
+    return op.SoftmaxCrossEntropyLoss(logits, labels, reduction="mean", ignore_index=loss.ignore_index)
+
+
+def _axis_of_classes(loss: Loss, rank: int) -> int:
+    axis = loss.axis
+    if axis is None:
+        if rank > 2:
+            raise UsageError(
+                f"{loss.prediction!r} has {rank} axes; along which are classes?",
+                hint=f"{loss},axis=-1 for the last, as in language models, axis=1 for channels of images",
+            )
+        axis = rank - 1
+    if not -rank <= axis < rank:
+        raise UsageError(f"{loss.prediction!r} has {rank} axes, and classes are to be along axis {axis}")
+    return axis % rank
 
 
 def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None:
@@ -140,3 +166,5 @@ _LOSSES: dict[str, Callable[[Operations, Loss, ir.Value, ir.Value | None], ir.Va
     "cross_entropy": _cross_entropy,
     "mse": _mse,
 }
+_EXAMPLES = {"cross_entropy": "cross_entropy:logits,labels,axis=-1", "mse": "mse:prediction,target"}
+_SETTINGS: dict[str, tuple[str, ...]] = {"cross_entropy": ("axis", "ignore_index"), "mse": ()}

@@ -9,11 +9,12 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.joint import Joint
+from graphopt.errors import unknown
 from graphopt.parameters.lifting import lift
 from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.once import check_feeds
+from graphopt.runtime.once import check_dtypes, check_feeds
 from graphopt.runtime.signature import Signature
 
 
@@ -29,15 +30,35 @@ class ValueAndGrad:
         joint: the joint graph, whose parameters are inputs.
         parameters: by name, what the parameters that are differentiated by hold; each call feeds them.
         state: by name, the running statistics of BatchNormalization in training, which each call updates.
+        outputs: by name, the outputs of the last call that were asked for.
     """
 
-    def __init__(self, joint: Joint, device: Device = CPU, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        joint: Joint,
+        device: Device = CPU,
+        threads: int | None = None,
+        outputs: Iterable[str] = (),
+    ) -> None:
+        known = [output.name or "" for output in joint.model.graph.outputs]
+        self._kept = list(outputs)
+        for name in self._kept:
+            if name not in known:
+                raise unknown("output", name, known, f"outputs: {', '.join(known)}")
         self.joint = joint
         self.parameters = _lifted(joint.model, joint.gradients)
         self.state = _lifted(joint.model, joint.state)
         self._signature = Signature.of(joint.model)
         self._artifact = Artifact(joint.model)  # holds the file that a large model is read from
         self._session = session.create(self._artifact.source, device=device, threads=threads)
+        wanted = [
+            joint.loss,
+            *joint.gradients.values(),
+            *(joint.state[name] for name in self.state),
+            *self._kept,
+        ]
+        self._names = list(dict.fromkeys(name for name in wanted if name))
+        self.outputs: dict[str, np.ndarray] = {}
 
     def __call__(self, feeds: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The loss, and by name the gradients.
@@ -53,11 +74,11 @@ class ValueAndGrad:
         assert joint.loss is not None
         fed = {**self.parameters, **self.state, **feeds}
         check_feeds(fed, self._signature)
-        names = [joint.loss, *joint.gradients.values(), *(joint.state[name] for name in self.state)]
-        value, *found = session.run(self._session, fed, names)
-        count = len(joint.gradients)
-        self.state = dict(zip(self.state, found[count:], strict=True))
-        return value, dict(zip(joint.gradients, found[:count], strict=True))
+        check_dtypes(fed, self._signature)
+        found = dict(zip(self._names, session.run(self._session, fed, self._names), strict=True))
+        self.state = {name: found[joint.state[name]] for name in self.state}
+        self.outputs = {name: found[name] for name in self._kept}
+        return found[joint.loss], {name: found[output] for name, output in joint.gradients.items()}
 
 
 def _lifted(model: ir.Model, names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -22,7 +22,10 @@ def check_suffix(path: Path) -> None:
         UsageError: they can't.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path} has no suffix of parameters", hint=f"call it *{' or *'.join(SUFFIXES)}")
+        raise UsageError(
+            f"{path} is no file of parameters: those end in {' or '.join(SUFFIXES)}",
+            hint="safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') writes torch's",
+        )
 
 
 def write(path: Path, parameters: Parameters) -> None:
@@ -91,5 +94,5 @@ def _read_safetensors(path: Path) -> Parameters:
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except (OSError, SafetensorError, ValueError, AttributeError) as error:
-        raise UsageError(f"can't read {path}: {error}") from error
+        raise UsageError(f"{path} is no safetensors file, or it is damaged: {error}") from error
     return found

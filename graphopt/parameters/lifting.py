@@ -84,7 +84,11 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
     if not found:
-        raise UsageError("no tensor is called like an input or initializer of the model")
+        there, here = next(iter(parameters.tensors), "nothing"), next(iter(own), "nothing")
+        raise UsageError(
+            "no tensor is called like an input or initializer of the model",
+            hint=f"the file has {there!r} and so on, the model {here!r}",
+        )
     for name, tensor in found.items():
         _check_fits(own[name], tensor)
     edit = ir.Editor(model)
@@ -99,13 +103,21 @@ def _check_fits(value: ir.Value, tensor: ir.TensorProtocol) -> None:
     known = value.const_value
     dtype, shape = (value.dtype, value.shape) if known is None else (known.dtype, known.shape)
     if dtype is not None and dtype != tensor.dtype:
-        wanted, given = dtype.name.lower(), tensor.dtype.name.lower()
-        raise UsageError(f"{value.name!r} is {wanted}, and the tensor {given}")
+        wanted, given = _element(dtype), _element(tensor.dtype)
+        raise UsageError(f"{value.name!r} is {wanted}, and the tensor {given}", hint=f"cast it to {wanted}")
     sizes = tensor.shape.numpy()
     dims = sizes if shape is None else tuple(shape)
     pairs = zip(dims, sizes, strict=False)
     if len(dims) != len(sizes) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
-        raise UsageError(f"{value.name!r} is {_spelt(dims)}, and the tensor {_spelt(sizes)}")
+        turned = tuple(dims) == tuple(reversed(sizes))
+        raise UsageError(
+            f"{value.name!r} is {_spelt(dims)}, and the tensor {_spelt(sizes)}",
+            hint="transpose it: exporters turn weights of linear layers around" if turned else None,
+        )
+
+
+def _element(dtype: ir.DataType) -> str:
+    return {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
 
 def _spelt(dims: Iterable[object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
@@ -10,6 +10,8 @@ from graphopt.errors import UsageError, unknown
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 #: All initializers that look like parameters, where names may be given.
 PARAMS = "params"
+#: Names of outputs that are gradients begin so.
+GRADIENT = "grad."
 
 
 def is_parameter(value: ir.Value) -> bool:
@@ -26,21 +28,42 @@ def is_parameter(value: ir.Value) -> bool:
     )
 
 
+def parameters(model: ir.Model) -> list[ir.Value]:
+    """The initializers of the main graph that look like parameters.
+
+    Of a joint graph they are those whose gradients it returns: it has constants of its own.
+    """
+    graph = model.graph
+    returned = {output.name for output in graph.outputs}
+    trained = [value for name, value in graph.initializers.items() if GRADIENT + name in returned]
+    return trained or [value for value in graph.initializers.values() if is_parameter(value)]
+
+
 def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:
-    """The initializers of the main graph that ``which`` names: ``params``, or names, as text with commas too.
+    """The initializers of the main graph that ``which`` names: ``params`` and names, with commas between too.
 
     Raises:
         UsageError: there is no such initializer.
     """
     own = {value.name or "": value for value in model.graph.initializers.values()}
-    if which == PARAMS:
-        return [value for value in own.values() if is_parameter(value)]
-    if isinstance(which, str):
-        which = [which] if which in own else [name.strip() for name in which.split(",") if name.strip()]
-    names = list(dict.fromkeys(which))
+    names = split_names(which, own)
     if not names:
         raise UsageError("no parameter is named", hint=f"{PARAMS}, or names of initializers")
+    found: dict[str, ir.Value] = {}
     for name in names:
-        if name not in own:
-            raise unknown("initializer", name, own, "graphopt inspect -v shows them")
-    return [own[name] for name in names]
+        if name in own:
+            found[name] = own[name]
+        elif name == PARAMS:
+            found |= {value.name or "": value for value in parameters(model)}
+        else:
+            raise unknown("initializer", name, [*own, PARAMS], "graphopt inspect -v shows them")
+    return list(found.values())
+
+
+def split_names(texts: str | Iterable[str], known: Container[str | None]) -> list[str]:
+    """Names, of which one text may hold several with commas between, unless that is itself a name."""
+    found: dict[str, None] = {}
+    for text in [texts] if isinstance(texts, str) else texts:
+        parts = [text] if text in known else [part.strip() for part in text.split(",")]
+        found |= dict.fromkeys(part for part in parts if part)
+    return list(found)

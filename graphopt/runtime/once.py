@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.runtime.artifact import Artifact
@@ -19,6 +21,7 @@ from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
+from graphopt.runtime.values import numpy_type
 
 
 class Trial(NamedTuple):
@@ -45,6 +48,7 @@ def run_once(
     """
     signature = Signature.of(model)
     check_feeds(feeds, signature)
+    check_dtypes(feeds, signature)
     with runner(model, device, choice) as runs:
         return named(signature, runs.run(optimizations, feeds))
 
@@ -129,3 +133,13 @@ def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
     missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
     if missing:
         raise UsageError(f"the model needs a value for input {missing[0]!r}")
+
+
+def check_dtypes(feeds: Mapping[str, Any], signature: Signature) -> None:
+    """Raise UsageError if an array is of another element type than its input; onnxruntime names neither."""
+    for port in signature.inputs:
+        array, wanted = feeds.get(port.name), numpy_type(port.type)
+        if not isinstance(array, (np.ndarray, np.generic)) or wanted is None or wanted.kind == "O":
+            continue
+        if array.dtype != wanted and array.dtype.kind != "V":
+            raise UsageError(f"input {port.name!r} wants {wanted}, the array holds {array.dtype}")

@@ -126,9 +126,41 @@ def test_a_mean_squared_error_of_other_shapes_is_refused() -> None:
         graphopt.grad(model, "mse:y,t", ["x"])
 
 
+def test_classes_of_more_than_two_axes_have_to_be_told() -> None:
+    model = parse("m (float[A,B,C] x) => (float[A,B,C] y) { y = Identity(x) }")
+    with pytest.raises(UsageError, match="along which") as told:
+        graphopt.grad(model, "cross_entropy:y,labels", ["x"])
+    assert "cross_entropy:y,labels,axis=-1" in str(told.value.hint)
+    assert graphopt.grad(model, "cross_entropy:y,labels,axis=-1", ["x"]).target == "labels"
+
+
+def test_a_label_that_does_not_count() -> None:
+    model = parse("m (float[A,C] x) => (float[A,C] y) { y = Identity(x) }")
+    joint = graphopt.grad(model, "cross_entropy:y,labels,ignore_index=-100", ["x"])
+    labels = np.array([1, -100, 4])
+    found = run(joint.model, {"x": LOGITS[0], "labels": labels})
+    loss, gradient = cross_entropy(LOGITS[0][[0, 2]], labels[[0, 2]])
+    assert np.allclose(found["loss"], loss, atol=1e-6)
+    assert np.allclose(found["grad.x"], np.insert(gradient, 1, 0, axis=0), atol=1e-6)
+
+
+def test_labels_are_whole_numbers() -> None:
+    model = parse("m (float[A,C] x, float[A] t) => (float[A,C] y) { y = Identity(x) }")
+    with pytest.raises(UsageError, match="'t' is float, and labels are whole numbers"):
+        graphopt.grad(model, "cross_entropy:y,t", ["x"])
+
+
 def test_what_is_no_loss_is_told() -> None:
-    assert str(Loss.parse("cross_entropy:a,b,axis=-1")) == "cross_entropy:a,b,axis=-1"
-    for text in ("hinge:a,b", "mse:a", "mse:a,b,c", "mse:a,b,axis=x"):
+    for text in ("cross_entropy:a,b,axis=-1", "cross_entropy:a,b,axis=1,ignore_index=-100", "mse:a,b"):
+        assert str(Loss.parse(text)) == text
+    for text in (
+        "hinge:a,b",
+        "mse:a",
+        "mse:a,b,c",
+        "mse:a,b,axis=1",
+        "cross_entropy:a,b,axis=x",
+        "cross_entropy:a,b,axes=1",
+    ):
         with pytest.raises(UsageError):
             Loss.parse(text)
 

@@ -51,3 +51,14 @@ def test_running_statistics_are_returned_and_kept() -> None:
     assert f.state["mean"].tolist() == [1, 2] and f.state["var"].tolist() == [1, 2.5]
     f(feeds)
     assert f.state["mean"].tolist() == [1.5, 3] and sorted(f.parameters) == ["bias", "scale"]
+
+
+def test_outputs_are_kept_and_wrong_types_named() -> None:
+    f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["y"])
+    feeds = {"x": np.ones((2, 3), np.float32), "target": np.ones((2, 1), np.float32)}
+    f(feeds)
+    assert f.outputs["y"].tolist() == [[0], [0]]
+    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
+        f({**feeds, "x": np.ones((2, 3))})
+    with pytest.raises(UsageError, match="no output is called 'z'"):
+        graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["z"])

@@ -30,7 +30,11 @@ def test_it_writes_a_joint_graph_and_tells_what_is_in_it(invoke: Invoke, model: 
     outputs = [output.name for output in ir.load(out).graph.outputs]
     assert outputs == ["y", "loss", "grad.x", "grad.w"]
     text = invoke("grad", model, "--loss-fn", "mse:y,t", "--wrt", "inputs", "--only-loss", "-o", out).out
-    assert "2 gradients" not in text and "no gradient through Floor" in text
+    assert "gradients 1: grad.w" in text and "no gradient through 1 node: Floor" in text, text
+    text = invoke(
+        "grad", model, "--loss-fn", "mse:y,t", "--wrt", "inputs", "--only-loss", "-o", out, "-v"
+    ).out
+    assert "no gradient through Floor Floor(f): it is constant" in text
     assert [output.name for output in ir.load(out).graph.outputs] == ["loss", "grad.w"]
 
 
@@ -40,3 +44,33 @@ def test_a_loss_has_to_be_named_and_to_have_one_element(invoke: Invoke, model: P
     ran = invoke("grad", model, "--loss", "nothing", "-o", out)
     assert ran.status == 2 and "'nothing'" in ran.err
     assert not out.exists()
+
+
+def test_what_it_differentiates_by_may_be_named_several_times(invoke: Invoke, model: Path) -> None:
+    out = model.with_name("joint.onnx")
+    ran = invoke(
+        "grad", model, "--loss", "mse:y,t", "--wrt", "w", "--wrt", "params,inputs", "-o", out, "--json"
+    )
+    told = json.loads(ran.out)
+    assert (
+        list(told["gradients"]) == ["w"] and told["unrelated"] == ["x"] and told["inputs"]["t"] == "f32[B,3]"
+    )
+    assert (
+        "t f32[B,3], which the loss compares with"
+        in invoke("grad", model, "--loss", "mse:y,t", "--wrt", "w", "-o", out).out
+    )
+
+
+def test_a_model_that_is_read_is_not_written_over(invoke: Invoke, model: Path) -> None:
+    before = model.read_bytes()
+    for command in (["grad", model, "--loss", "mse:y,t", "--wrt", "w"], ["lift-parameters", model]):
+        ran = invoke(*command, "-o", model)
+        assert ran.status == 2 and "write over" in ran.err and model.read_bytes() == before
+
+
+def test_no_gradient_at_all_is_an_error(invoke: Invoke, model: Path) -> None:
+    out = model.with_name("joint.onnx")
+    ran = invoke("grad", model, "--loss", "mse:y,t", "-o", out)
+    assert ran.status == 2 and "depends on nothing" in ran.err and not out.exists()
+    ran = invoke("grad", model, "--loss", "mse:y,t", "--wrt", "parms", "-o", out)
+    assert ran.status == 2 and "params" in ran.err

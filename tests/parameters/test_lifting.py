@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_changed() -> None:
     lifted, _ = graphopt.lift_parameters(parse(TEXT), "w,b")
     for tensors, message in (
         ({"w": np.ones((2, 3), np.float32)}, "'w' is 3x2, and the tensor 2x3"),
-        ({"b": np.ones(2), "w": np.ones((3, 2), np.float32)}, "'b' is float, and the tensor double"),
+        ({"b": np.ones(2), "w": np.ones((3, 2), np.float32)}, "'b' is float32, and the tensor float64"),
         ({"other": np.ones(2)}, "called like"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -101,3 +101,14 @@ def test_files_that_hold_no_parameters(tmp_path: Path, name: str) -> None:
         files.read(path)
     with pytest.raises(UsageError):
         files.write(tmp_path / "gone" / "w.safetensors", Parameters())
+
+
+def test_of_a_joint_graph_parameters_are_those_whose_gradients_it_returns(tmp_path: Path) -> None:
+    model = parse("""m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[1] c = {4}> {
+        d = Sqrt(c) h = MatMul(x, w) y = Div(h, d) }""")
+    joint = graphopt.grad(model, "cross_entropy:y,labels", ["w"])
+    _, parameters = graphopt.lift_parameters(joint.model)
+    assert list(parameters.tensors) == ["w"]
+    both = graphopt.grad(model, "cross_entropy:y,labels")
+    assert list(both.gradients) == ["w", "c"], "constants that folding makes are no parameters"
+    assert list(graphopt.grad(both.model, "loss").gradients) == ["w", "c"]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes_model
+from graphopt.cli.parameters import reads_model, writes
+
+if TYPE_CHECKING:
+    from graphopt.autodiff.joint import Joint
 
 EXAMPLE = """
 graphopt grad model.onnx --loss loss -o joint.onnx
 graphopt grad model.onnx --loss-fn cross_entropy:logits,labels -o joint.onnx
 graphopt grad model.onnx --loss-fn mse:prediction,target --wrt fc.weight,fc.bias -o joint.onnx
-graphopt grad joint.onnx --loss grad.x --wrt inputs -o second.onnx
+graphopt grad model.onnx --loss-fn cross_entropy:logits,labels,axis=-1,ignore_index=-100 -o joint.onnx
+graphopt grad joint.onnx --loss-fn mse:grad.x,zero --wrt params -o second.onnx
 """
 
 
@@ -22,38 +27,48 @@ graphopt grad joint.onnx --loss grad.x --wrt inputs -o second.onnx
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Gradients",
-    click.option("--loss", metavar="NAME", help="An output or inner value with one element."),
+    click.option(
+        "--loss", metavar="NAME", help="An output or inner value with one element, or a loss function."
+    ),
     click.option(
         "--loss-fn",
         metavar="FUNCTION",
-        help="A loss of two values: cross_entropy:LOGITS,LABELS[,axis=N], mse:A,B. The second becomes an"
-        " input if the model has no such value.",
+        help="A loss of two values: cross_entropy:LOGITS,LABELS[,axis=N][,ignore_index=N] or mse:A,B. The"
+        " second becomes an input if the model has no such value.",
     ),
     click.option(
         "--wrt",
-        default="params",
+        default=("params",),
+        multiple=True,
         metavar="params|inputs|NAMES",
-        help="What to differentiate by: parameters, inputs, or names with commas between.  [default: params]",
+        help="With respect to what: parameters, inputs, or names with commas between.  [default: params]",
     ),
     click.option(
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
     ),
 )
-@options.group("Files", click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"))
+@options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))
 @options.output_options
 @options.model_options
 def command(
-    run: Run, model: Path, loss: str | None, loss_fn: str | None, wrt: str, only_loss: bool, output: Path
+    run: Run,
+    model: Path,
+    loss: str | None,
+    loss_fn: str | None,
+    wrt: tuple[str, ...],
+    only_loss: bool,
+    output: Path,
 ) -> None:
     """Write a model that also returns gradients of a loss.
 
     The gradient of w is the output grad.w. It is made of ordinary operators, for any onnxruntime to run
-    (docs/gradients.md). Functions are inlined, and models below opset 13 converted to it.
+    (docs/gradients.md). Functions are inlined, and models of an opset below 13, or below the one that
+    a gradient needs, are converted to it.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told
     from graphopt.errors import UsageError
-    from graphopt.tables import counted, human_bytes
+    from graphopt.tables import human_bytes
 
     if (loss is None) == (loss_fn is None):
         raise UsageError(
@@ -74,6 +89,7 @@ def command(
             "model": str(model),
             "output": str(output),
             "loss": joint.loss,
+            "inputs": {value.name: ir.declared_type(value) for value in joint.model.graph.inputs},
             "gradients": joint.gradients,
             "unrelated": joint.unrelated,
             "state": joint.state,
@@ -83,20 +99,34 @@ def command(
             "files": {str(path): path.stat().st_size for path in written},
         }
     )
-    if run.console.quiet:
-        return
-    run.console.print(f"  loss      {joint.loss}")
-    if not joint.gradients:
-        none = {"params": "parameters", "inputs": "inputs of real numbers"}.get(wrt, wrt)
-        run.console.print(f"  it depends on no {none}: --wrt says what else to differentiate by")
-    run.console.print(f"  {counted(len(joint.gradients), 'gradient')}, {counted(nodes, 'node')}")
+    if not run.console.quiet:
+        _print(run, joint, nodes)
+        for path in written:
+            run.console.print(f"  wrote     {path}   {human_bytes(path.stat().st_size)}")
+
+
+def _print(run: Run, joint: Joint, nodes: int) -> None:
+    from graphopt import ir
+    from graphopt.tables import counted
+
+    show, verbose = run.console.print, run.verbose > 0
+    show(f"  loss      {joint.loss}")
+    if joint.target is not None:
+        added = next(value for value in joint.model.graph.inputs if value.name == joint.target)
+        show(f"  input     {added.name} {ir.declared_type(added)}, which the loss compares with")
+    first, *_, last = [*joint.gradients.values(), *joint.gradients.values()]
+    names = first if len(joint.gradients) == 1 else f"{first} ... {last}"
+    show(f"  gradients {len(joint.gradients)}: {names}")
+    show(f"  nodes     {nodes}")
     if joint.opset is not None:
-        run.console.print(f"  converted to opset {joint.opset}")
+        show(f"  converted to opset {joint.opset}")
     for held, name in joint.state.items():
-        run.console.print(f"  state     {name} is what training makes of {held}")
+        show(f"  state     {name} is what training makes of {held}")
     if joint.unrelated:
-        run.console.print(f"  the loss does not depend on {', '.join(joint.unrelated)}")
-    for item in joint.stopped:
-        run.console.print(f"  no gradient through {item.op} {item.node}: {item.reason}")
-    for path in written:
-        run.console.print(f"  wrote     {path}   {human_bytes(path.stat().st_size)}")
+        names = ", ".join(joint.unrelated) if verbose else counted(len(joint.unrelated), "value")
+        show(f"  no gradient reaches {names}")
+    for item in joint.stopped if verbose else ():
+        show(f"  no gradient through {item.op} {item.node}: {item.reason}")
+    if joint.stopped and not verbose:
+        ops = ", ".join(dict.fromkeys(item.op for item in joint.stopped))
+        show(f"  no gradient through {counted(len(joint.stopped), 'node')}: {ops}  (-v lists them)")

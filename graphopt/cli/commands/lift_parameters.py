@@ -8,11 +8,11 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes, writes_model
+from graphopt.cli.parameters import reads_model, writes
 
 EXAMPLE = """
 graphopt lift-parameters model.onnx -o lifted.onnx --parameters weights.safetensors
-graphopt lift-parameters joint.onnx -o lifted.onnx --which fc.weight,fc.bias --parameters weights.npz
+graphopt lift-parameters joint.onnx -o lifted.onnx --which params,bn.running_mean --parameters weights.npz
 graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 """
 
@@ -21,7 +21,7 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"),
+    click.option("-o", "--output", type=writes, required=True, metavar="OUT"),
     click.option(
         "--parameters",
         type=writes,
@@ -33,15 +33,16 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
     "Parameters",
     click.option(
         "--which",
-        default="params",
+        default=("params",),
+        multiple=True,
         metavar="params|NAMES",
-        help="Initializers of floating-point numbers with at least one axis, but for running statistics; or"
-        " names of initializers with commas between.  [default: params]",
+        help="Initializers of floating-point numbers with at least one axis, but for running statistics, or"
+        " those whose gradients the model returns; and names, with commas between.  [default: params]",
     ),
 )
 @options.output_options
 @options.model_options
-def command(run: Run, model: Path, output: Path, parameters: Path | None, which: str) -> None:
+def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> None:
     """Make parameters inputs of the model, after its own.
 
     The file takes what they held, by name; parameters that share their bytes are written once to
@@ -76,6 +77,8 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     run.console.print(f"  {counted(len(found.tensors), 'parameter')}, {human_bytes(found.nbytes)}")
     if not found.tensors:
         run.console.note("  the model has no initializers of floating-point numbers with an axis")
+    elif parameters is None:
+        run.console.note("  what they held is in no file: --parameters FILE writes it")
     for name, other in found.tied.items():
         run.console.print(f"  {name} is {other}")
     for path, size in sizes.items():

@@ -8,7 +8,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_data, reads_model, writes_model
+from graphopt.cli.parameters import reads_data, reads_model, writes
 
 EXAMPLE = """
 graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
@@ -19,7 +19,7 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 @command_line.command("unlift-parameters", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @click.argument("parameters", type=reads_data, metavar="PARAMETERS")
-@options.group("Files", click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"))
+@options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))
 @options.output_options
 @options.model_options
 def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
@@ -51,7 +51,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
         return
     run.console.print(f"  {counted(len(found.placed), 'parameter')} of {parameters}")
     if found.unused:
-        run.console.print(f"  the model has no {', '.join(found.unused)}")
-    run.console.print(f"  inputs    {', '.join(found.open) or 'none'}")
+        run.console.print(f"  not used: {', '.join(found.unused)}, which the model has not")
+    run.console.print(f"  inputs that are left: {', '.join(found.open) or 'none'}")
     for path, size in sizes.items():
         run.console.print(f"  wrote     {path}   {human_bytes(size)}")
