@@ -13,7 +13,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_the_counts_of_the_table_are_those_of_the_samples() -> None:
-    readme = README.read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8").partition("<!-- begin nodes -->")[2]
     told = {
         name: (int(original), int(optimized))
         for name, original, optimized in re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|", readme, re.MULTILINE)
