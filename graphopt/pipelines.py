@@ -99,7 +99,7 @@ PLANNED: dict[str, str] = {
 }
 
 #: Packages of the passes that are part of graphopt.
-_PASSES = ("graphopt.passes", "graphopt.partition.passes")
+_PASSES = ("graphopt.passes", "graphopt.partitioning.passes")
 
 
 def registry() -> Registry:

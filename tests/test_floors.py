@@ -39,7 +39,7 @@ FLOORS = [
     "request",
     "parameters",
     "autodiff",
-    "partition",
+    "partitioning",
     "debug",
     "tune",
     "assembly",

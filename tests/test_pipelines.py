@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 
 import graphopt
-import graphopt.partition.passes
-from graphopt import ir, partition, passes
+import graphopt.partitioning.passes
+from graphopt import ir, partitioning, passes
 from graphopt.config import Settings
 from graphopt.context import Context
 from graphopt.driver import make_pipeline
@@ -169,7 +169,7 @@ def test_a_fixpoint_ends_when_each_step_has_met_the_model_as_it_is(text: str, ra
 
 def test_every_pass_is_found() -> None:
     """Passes are looked up by the names of their files."""
-    for package in (passes, partition.passes):
+    for package in (passes, partitioning.passes):
         for info in pkgutil.iter_modules(package.__path__):
             defined = vars(importlib.import_module(f"{package.__name__}.{info.name}")).values()
             for kind in defined:

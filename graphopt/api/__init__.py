@@ -15,6 +15,7 @@ from graphopt.api.files import is_bundle, load, load_model, save
 from graphopt.api.gradients import grad, value_and_grad
 from graphopt.api.optimizing import Result, explain, optimize
 from graphopt.api.parameters import lift_parameters, unlift_parameters
+from graphopt.api.partitioning import partition, with_groups
 from graphopt.api.running import run, try_out, verify
 from graphopt.api.specializing import compile, record_profile, specialize
 from graphopt.assembly import choose_device
@@ -40,6 +41,7 @@ __all__ = [
     "make_options",
     "make_pipeline",
     "optimize",
+    "partition",
     "record_profile",
     "run",
     "save",
@@ -50,4 +52,5 @@ __all__ = [
     "verify",
     "vouch",
     "with_bailouts",
+    "with_groups",
 ]

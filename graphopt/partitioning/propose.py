@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.partition.convex import convex_groups, trimmed
-from graphopt.partition.policy import Place, Policy, Ruling
+from graphopt.partitioning.convex import convex_groups, trimmed
+from graphopt.partitioning.policy import Place, Policy, Ruling
 
 
 @dataclass(frozen=True)

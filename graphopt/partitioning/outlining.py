@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.partition.duplicates import duplicates
-from graphopt.partition.policy import Policy
-from graphopt.partition.propose import Partition, edges
+from graphopt.partitioning.duplicates import duplicates
+from graphopt.partitioning.policy import Policy
+from graphopt.partitioning.propose import Partition, edges
 
 #: Constants up to this size are copied into each function that reads them; larger ones are its inputs.
 _COPIED_BYTES = 1024

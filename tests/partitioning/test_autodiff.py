@@ -10,8 +10,8 @@ from graphopt import ir
 from graphopt.driver import context_for
 from graphopt.errors import UsageError
 from graphopt.ops import autodiff
-from graphopt.partition import propose, propose_all
-from graphopt.partition.autodiff import AutodiffPolicy
+from graphopt.partitioning import propose, propose_all
+from graphopt.partitioning.autodiff import AutodiffPolicy
 from tests.support import parse
 
 

@@ -13,9 +13,9 @@ from graphopt.autodiff.reverse import is_real
 from graphopt.autodiff.sequences import is_sequence
 from graphopt.context import Context
 from graphopt.ops import facts
-from graphopt.partition.duplicates import executed
-from graphopt.partition.policy import Place, Ruling
-from graphopt.partition.requires_grad import ALL, requires_grad, sources
+from graphopt.partitioning.duplicates import executed
+from graphopt.partitioning.policy import Place, Ruling
+from graphopt.partitioning.requires_grad import ALL, requires_grad, sources
 
 #: The seed's seven: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
 VIEWS = facts.VIEW - {"Identity"}
@@ -30,7 +30,7 @@ class AutodiffPolicy:
 
     Attributes:
         cx: facts about the model.
-        wrt: what is differentiated by, as for :func:`graphopt.partition.requires_grad.sources`.
+        wrt: what is differentiated by, as for :func:`graphopt.partitioning.requires_grad.sources`.
         minimum: nodes of a group, each computation counted once; Identity and Constant do not count.
         views: whether operators that only move elements may be in groups. In the seed they may not,
             because there a view shares the memory of what it views; here nothing does.

@@ -8,10 +8,10 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import autodiff
-from graphopt.partition.autodiff import AutodiffPolicy
-from graphopt.partition.outlining import FUNCTIONS_SINCE, outline_groups
-from graphopt.partition.propose import Partition, propose_all
-from graphopt.partition.requires_grad import ALL
+from graphopt.partitioning.autodiff import AutodiffPolicy
+from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
+from graphopt.partitioning.propose import Partition, propose_all
+from graphopt.partitioning.requires_grad import ALL
 from graphopt.passes.base import Pass
 from graphopt.passes.cse import CommonSubexpressionElimination
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.ir.order import cycle_of
-from graphopt.partition.convex import convex_groups, trimmed
+from graphopt.partitioning.convex import convex_groups, trimmed
 
 Feeds = list[list[int]]
 

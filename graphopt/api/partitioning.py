@@ -1,0 +1,84 @@
+"""Groups of a model's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for
+from graphopt.driver import is_heavy, make_options
+from graphopt.errors import VerificationFailed
+
+if TYPE_CHECKING:
+    from graphopt.partitioning.partitioned import Partitioned
+    from graphopt.profile import Profile
+    from graphopt.runtime.devices import Device
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.verdict import Verdict
+
+
+def partition(
+    model: ir.Model | PathLike,
+    policy: str = "autodiff",
+    *,
+    wrt: str | Iterable[str] = "all",
+    minimum: int = 2,
+    views: bool = True,
+    no_grad: Sequence[str] = (),
+    profile: Profile | None = None,
+) -> Partitioned:
+    """Groups of nodes that are differentiated as one, and why the other nodes are in none.
+
+    >>> found = partition("model.onnx", wrt="params")                    # doctest: +SKIP
+    >>> [group.ops for group in found.groups]                            # doctest: +SKIP
+    [{'MatMul': 4, 'Add': 4, 'Relu': 3}]
+    >>> {reason.node: reason.reason for reason in found.reasons}         # doctest: +SKIP
+    >>> graphopt.save(found.outlined(), "groups.onnx")                   # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+        policy: what groups are for: ``autodiff``.
+        wrt: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        minimum: nodes of a group; each computation counts once.
+        views: whether operators that only move elements may be in groups.
+        no_grad: names of nodes, or scopes of them, in which no gradient is wanted.
+        profile: tells of which inputs a gradient was wanted.
+
+    Raises:
+        UsageError: there is no such policy or value, or the profile is of another model.
+    """
+    from graphopt.partitioning.partitioned import partitioned
+
+    return partitioned(
+        loaded(model), policy, wrt=wrt, minimum=minimum, views=views, no_grad=no_grad, profile=profile
+    )
+
+
+def with_groups(
+    found: Partitioned,
+    *,
+    inputs: InputOptions | None = None,
+    verify: bool | None = None,
+    device: str | Device | None = None,
+    allow_fallback: bool | None = None,
+) -> tuple[ir.Model, Verdict | None]:
+    """The model with a function for each group, compared with the one that has none.
+
+    Args:
+        inputs, verify, device, allow_fallback: as for :func:`graphopt.api.optimize`.
+
+    Raises:
+        VerificationFailed: it does not compute the same.
+    """
+    settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
+    model = found.outlined()
+    if not settings.verify:
+        return model, None
+    original = found.model
+    oracle, _ = oracle_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
+    with oracle:
+        verdict = oracle.verify(model, numerics=make_options(settings).numerics)
+    if not verdict.ok:
+        raise VerificationFailed(f"the groups do not compute what the model does: {verdict.summary()}")
+    return model, verdict

@@ -1,0 +1,201 @@
+"""graphopt partition: groups of nodes that are handled as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes, writes_model
+from graphopt.errors import UsageError
+from graphopt.tables import Table, counted, human_bytes
+
+if TYPE_CHECKING:
+    from graphopt.analysis.dims import Dim
+    from graphopt.partitioning.partitioned import Group, Partitioned, Port
+
+EXAMPLE = """
+graphopt partition model.onnx --policy autodiff
+graphopt partition model.onnx --wrt fc.weight,fc.bias --explain
+graphopt partition model.onnx --no-grad /encoder -o groups.onnx
+graphopt partition model.onnx --plot groups.svg
+"""
+
+#: Groups that are shown without -v, and operators of each.
+_GROUPS, _OPS = 20, 5
+#: Characters of an expression over symbols that is shown.
+_EXPRESSION = 24
+_DRAWINGS = (".svg", ".dot")
+
+
+@command_line.command("partition", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Groups",
+    click.option(
+        "--policy",
+        type=click.Choice(["autodiff"]),
+        default="autodiff",
+        help="What they are for: autodiff, to be differentiated as one.  [default: autodiff]",
+    ),
+    click.option(
+        "--wrt",
+        default="all",
+        metavar="all|params|inputs|NAMES",
+        help="What is differentiated by: parameters, inputs, all of both, or names with commas between."
+        "  [default: all]",
+    ),
+    click.option(
+        "--minimum", type=Count(1), default=2, metavar="N", help="Nodes of a group, at least.  [default: 2]"
+    ),
+    click.option(
+        "--views/--no-views",
+        default=True,
+        help="Let Reshape, Transpose and the like be in groups.  [default: views]",
+    ),
+    click.option(
+        "--no-grad",
+        multiple=True,
+        callback=split_some,
+        metavar="A,B",
+        help="Nodes, or scopes of them, in which no gradient is wanted.",
+    ),
+    click.option(
+        "--profile",
+        "profile_path",
+        type=reads_data,
+        metavar="FILE.json",
+        help="What tells of which inputs a gradient was wanted.",
+    ),
+    click.option("--explain", is_flag=True, help="Tell of each node why it is in a group, or in none."),
+)
+@options.group(
+    "Files",
+    click.option(
+        "-o", "--output", type=writes_model, metavar="OUT", help="Write the model with functions for groups."
+    ),
+    click.option("--plot", type=writes, metavar="FILE.svg|.dot", help="Draw the groups."),
+)
+@options.output_options
+@options.model_options
+@options.verify_options
+@options.input_options
+@options.device_options
+def command(
+    run: Run,
+    model: Path,
+    policy: str,
+    wrt: str,
+    minimum: int,
+    views: bool,
+    no_grad: tuple[str, ...],
+    profile_path: Path | None,
+    explain: bool,
+    output: Path | None,
+    plot: Path | None,
+    **values: Any,
+) -> None:
+    """Find groups of nodes that can be handled as one.
+
+    No group needs itself, and no two need each other. A group for autodiff holds nodes that have gradients
+    and depend on what is differentiated by. With -o the model is written with a function of the domain
+    graphopt.autodiff for each group, once it is compared with the original (docs/partition.md).
+    """
+    from graphopt import api, ir
+    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.instrument.report import verdict_dict, verified
+    from graphopt.profile import Profile
+
+    if output is None:
+        options.check_idle(["Verification", "Inputs", "Device"], "compares nothing without -o", "-o OUT.onnx")
+    else:
+        check_model_file(output, model)
+        check_told(model, output)
+    check_file(plot, _DRAWINGS)
+    inputs = options.given_inputs(run, values)
+    profile = None if profile_path is None else Profile.read(profile_path)
+    with run.console.progress(model.name) as advance:
+        advance(None, "finding groups")
+        found = api.partition(
+            model, policy, wrt=wrt, minimum=minimum, views=views, no_grad=no_grad, profile=profile
+        )
+        verdict, sizes = None, {}
+        if output is not None:
+            advance(None, "comparing")
+            outlined, verdict = api.with_groups(found, inputs=inputs)
+            written = ir.save(outlined, output, external_data=run.settings.external_data)
+            run.invocation.written += written
+            sizes = {str(path): path.stat().st_size for path in written}
+    if plot is not None:
+        _draw(found, plot)
+    told: dict[str, Any] = {"model": str(model), "policy": policy}
+    told["groups"] = [group.to_dict() for group in found.groups]
+    if explain:
+        told["reasons"] = [
+            {"node": one.node, "op": one.op, "where": one.where, "group": one.group, "reason": one.reason}
+            for one in found.reasons
+        ]
+    told["files"] = sizes
+    told["verification"] = None if verdict is None else verdict_dict(verdict)
+    run.console.json(told)
+    if run.console.quiet:
+        return
+    _print(run, found, explain)
+    if verdict is not None:
+        run.console.print(f"  {verified(verdict)}")
+    for path, size in sizes.items():
+        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+    if plot is not None:
+        run.console.print(f"  drew      {plot}")
+
+
+def _print(run: Run, found: Partitioned, explain: bool) -> None:
+    table = Table(["group", "where", "nodes", "operators", "in", "out", "bytes in", "bytes out"], "<<><>>>>")
+    shown = found.groups if run.verbose else found.groups[:_GROUPS]
+    for group in shown:
+        ends = [group.inputs, group.outputs]
+        table.add(group.name, group.where, len(group.nodes), _ops(group), *map(len, ends), *map(_bytes, ends))
+    if found.groups:
+        run.console.table(table)
+    if len(shown) < len(found.groups):
+        run.console.print(f"  and {counted(len(found.groups) - len(shown), 'group')} more (-v lists all)")
+    inside = sum(reason.group is not None for reason in found.reasons)
+    count = counted(len(found.reasons), "node")
+    run.console.print(f"  {counted(len(found.groups), 'group')} with {inside:,} of {count}")
+    if explain:
+        reasons = Table(["node", "operator", "group", "because"], "<<<<")
+        for one in found.reasons:
+            reasons.add(one.node, one.op, one.group or "none", one.reason)
+        run.console.table(reasons)
+    elif inside < len(found.reasons):
+        run.console.print("  --explain tells why the others are in none")
+
+
+def _ops(group: Group) -> str:
+    told = [f"{op} × {count}" if count > 1 else op for op, count in group.ops.items()]
+    return ", ".join(told[:_OPS]) + (" …" if len(told) > _OPS else "")
+
+
+def _bytes(ports: tuple[Port, ...]) -> str:
+    """What they take together, where that is known."""
+    total: Dim = 0
+    for port in ports:
+        if port.bytes is None:
+            return "?"
+        total = total + port.bytes
+    if isinstance(total, int):
+        return human_bytes(total)
+    return text if len(text := str(total)) <= _EXPRESSION else "?"
+
+
+def _draw(found: Partitioned, path: Path) -> None:
+    from graphopt.partitioning.drawing import to_dot, to_svg
+
+    text = to_svg(found) if path.suffix == ".svg" else to_dot(found)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

@@ -1,0 +1,10 @@
+"""Groups of nodes that are handled as one: what may be in one, which groups there are, and why no more.
+
+The algorithm (:mod:`graphopt.partitioning.propose`) asks a policy about single nodes, and knows nothing of
+what groups are for; :mod:`graphopt.partitioning.autodiff` is the policy for groups that are differentiated.
+"""
+
+from graphopt.partitioning.policy import Place, Policy, Ruling
+from graphopt.partitioning.propose import Partition, Proposal, propose, propose_all
+
+__all__ = ["Partition", "Place", "Policy", "Proposal", "Ruling", "propose", "propose_all"]

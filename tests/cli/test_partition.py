@@ -1,0 +1,131 @@
+"""graphopt partition, and graphopt.partition."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.partitioning.drawing import to_dot, to_svg
+from graphopt.profile import Profile
+from tests.cli.conftest import Invoke
+from tests.support import ops, parse
+
+TEXT = """m (float[4,2] x, float[4,2] z) => (float[2,4] y, float[4,2] v) {
+    a = Exp(x)
+    b = Neg(a)
+    r = RandomNormalLike(b)
+    c = Mul(b, r)
+    d = Sin(c)
+    y = Transpose(d)
+    u = Cos(z)
+    v = Identity(u)
+}"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    ir.save(parse(TEXT), path)
+    return path
+
+
+def test_it_prints_groups_and_reasons(invoke: Invoke, path: Path) -> None:
+    text = invoke("partition", path).out
+    assert "2 groups with 5 of 8 nodes" in text and "Exp, Neg" in text and "32 B" in text
+    assert "draws" not in text and "--explain" in text
+    text = invoke("partition", path, "--policy", "autodiff", "--explain").out
+    assert "it draws random numbers" in text and "a gradient is wanted of what it reads" in text
+
+
+def test_what_json_tells(invoke: Invoke, path: Path) -> None:
+    told = json.loads(invoke("partition", path, "--wrt", "x", "--explain", "--json").out)
+    first, second = told["groups"]
+    assert first["ops"] == {"Exp": 1, "Neg": 1} and first["where"] == "main"
+    assert first["inputs"] == [{"name": "x", "type": "f32[4,2]", "bytes": 32, "requires_grad": True}]
+    assert [port["name"] for port in second["inputs"]] == ["b", "r"]
+    assert [port["requires_grad"] for port in second["inputs"]] == [True, False]
+    assert [one["group"] for one in told["reasons"]] == [
+        "group_0", "group_0", None, "group_1", "group_1", "group_1", None, None,
+    ]  # fmt: skip
+    assert told["reasons"][6]["reason"] == "no gradient is wanted of what it reads"
+
+
+def test_it_writes_functions_once_they_are_compared(invoke: Invoke, path: Path) -> None:
+    ir.save(parse(TEXT.replace("RandomNormalLike", "Floor"), ir_version=7), path)
+    out = path.with_name("groups.onnx")
+    ran = invoke("partition", path, "-o", out, "--no-views", "--json")
+    told = json.loads(ran.out)
+    assert told["verification"] is not None and list(told["files"]) == [str(out)]
+    written = ir.load(out)
+    assert written.ir_version == 8
+    assert [key[:2] for key in written.functions] == [("graphopt.autodiff", "group_0")]
+    assert told["groups"][0]["name"] == "group_0" and "Transpose" in ops(written)
+
+
+def test_it_draws_groups(invoke: Invoke, path: Path) -> None:
+    for suffix, begin in ((".svg", "<svg"), (".dot", "digraph")):
+        plot = path.with_suffix(suffix)
+        assert invoke("partition", path, "--plot", plot).status == 0
+        assert plot.read_text().startswith(begin)
+    found = graphopt.partition(path)
+    texts = [element.text for element in ElementTree.fromstring(to_svg(found)).iter() if element.text]
+    assert "group_0: 2 nodes" in texts and "RandomNormalLike" in texts
+    assert to_dot(found).count("subgraph cluster_") == 2
+    assert to_svg(found) == to_svg(graphopt.partition(path))
+
+
+def test_what_is_refused_leaves_no_file(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.onnx")
+    for wrong in (["--wrt", "nothing"], ["--plot", path.with_suffix(".png")], ["--minimum", "0"]):
+        assert invoke("partition", path, "-o", out, *wrong).status == 2
+        assert not out.exists()
+    ran = invoke("partition", path, "--no-verify")
+    assert ran.status == 2 and "-o" in ran.err
+
+
+def test_options_of_python(path: Path) -> None:
+    found = graphopt.partition(path, no_grad=["Neg(b)"])
+    assert [group.ops for group in found.groups] == []
+    assert {reason.node: reason.reason for reason in found.reasons}[
+        "Neg(b)"
+    ] == "no gradient is wanted in Neg(b)"
+    assert len(graphopt.partition(path, minimum=3).groups) == 1
+    with pytest.raises(UsageError, match="no policy"):
+        graphopt.partition(path, policy="fusion")
+
+
+def test_the_profile_tells_of_which_inputs_a_gradient_was_wanted() -> None:
+    model = parse(
+        TEXT.replace("Cos(z)", "Cos(w) w = Sin(z)").replace("u = Cos(w) w = Sin(z)", "w = Sin(z) u = Cos(w)")
+    )
+    profile = Profile(ir.fingerprint(model, names=True), requires_grad={"x": False})
+    assert [group.ops for group in graphopt.partition(model, profile=profile).groups] == [
+        {"Sin": 1, "Cos": 1}
+    ]
+    profile = Profile(ir.fingerprint(model, names=True), requires_grad={"x": True, "z": False})
+    assert len(graphopt.partition(model, profile=profile).groups) == 2
+
+
+def test_names_of_groups_are_those_of_their_functions() -> None:
+    text = """g (float[4] x, bool c) => (float[4] y) {
+        a = Exp(x)
+        b = Neg(a)
+        r = RandomNormalLike(b)
+        m = Mul(b, r)
+        y = If(c) <
+            then_branch = t () => (float[4] p) { q = RandomNormalLike(m) o = Neg(m) n = Abs(o) p = Mul(n, q) },
+            else_branch = e () => (float[4] s) { k = Cos(m) s = Tanh(k) }
+        >
+    }"""
+    found = graphopt.partition(parse(text))
+    functions = found.outlined().functions
+    assert [group.where for group in found.groups] == ["main", "If(y)", "If(y)"]
+    for group in found.groups:
+        function = functions["graphopt.autodiff", group.name, ""]
+        assert [node.op_type for node in function.graph] == list(group.ops)
