@@ -97,6 +97,8 @@ class AutodiffPolicy:
             return "it handles a sequence"
         if node.domain != "" and node.attributes and ir.bodies(node):
             return "it is of another domain and has a body, on which onnxruntime fails in functions"
+        if node.op_type == "MeanVarianceNormalization" and "axes" not in node.attributes:
+            return "onnxruntime fails on it in functions, unless its axes are told"
         return None
 
     def _by_bodies(self, node: ir.Node) -> Ruling:

@@ -62,7 +62,7 @@ def _rise(inside: Sequence[bool], feeds: Sequence[Sequence[int]], level: list[in
             bounds = [level[r] - (not inside[r]) for r in read if not inside[r] or sets.root(r) != own]
             bound = min(bounds, default=0)
             joins = [r for r in read if inside[r] and level[r] == bound and sets.root(r) != own]
-            if bound > level[part[0]] and joins:
+            if joins:
                 for node in part:
                     level[node] = bound
                 for reader in joins:

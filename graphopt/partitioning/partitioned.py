@@ -16,7 +16,6 @@ from graphopt.ops import autodiff
 from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
 from graphopt.partitioning.passes.create_autodiff_subgraphs import CreateAutodiffSubgraphs
-from graphopt.partitioning.policy import Place
 from graphopt.partitioning.propose import Partition, propose_all
 from graphopt.partitioning.requires_grad import ALL
 from graphopt.profile import Profile
@@ -184,8 +183,8 @@ def _told(policy: AutodiffPolicy, model: ir.Model, cx: Context) -> tuple[list[Gr
             groups.append(_group(partition, name, where, policy, cx))
         for node in proposal.graph:
             if node in group_of:
-                place, why = policy.rule(node)
-                why = _INSIDE if place is Place.INSIDE else f"{_BETWEEN}; {why}"
+                along = proposal.along.get(node)
+                why = _INSIDE if along is None else f"{_BETWEEN}; {along}"
                 reasons.append(Reason(ir.label(node), node.op_type, where, group_of[node], why))
             elif node in proposal.outside:
                 reasons.append(Reason(ir.label(node), node.op_type, where, None, proposal.outside[node]))

@@ -59,22 +59,28 @@ class Proposal:
         graph: a main graph or a body.
         groups: in the order of their first nodes.
         outside: by node in no group, why; constants are not among them.
+        along: by node that only goes along in a group, why it is no reason for one.
     """
 
     graph: ir.Graph
     groups: list[Partition] = field(default_factory=list)
     outside: dict[ir.Node, str] = field(default_factory=dict)
+    along: dict[ir.Node, str] = field(default_factory=dict)
 
 
 def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
-    """The groups of ``root``, and of bodies in it; a body whose holder is in a group has none of its own."""
+    """The groups of ``root``, and of bodies in it.
+
+    A body whose holder is in a group has none of its own; nor has one of another domain than the standard's,
+    on which onnxruntime fails if it calls functions.
+    """
     found: list[Proposal] = []
     pending = [root]
     while pending:
         proposal = propose(pending.pop(), policy)
         found.append(proposal)
-        bodies = [body for node in proposal.outside if node.attributes for body in ir.bodies(node)]
-        pending.extend(reversed(bodies))
+        holders = [node for node in proposal.outside if node.attributes and node.domain == ""]
+        pending.extend(reversed([body for node in holders for body in ir.bodies(node)]))
     return found
 
 
@@ -106,6 +112,8 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
                 found.groups.append(group)
     grouped = {node for group in found.groups for node in group.nodes}
     found.outside = {node: outside[node] for node in nodes if node not in grouped}
+    told = zip(nodes, rulings, along, strict=True)
+    found.along = {node: ruling.reason for node, ruling, goes in told if goes and node in grouped}
     order = {node: place for place, node in enumerate(nodes)}
     found.groups.sort(key=lambda group: order[group.nodes[0]])
     return found

@@ -92,6 +92,10 @@ def test_notes_on_values_count() -> None:
     model.graph[1].outputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "true"
     model.graph[2].outputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "true"
     assert divided(model, minimum=1)[0] == [["y"]]
+    text = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Sin(b) y = Cos(c) }"
+    model = parse(text)
+    model.graph[1].outputs[0].metadata_props[autodiff.REQUIRES_GRAD] = "false"
+    assert divided(model, minimum=1)[0] == [["a"]]
 
 
 SIZES = """g (float[N,4,2] x, int64[N,4] i) => (float[N,8] y, int64[1] n) <int64[1] last = {-1}, int64[1] first = {0}> {
@@ -124,6 +128,34 @@ def test_sizes_and_masks_on_the_way_in_tear_no_group_apart() -> None:
         y = Tanh(b)
     }"""
     assert divided(text)[0] == [["a", "b", "y"]]
+
+
+def test_masks_tear_no_group_apart_that_has_to_come_early() -> None:
+    """A random node needs a, and what reads it is needed by y: b can't be behind both."""
+    text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}> {
+        a = Exp(x)
+        r = RandomNormalLike(a)
+        p = Equal(i, pad)
+        m = Cast<to = 1>(p)
+        b = Add(a, m)
+        c = Tanh(b)
+        d = Mul(r, x)
+        y = Add(c, d)
+    }"""
+    assert divided(text)[0] == [["a", "b", "c"], ["d", "y"]]
+
+
+def test_sizes_that_another_group_reads_are_at_the_edge() -> None:
+    text = """g (float[N,4] x) => (float[N,4] y) {
+        a = Exp(x)
+        b = Neg(a)
+        s = Shape(b)
+        r = RandomNormalLike(b)
+        c = Mul(r, b)
+        y = Reshape(c, s)
+    }"""
+    groups, outside = divided(text)
+    assert groups == [["a", "b"], ["c", "y"]] and outside["s"] == "its results are no real numbers"
 
 
 def test_views_are_in_groups_or_not() -> None:
@@ -167,6 +199,13 @@ def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
     assert groups == [["a", "b"], ["f", "y"]]
     assert outside == {"c": quiet, "d": quiet, "e": unwanted, "z": unwanted}
     assert divided(text)[0] == [["a", "b", "c", "d", "e", "f", "y", "z"]]
+
+
+def test_a_scope_without_gradients_holds_for_bodies() -> None:
+    model = parse(BODIES % "[draw] n = RandomNormalLike(a)")
+    model.graph[1].name = "quiet"
+    groups, outside = divided(model, no_grad=("quiet",))
+    assert groups == [] and outside["o"] == "no gradient is wanted in quiet"
 
 
 def test_no_gradient_is_known_or_flows() -> None:
@@ -216,7 +255,9 @@ LOOP = """g (int64 n, bool c, float[4] x, float[4] z) => (float[4] last, float[K
         u = Mul(s, x)
         s2 = Exp(u)
         v = Tanh(s2)
-        row = Add(v, r)
+        w = Cos(s)
+        k = Add(v, w)
+        row = Add(k, r)
     }>
 }"""
 
@@ -224,9 +265,9 @@ LOOP = """g (int64 n, bool c, float[4] x, float[4] z) => (float[4] last, float[K
 def test_what_iterations_hand_on() -> None:
     """Gradients are wanted of s after the first iteration, when it depends on x; of t never."""
     groups, outside = divided(LOOP, wrt="x")
-    assert groups == [["u", "s2", "v", "row"]]
+    assert groups == [["u", "s2", "v", "w", "k", "row"]]
     assert outside["t2"] == "no gradient is wanted of what it reads"
-    assert divided(LOOP, wrt="z")[0] == [["t1", "t2"], ["u", "s2", "v", "row"]]
+    assert divided(LOOP, wrt="z")[0] == [["t1", "t2"], ["u", "s2", "v", "w", "k", "row"]]
 
 
 def test_calls_and_guards_and_sequences_stay_outside() -> None:

@@ -64,6 +64,36 @@ def test_which_outputs_gradients_are_wanted_of() -> None:
     }
 
 
+def test_random_nodes_keep_their_order() -> None:
+    """The group, which the first one needs, has a node behind the second one."""
+    text = """g (float[4] x) => (float[4] y) {
+        a = Exp(x)
+        [first] p = RandomNormalLike(a)
+        [second] q = RandomNormalLike(x)
+        b = Neg(a)
+        c = Mul(p, q)
+        y = Add(b, c)
+    }"""
+    model = parse(text)
+    run_pipeline(model, f"{CREATE}{{minimum=1}}")
+    ir.verify(model)
+    assert [node.name or "c" for node in model.graph] == ["group_0", "first", "second", "c", "group_1"]
+
+
+def test_what_one_group_hands_to_another() -> None:
+    model = parse(
+        "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) r = RandomNormalLike(b) c = Mul(r, b) y = Sin(c) }"
+    )
+    run_pipeline(model, CREATE)
+    facts = [[noted(value) for value in function.inputs] for function in model.functions.values()]
+    assert facts == [[True], [False, True]]
+
+
+def test_what_is_computed_twice_outside_is_merged() -> None:
+    text = "g (float[4] x) => (float[4] y) { s = Shape(x) t = Shape(x) a = Reshape(x, s) b = Exp(a) y = Reshape(b, t) }"
+    assert ops(created(text)) == ["Shape", "group_0"]
+
+
 def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
     """An output that is read in such a scope alone has a gradient in its own."""
     model = parse("g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Sin(b) y = Cos(c) }")
@@ -96,24 +126,21 @@ def test_what_is_passed_through_is_read_from_outside() -> None:
 
 
 def test_what_is_computed_twice_comes_out_once() -> None:
+    """An obstacle reads both of the values that are equal, so that both would come out."""
     model = created(
-        """g (float[N,4] x) => (float[N,4] y, float[N,4] z) {
+        """g (float[N,4] x) => (float[N,4] y) <int64 first = {0}> {
             a = Exp(x)
             b = Exp(x)
             c = Neg(a)
             d = Neg(b)
-            [drawn] r = RandomNormalLike<seed = 1.0>(c)
-            e = Mul(r, r)
-            y = Sub(c, d)
-            z = Add(e, d)
-        }""".replace("RandomNormalLike<seed = 1.0>(c)", "ConstantOfShape(n)").replace(
-            "[drawn]", "n = Shape(c)"
-        )
+            s = SequenceConstruct(c, d)
+            e = SequenceAt(s, first)
+            f = Sub(c, d)
+            y = Add(f, e)
+        }"""
     )
-    for function in model.functions.values():
-        assert len(function.outputs) == len({*function.outputs})
-        kinds = [node.op_type for node in function.graph]
-        assert kinds.count("Exp") <= 1 and kinds.count("Neg") <= 1
+    assert groups(model) == [["Exp", "Neg", "Sub"]]
+    assert [len(function.outputs) for function in model.functions.values()] == [2]
 
 
 def test_two_outputs_that_compute_the_same_keep_their_names() -> None:
@@ -297,14 +324,23 @@ def shape_of(model: ir.Model) -> str:
     return ir.fingerprint(model)
 
 
+def test_a_chain_of_20_000_nodes() -> None:
+    """There is no recursion over its depth."""
+    kinds = ["Tanh", "Sin", "Neg"]
+    nodes = [helper.make_node(kinds[k % 3], [f"v{k}"], [f"v{k + 1}"]) for k in range(20_000)]
+    ends = [[helper.make_tensor_value_info(name, 1, ["N"])] for name in ("v0", "v20000")]
+    proto = helper.make_model(helper.make_graph(nodes, "g", *ends), ir_version=8)
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("", 17))
+    model = ir.from_proto(proto)
+    run_pipeline(model, CREATE)
+    assert ops(model) == ["group_0"] and len(groups(model)[0]) == 20_000
+
+
 @pytest.mark.parametrize("count", [500, 2000])
 def test_work_grows_with_the_model(count: int) -> None:
     """Each group takes a walk over its own nodes, not over the graph."""
     model = grown(random.Random(7), count, passes_on=False)
-    with context_for(model) as cx:
-        from graphopt.passes.pipeline import Pipeline
-        from graphopt.pipelines import registry
-
-        Pipeline.parse(CREATE, registry()).run(model, cx)
-        assert len(model.functions) > count / 50
-        assert cx.edit.epoch < 30 * count
+    _, cx = run_pipeline(model, CREATE)
+    assert len(model.functions) > count / 50
+    assert cx.edit.epoch < 30 * count
