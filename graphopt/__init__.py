@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         record_profile,
         run,
         save,
+        train_step,
         unlift_parameters,
         value_and_grad,
         verify,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from graphopt.profile import FusionStrategy
     from graphopt.specialize.loaded import Bundle
+    from graphopt.training.trainer import Trainer
     from graphopt.tune.tuned import Tune
 
 #: Where each of these is defined.
@@ -48,6 +50,7 @@ _HOMES = {
     "Executor": "graphopt.executor.executor",
     "ExecutorOptions": "graphopt.executor.options",
     "FusionStrategy": "graphopt.profile",
+    "Trainer": "graphopt.training.trainer",
     "Tune": "graphopt.tune.tuned",
     "compile": "graphopt.api",
     "fuser": "graphopt.executor.switches",
@@ -63,6 +66,7 @@ _HOMES = {
     "run": "graphopt.api",
     "save": "graphopt.api",
     "set_fusion_strategy": "graphopt.executor.switches",
+    "train_step": "graphopt.api",
     "unlift_parameters": "graphopt.api",
     "value_and_grad": "graphopt.api",
     "verify": "graphopt.api",
@@ -72,6 +76,7 @@ __all__ = [
     "Executor",
     "ExecutorOptions",
     "FusionStrategy",
+    "Trainer",
     "Tune",
     "compile",
     "fuser",
@@ -87,6 +92,7 @@ __all__ = [
     "run",
     "save",
     "set_fusion_strategy",
+    "train_step",
     "unlift_parameters",
     "value_and_grad",
     "verify",

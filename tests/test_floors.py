@@ -45,6 +45,7 @@ FLOORS = [
     "assembly",
     "specialize",
     "executor",
+    "training",
     "api",
     "cli",
 ]

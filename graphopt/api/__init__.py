@@ -18,6 +18,7 @@ from graphopt.api.parameters import lift_parameters, unlift_parameters
 from graphopt.api.partitioning import partition, with_groups
 from graphopt.api.running import run, try_out, verify
 from graphopt.api.specializing import compile, record_profile, specialize
+from graphopt.api.training import train_step
 from graphopt.assembly import choose_device
 from graphopt.driver import context_for, copy, make_options, make_pipeline
 from graphopt.instrument.report import Report
@@ -46,6 +47,7 @@ __all__ = [
     "run",
     "save",
     "specialize",
+    "train_step",
     "try_out",
     "unlift_parameters",
     "value_and_grad",

@@ -37,7 +37,7 @@ def write(path: Path, parameters: Parameters) -> None:
         UsageError: the file can't be written, or does not take the element type of one of them.
     """
     check_suffix(path)
-    arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in parameters.tensors.items()}
+    arrays = {name: _in_order(tensor.numpy()) for name, tensor in parameters.tensors.items()}
     if path.suffix.lower() == ".npz":
         _check_plain(path, arrays)
         npz.write(path, arrays)
@@ -53,6 +53,10 @@ def write(path: Path, parameters: Parameters) -> None:
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         temporary.unlink(missing_ok=True)
         raise UsageError(f"can't write {path}: {error}") from error
+
+
+def _in_order(data: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(data).reshape(data.shape)  # which alone makes vectors of scalars
 
 
 def _check_plain(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

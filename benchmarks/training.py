@@ -1,0 +1,149 @@
+"""Steps of training against torch's, eager, on the CPU: their losses from the same start, and their time.
+
+    python -m benchmarks.training                          needs torch
+    python -m benchmarks.training --docs docs/training.md  rebuild the tables
+
+Each measurement is the median step of a fresh process. Processes take turns; ratios are those of neighbours.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.common import ROOT, arguments, machine, markdown_table, publish
+from benchmarks.training_models import TASKS, Feeds, Task, weights
+
+#: Steps that are compared.
+STEPS = 50
+_WARM_UP = 10
+_BY = ("graphopt", "torch")
+
+
+def by_graphopt(task: Task, threads: int) -> Callable[[Feeds], float]:
+    """A function that does a step through onnxruntime, and returns the loss."""
+    import graphopt
+    from graphopt import ir
+
+    step = graphopt.train_step(ir.from_proto(task.model()), task.loss, task.optimizer, **task.settings)
+    return graphopt.Trainer(step, device="cpu", threads=threads).step
+
+
+def by_torch(task: Task, threads: int) -> Callable[[Feeds], float]:
+    """The same through torch."""
+    import torch
+
+    torch.set_num_threads(threads)
+    loss_of, parameters = task.module(weights(task.model()))
+    settings = dict(task.settings)
+    clip_norm = settings.pop("clip_norm", None)
+    settings["lr"] = settings.pop("learning_rate")
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[task.optimizer]
+    optimizer = kind(parameters.values(), **settings)
+
+    def step(feeds: Feeds) -> float:
+        optimizer.zero_grad()
+        loss = loss_of(*map(torch.from_numpy, feeds.values()))
+        loss.backward()
+        if clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(list(parameters.values()), clip_norm)
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def work(name: str, by: str, threads: int, steps: int) -> dict[str, Any]:
+    """The losses of some steps, and the median time of a step in ms without the first few."""
+    task = TASKS[name]
+    step = {"graphopt": by_graphopt, "torch": by_torch}[by](task, threads)
+    losses, times = [], []
+    for feeds in task.batches(steps):
+        begin = time.perf_counter()
+        losses.append(step(feeds))
+        times.append(time.perf_counter() - begin)
+    return {"losses": losses, "ms": 1e3 * statistics.median(times[_WARM_UP:])}
+
+
+def _worked(name: str, by: str, threads: int, steps: int) -> dict[str, Any]:
+    """The same in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.training", "--work", name, by, str(threads), str(steps)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compare_losses(name: str) -> dict[str, Any]:
+    """How far the losses of 50 steps from the same start are apart."""
+    ours, theirs = (_worked(name, by, 1, STEPS)["losses"] for by in _BY)
+    apart = [abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True)]
+    return {"name": name, "first": theirs[0], "last": theirs[-1], "ours": ours[-1], "apart": max(apart)}
+
+
+def compare_times(name: str, threads: int, rounds: int, steps: int) -> dict[str, Any]:
+    """The times of both, and the ratios of processes that ran one after the other."""
+    times: dict[str, list[float]] = {by: [] for by in _BY}
+    for number in range(rounds):
+        for by in _BY[:: 1 if number % 2 == 0 else -1]:
+            times[by].append(_worked(name, by, threads, steps)["ms"])
+    ratios = sorted(one / other for one, other in zip(times["graphopt"], times["torch"], strict=True))
+    return {
+        "name": name,
+        "threads": threads,
+        **{by: statistics.median(found) for by, found in times.items()},
+        "ratio": statistics.median(ratios),
+        "range": [ratios[0], ratios[-1]],
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", models=False)
+    parser.add_argument("--only", default="", help="only tasks whose name begins so")
+    parser.add_argument("--rounds", type=int, default=7, help="processes of each")
+    parser.add_argument("--steps", type=int, default=150, help="steps in each process")
+    parser.add_argument("--work", nargs=4, help="do the work of one process")
+    options = parser.parse_args()
+    if options.work:
+        name, by, threads, steps = options.work
+        print(json.dumps(work(name, by, int(threads), int(steps))))
+        return
+    names = [name for name in TASKS if name.startswith(options.only)]
+    losses = [compare_losses(name) for name in names]
+    times = [
+        compare_times(name, threads, options.rounds, options.steps) for name in names for threads in (1, 2)
+    ]
+    text = markdown_table(
+        ["50 steps", "first loss", "last loss, torch", "last loss, graphopt", "largest relative difference"],
+        [
+            [item["name"], *(f"{item[key]:.5f}" for key in ("first", "last", "ours")), f"{item['apart']:.1e}"]
+            for item in losses
+        ],
+    )
+    text += "\n\n" + markdown_table(
+        ["step of", "threads", "torch, ms", "graphopt, ms", "ratio", "least … most"],
+        [
+            [
+                item["name"],
+                str(item["threads"]),
+                f"{item['torch']:.2f}",
+                f"{item['graphopt']:.2f}",
+                f"{item['ratio']:.2f}",
+                f"{item['range'][0]:.2f} … {item['range'][1]:.2f}",
+            ]
+            for item in times
+        ],
+    )
+    import onnxruntime
+    import torch
+
+    text += f"\n\n{machine()}, onnxruntime {onnxruntime.__version__}, torch {torch.__version__}"
+    publish(options, "training", text, {"losses": losses, "times": times})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""graphopt train-step: a model that does a step of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import command_line, options, relations
+from graphopt.cli.command_line import Run
+from graphopt.cli.options import split_names
+from graphopt.cli.parameters import Count, reads_model, writes, writes_model
+
+EXAMPLE = """
+graphopt train-step model.onnx --loss-fn cross_entropy:logits,labels --optimizer adam -o step.onnx
+graphopt train-step model.onnx --loss loss --optimizer momentum --learning-rate 0.1 --nesterov -o step.onnx
+graphopt train-step model.onnx --loss loss --optimizer adamw --clip-norm 1 --accumulate 4 -o step.onnx
+graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
+"""
+
+
+@command_line.command("train-step", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Training",
+    relations.option("--loss", metavar="NAME", help="An output or inner value with one element."),
+    relations.option(
+        "--loss-fn",
+        metavar="FUNCTION",
+        excludes=("--loss",),
+        help="A loss of two values: cross_entropy:LOGITS,LABELS[,axis=N], mse:A,B. The second becomes an"
+        " input if the model has no such value.",
+    ),
+    click.option(
+        "--optimizer",
+        required=True,
+        metavar="sgd|momentum|adam|adamw",
+        help="What updates the parameters, as those of torch.optim do.",
+    ),
+    click.option(
+        "--wrt",
+        default="params",
+        metavar="params|NAMES",
+        help="What to train: parameters, or names of initializers with commas between.  [default: params]",
+    ),
+    click.option(
+        "--learning-rate",
+        type=float,
+        metavar="X",
+        help="What is used where none is fed.  [default: 0.01, or 0.001 for adam and adamw]",
+    ),
+    click.option("--momentum", type=float, metavar="X", help="Of momentum.  [default: 0.9]"),
+    click.option("--nesterov", is_flag=True, default=None, help="Of momentum: look ahead."),
+    click.option("--betas", metavar="X,Y", help="Of adam and adamw.  [default: 0.9,0.999]"),
+    click.option("--eps", type=float, metavar="X", help="Of adam and adamw.  [default: 1e-8]"),
+    click.option(
+        "--weight-decay", type=float, metavar="X", help="[default: 0, or 0.01 for adamw, beside the gradient]"
+    ),
+    click.option(
+        "--no-decay",
+        multiple=True,
+        callback=split_names,
+        metavar="A,B",
+        help="Parameters without weight decay, or patterns such as '*.bias'.",
+    ),
+    click.option(
+        "--clip-norm",
+        type=float,
+        metavar="X",
+        help="Scale gradients such that their common norm is at most X.",
+    ),
+    click.option(
+        "--accumulate",
+        type=Count(1),
+        default=1,
+        metavar="N",
+        help="Average the gradients of N steps for one update.  [default: 1]",
+    ),
+    click.option("--with-outputs", is_flag=True, help="Return the model's own outputs, too."),
+)
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"),
+    click.option(
+        "--state",
+        type=writes,
+        metavar="FILE",
+        help="Write what the step takes at first there.  [default: OUT as *.safetensors]",
+    ),
+)
+@options.output_options
+@options.model_options
+def command(
+    run: Run,
+    model: Path,
+    loss: str | None,
+    loss_fn: str | None,
+    optimizer: str,
+    wrt: str,
+    learning_rate: float | None,
+    no_decay: tuple[str, ...],
+    clip_norm: float | None,
+    accumulate: int,
+    with_outputs: bool,
+    output: Path,
+    state: Path | None,
+    betas: str | None,
+    **settings: Any,
+) -> None:
+    """Write a model that does a step of training.
+
+    It takes what MODEL takes, what the loss compares with, learning_rate, parameters and the optimizer's
+    state; it returns the loss, and for each parameter or state w the output new.w, to be fed as w at the next
+    step. It is made of ordinary operators, for any onnxruntime to run (docs/training.md). What goes in at
+    first is written to a file of its own; unlift-parameters puts trained parameters into MODEL.
+    """
+    from graphopt import api, ir
+    from graphopt.autodiff.losses import Loss
+    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.errors import UsageError
+    from graphopt.tables import counted, human_bytes
+    from graphopt.training.step import plan_file, state_file
+
+    if (loss is None) == (loss_fn is None):
+        raise UsageError(
+            "give either --loss or --loss-fn", hint="such as --loss-fn cross_entropy:logits,labels"
+        )
+    check_model_file(output)
+    check_file(state or state_file(output), (".safetensors",))
+    check_file(plan_file(output))
+    check_told(model, output)
+    with run.console.progress("differentiating"):
+        step = api.train_step(
+            model,
+            loss if loss is not None else Loss.parse(loss_fn or ""),
+            optimizer,
+            wrt,
+            learning_rate=learning_rate,
+            clip_norm=clip_norm,
+            accumulate=accumulate,
+            no_decay=no_decay,
+            outputs="all" if with_outputs else "loss",
+            betas=_numbers(betas),
+            **settings,
+        )
+    written = step.save(output, state, external_data=run.settings.external_data)
+    run.invocation.written += written
+    nodes = ir.count_nodes(step.model.graph)
+    sizes = {str(path): path.stat().st_size for path in written}
+    run.console.json(
+        {"model": str(model), "output": str(output), **step.plan.to_dict(), "nodes": nodes, "files": sizes}
+    )
+    if run.console.quiet:
+        return
+    plan = step.plan
+    carried = sum(step.initial[name].nbytes for name in plan.carried)
+    run.console.print(f"  loss      {plan.loss}")
+    run.console.print(f"  feed      {', '.join([*plan.inputs, 'learning_rate'])}")
+    kinds = [("parameter", plan.parameters), ("running statistic", plan.statistics), ("state", plan.state)]
+    told = ", ".join(counted(len(names), kind) for kind, names in kinds if names)
+    run.console.print(f"  carries   {told}: {human_bytes(carried)}")
+    run.console.print(f"  {counted(nodes, 'node')}")
+    for path, size in sizes.items():
+        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+
+
+def _numbers(text: str | None) -> tuple[float, ...] | None:
+    """Numbers with commas between.
+
+    Raises:
+        UsageError: something else.
+    """
+    from graphopt.errors import UsageError
+
+    try:
+        return None if text is None else tuple(float(number) for number in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"no numbers: {text!r}", hint="such as --betas 0.9,0.999") from error

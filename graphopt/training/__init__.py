@@ -1,0 +1,1 @@
+"""Training: optimizers, models that do one step of it, and the loop over them."""

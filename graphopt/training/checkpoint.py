@@ -1,0 +1,81 @@
+"""Checkpoints: what training carries, in a .safetensors file, with how far it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import UsageError
+from graphopt.parameters import files
+from graphopt.training.plan import Plan
+
+_KEY = "graphopt.training"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A point in training.
+
+    Attributes:
+        tensors: what is carried, by name.
+        steps: how many steps were done.
+        plan: what was trained by, as :meth:`Plan.to_dict` tells it; ``None`` for a file of tensors alone.
+    """
+
+    tensors: dict[str, np.ndarray]
+    steps: int = 0
+    plan: dict[str, Any] | None = None
+
+
+def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan) -> None:
+    """Write a checkpoint; whoever looks sees the old file or the new, never a part of one.
+
+    Raises:
+        UsageError: it can't be written, or is called otherwise than ``*.safetensors``.
+    """
+    if path.suffix.lower() != ".safetensors":
+        raise UsageError(f"{path} is no name for a checkpoint", hint="call it *.safetensors")
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    told = {"steps": steps, "plan": plan.to_dict()}
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        arrays = {name: np.ascontiguousarray(data).reshape(data.shape) for name, data in tensors.items()}
+        save_file(arrays, temporary, metadata={"format": "np", _KEY: json.dumps(told)})
+        temporary.replace(path)
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"can't write {path}: {error}") from error
+
+
+def read(path: Path) -> Checkpoint:
+    """Read a checkpoint, or a file of tensors alone.
+
+    Raises:
+        UsageError: there is no such file, or it is damaged.
+    """
+    found = files.read(path)
+    tensors = {name: tensor.numpy() for name, tensor in found.tensors.items()}
+    text = _metadata(path).get(_KEY)
+    if text is None:
+        return Checkpoint(tensors)
+    try:
+        told = json.loads(text)
+        return Checkpoint(tensors, int(told["steps"]), dict(told["plan"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"{path} tells of training in a way that is not understood") from error
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    if path.suffix.lower() != ".safetensors":
+        return {}
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return dict(file.metadata() or {})

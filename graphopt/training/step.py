@@ -1,0 +1,249 @@
+"""One model that does a step of training: parameters and state in, the loss and new ones out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.assembly import PathLike
+from graphopt.autodiff.joint import Joint, differentiate
+from graphopt.autodiff.losses import Loss
+from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.state import PREFIX as STATE
+from graphopt.context import Context
+from graphopt.driver import context_for, make_pipeline
+from graphopt.errors import UsageError, unknown
+from graphopt.parameters import files
+from graphopt.parameters.lifting import Parameters, lift
+from graphopt.training.optimizers import Optimizer
+from graphopt.training.plan import KEY, NEW, RATE, Plan
+from graphopt.training.update import Update
+
+
+@dataclass
+class TrainingStep:
+    """A model that does a step of training, and where training starts.
+
+    Attributes:
+        model: takes what the original takes, what the loss compares with, parameters, statistics, state and
+            ``learning_rate``; returns the loss, and for each of ``plan.carried`` its next contents.
+        plan: which of these are what.
+        initial: the first contents of ``plan.carried``.
+        source: the model that is trained.
+    """
+
+    model: ir.Model
+    plan: Plan
+    initial: dict[str, np.ndarray]
+    source: ir.Model
+
+    def save(
+        self, path: PathLike, state: PathLike | None = None, *, external_data: bool | None = None
+    ) -> list[Path]:
+        """Write the model, and what it carries at first (``*.safetensors`` beside it); the files written.
+
+        The plan is written as ``*.training.json`` beside the model, too, for those who don't read metadata.
+
+        Raises:
+            UsageError: a file can't be written.
+        """
+        path = Path(path)
+        state = state_file(path) if state is None else Path(state)
+        told = plan_file(path)
+        written = ir.save(self.model, path, external_data=external_data)
+        tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}
+        files.write(state, Parameters(tensors))
+        ir.write_file(told, [(self.plan.to_json() + "\n").encode()])
+        return [*written, state, told]
+
+
+def state_file(path: Path) -> Path:
+    """Where what the model at ``path`` carries at first is written if nothing else is said."""
+    return path.with_suffix(".safetensors")
+
+
+def plan_file(path: Path) -> Path:
+    """Where the plan of the model at ``path`` is written."""
+    return path.with_suffix(".training.json")
+
+
+def write_step(
+    model: ir.Model,
+    loss: str | Loss,
+    optimizer: Optimizer,
+    wrt: str | Iterable[str] = "params",
+    *,
+    learning_rate: float | None = None,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
+    no_decay: Iterable[str] = (),
+    outputs: str = "loss",
+) -> TrainingStep:
+    """The model that does a step of training of ``model``, which is left as it is.
+
+    Args:
+        loss: the name of a value with one element, or a loss function.
+        optimizer: what updates the parameters.
+        wrt: names of initializers to train, or ``params``, those that look like parameters.
+        learning_rate: what the plan tells; the model takes any. By default that of the optimizer.
+        clip_norm: the largest norm of all gradients together.
+        accumulate: gradients of so many steps are averaged for one update.
+        no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
+        outputs: ``loss``, or ``all`` for the model's own outputs too.
+
+    Raises:
+        UsageError: a setting is out of its range, a name is unknown or taken, or there is nothing to train.
+        NoGradient: a gradient leads through an operator without one.
+        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+    """
+    rate = optimizer.rate if learning_rate is None else learning_rate
+    _check_settings(rate, clip_norm, accumulate)
+    joint = differentiate(model, loss, wrt, outputs=outputs)
+    names = _trained(joint)
+    exempt = _matching(no_decay, names)
+    statistics = [name for name in joint.state if name in joint.model.graph.initializers]
+    initial = {
+        name: tensor.numpy() for name, tensor in lift(joint.model, [*names, *statistics]).tensors.items()
+    }
+    update = Update(optimizer, clip_norm, accumulate, lambda name: name not in exempt)
+    with context_for(joint.model) as cx:
+        state = _write(cx, joint, update, names, statistics)
+    initial |= {
+        name: np.zeros((), np.int64) if like is None else np.zeros_like(initial[like])
+        for name, like in state.items()
+    }
+    with context_for(joint.model) as cx:
+        make_pipeline("joint").run(joint.model, cx)
+    plan = _planned(joint, update, rate, names, statistics, list(state), exempt)
+    joint.model.metadata_props[KEY] = plan.to_json()
+    fault = ir.find_fault(joint.model)
+    if fault is not None:
+        raise AssertionError(f"the training step is broken: {fault.sentence}")
+    return TrainingStep(joint.model, plan, initial, model)
+
+
+def _check_settings(rate: float, clip_norm: float | None, accumulate: int) -> None:
+    if not rate > 0 or not math.isfinite(rate):
+        raise UsageError(f"the learning rate is above 0, not {rate:g}")
+    if clip_norm is not None and (not clip_norm > 0 or not math.isfinite(clip_norm)):
+        raise UsageError(f"the norm that gradients are clipped to is above 0, not {clip_norm:g}")
+    if accumulate < 1:
+        raise UsageError(f"gradients of at least 1 step are accumulated, not {accumulate}")
+
+
+def _trained(joint: Joint) -> list[str]:
+    """The names of the parameters.
+
+    Raises:
+        UsageError: there is none, or what was named is none.
+    """
+    own = joint.model.graph.initializers
+    for name in joint.gradients:
+        if name in joint.unrelated:
+            raise UsageError(f"the loss does not depend on {name!r}")
+        if name not in own:
+            raise UsageError(
+                f"{name!r} holds nothing to start from: it is no initializer",
+                hint="graphopt unlift-parameters makes inputs initializers",
+            )
+    if not joint.gradients:
+        raise UsageError("the loss depends on no parameters", hint="--wrt names what to train")
+    return list(joint.gradients)
+
+
+def _matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = [name for name in names if name == pattern or fnmatchcase(name, pattern)]
+        if not matches:
+            raise unknown("parameter", pattern, names, "graphopt inspect -v shows initializers")
+        found |= dict.fromkeys(matches)
+    return [name for name in names if name in found]
+
+
+def _write(
+    cx: Context, joint: Joint, update: Update, names: Sequence[str], statistics: Sequence[str]
+) -> dict[str, str | None]:
+    """Write the update, and let the graph return its results; names of state, and whose shape each has."""
+    graph = cx.model.graph
+    inputs = {value.name or "": value for value in graph.inputs}
+    returned = {value.name or "": value for value in graph.outputs}
+    parameters = {name: inputs[name] for name in names}
+    shapes = update.zeros(names)
+    _check_free(cx, [RATE, *shapes, *(NEW + name for name in (*names, *statistics, *shapes))])
+
+    gradients = {name: returned.pop(joint.gradients[name]) for name in names}
+    running = {name: returned[joint.state[name]] for name in statistics}
+    for name in statistics:
+        if joint.state[name].startswith(STATE):  # else it is the model's own output
+            del returned[joint.state[name]]
+    loss = returned.pop(joint.loss or "")
+    cx.edit.set_outputs(graph, [loss, *returned.values()])
+
+    state = {}
+    for held, owner in shapes.items():
+        like = None if owner is None else parameters[owner]
+        dims = [] if like is None or like.shape is None else list(like.shape)
+        dtype = ir.DataType.INT64 if like is None else like.dtype
+        assert dtype is not None
+        state[held] = cx.edit.add_input(held, dtype, dims)
+    rate = cx.edit.add_input(RATE, ir.DataType.FLOAT, [])
+    op = Operations(cx, graph)
+    op.prefix = update.optimizer.name
+    new = update.write(op, rate, parameters, gradients, state) | running
+    carried = {**parameters, **{name: inputs[name] for name in statistics}, **state}
+    for name, held_as in carried.items():
+        value = op.Identity(new[name]) if new[name].is_graph_output() else new[name]
+        cx.edit.rename(value, NEW + name)
+        assert held_as.dtype is not None
+        cx.edit.declare(value, held_as.dtype, [dim for dim in held_as.shape or () if isinstance(dim, int)])
+        cx.edit.add_output(graph, value)
+    op.drop_constants()
+    return shapes
+
+
+def _check_free(cx: Context, names: Iterable[str]) -> None:
+    taken = {value.name for graph in ir.graphs_of(cx.model) for value in ir.values_of(graph)}
+    for name in names:
+        if name in taken:
+            raise UsageError(
+                f"the model has a value {name!r} already, and training needs the name",
+                hint="rename it, or train with another optimizer",
+            )
+
+
+def _planned(
+    joint: Joint,
+    update: Update,
+    rate: float,
+    names: list[str],
+    statistics: list[str],
+    state: list[str],
+    exempt: list[str],
+) -> Plan:
+    graph, loss = joint.model.graph, joint.loss or ""
+    carried = {*names, *statistics, *state, RATE}
+    fed = [
+        value.name or "" for value in graph.inputs if value.name not in carried and not value.is_initializer()
+    ]
+    new = {NEW + name for name in carried}
+    told = [value.name or "" for value in graph.outputs if value.name not in new and value.name != loss]
+    return Plan(
+        loss=loss,
+        inputs=fed,
+        outputs=told,
+        parameters=names,
+        statistics=statistics,
+        state=state,
+        learning_rate=rate,
+        optimizer=update.optimizer.to_dict(),
+        no_decay=exempt,
+        clip_norm=update.clip_norm,
+        accumulate=update.accumulate,
+    )

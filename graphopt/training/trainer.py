@@ -1,0 +1,278 @@
+"""The loop over a model that does a step of training; what it carries stays where the model runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.assembly import PathLike, choose_device, loaded
+from graphopt.driver import copy
+from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.parameters.lifting import as_parameters, unlift
+from graphopt.runtime import session
+from graphopt.runtime.artifact import Artifact
+from graphopt.runtime.devices import Device
+from graphopt.runtime.session import explain
+from graphopt.runtime.values import LOW_TYPES, from_ort_value, numpy_type, to_ort_value
+from graphopt.training import checkpoint
+from graphopt.training.plan import KEY, RATE, Plan
+from graphopt.training.step import TrainingStep, state_file
+
+if TYPE_CHECKING:
+    from onnxruntime import IOBinding, OrtValue
+
+#: Called after each step with how many there were, and the loss.
+Watcher = Callable[[int, float], None]
+
+
+class Trainer:
+    """Trains a model, step by step.
+
+    >>> trainer = graphopt.Trainer(graphopt.train_step("model.onnx", "mse:y,target"))   # doctest: +SKIP
+    >>> trainer.step({"x": x, "target": target})                                        # doctest: +SKIP
+    0.25
+
+    Parameters and state lie in two sets of buffers that onnxruntime reads and writes in turn, so that nothing
+    is allocated, copied or moved to another device from step to step.
+
+    Args:
+        step: what :func:`graphopt.train_step` made, or the path of a model that it wrote.
+        state: the path of what the model carries at first, or of a checkpoint; by default what
+            ``step`` starts with, or the ``.safetensors`` file beside the model.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: threads inside one operator; by default one a core.
+
+    Attributes:
+        plan: what the model's inputs and outputs are for.
+        steps: how many steps were done.
+        learning_rate: what :meth:`step` uses where it is given none; may be changed.
+
+    Raises:
+        UsageError: the model does no step of training, or the state is not its own.
+        RuntimeFailure: onnxruntime can't load the model, or the device can't be used.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep | PathLike,
+        state: PathLike | None = None,
+        *,
+        device: str | Device | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._device = choose_device(device)[0]
+        self._source: ir.Model | None = None
+        if isinstance(step, TrainingStep):
+            self.plan, self._source = step.plan, step.source
+            self._artifact = Artifact(step.model)
+        else:
+            self.plan = Plan.parse(loaded(step).metadata_props.get(KEY))
+            self._artifact = Artifact(os.fspath(step))
+        self._session = session.create(self._artifact.source, device=self._device, threads=threads)
+        self._types = {item.name: item.type for item in self._session.get_inputs()}
+        defaults = [item.name for item in self._session.get_overridable_initializers()]
+        self._fed = [*self.plan.inputs, *defaults]
+        self.steps = 0
+        self.learning_rate = self.plan.learning_rate
+        self._now = 0
+        self._last: IOBinding | None = None
+        if state is not None:
+            self.load(state)
+        elif isinstance(step, TrainingStep):
+            self._carry(step.initial)
+        else:
+            self.load(state_file(Path(step)))
+
+    # Steps ---------------------------------------------------------------------------------
+
+    def step(self, feeds: Mapping[str, Any], learning_rate: float | None = None) -> float:
+        """Do one step, and return the loss, as it was before the step.
+
+        Args:
+            feeds: a numpy array for each of ``plan.inputs``.
+            learning_rate: for this step.
+
+        Raises:
+            UsageError: an input is missing, or there is none of that name.
+            RuntimeFailure: onnxruntime can't run it. Parameters and state are as they were.
+        """
+        self._check_feeds(feeds)
+        rate = self.learning_rate if learning_rate is None else learning_rate
+        binding = self._bindings[self._now]
+        try:
+            # held until the end, because onnxruntime reads the arrays where they are
+            values = {name: self._value(name, data) for name, data in feeds.items()}
+            values[RATE] = self._value(RATE, np.array(rate, np.float32))
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
+            for name in self.plan.outputs:  # else the values of the run before would be written over
+                binding.bind_output(name)
+            self._session.run_with_iobinding(binding)
+            loss = from_ort_value(self._loss)
+        except RuntimeFailure:
+            raise
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+        self._last = binding
+        self._now = 1 - self._now
+        self.steps += 1
+        return float(np.asarray(loss).reshape(()))
+
+    def fit(
+        self,
+        batches: Iterable[Mapping[str, Any]],
+        learning_rate: float | Callable[[int], float] | None = None,
+        watch: Watcher | None = None,
+    ) -> list[float]:
+        """Do a step for each of ``batches``, and return the losses.
+
+        Args:
+            learning_rate: a number, or a function of how many steps were done.
+            watch: called after each step, such as a :class:`graphopt.training.progress.Bar`.
+        """
+        losses = []
+        for feeds in batches:
+            rate = learning_rate(self.steps) if callable(learning_rate) else learning_rate
+            losses.append(self.step(feeds, rate))
+            if watch is not None:
+                watch(self.steps, losses[-1])
+        return losses
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """What the model returned in the last step besides the loss, by name: of ``outputs="all"`` alone."""
+        if self._last is None:
+            return {}
+        found = dict(
+            zip((item.name for item in self._session.get_outputs()), self._last.get_outputs(), strict=True)
+        )
+        return {name: from_ort_value(found[name]) for name in self.plan.outputs}
+
+    # Results -------------------------------------------------------------------------------
+
+    def carried(self) -> dict[str, np.ndarray]:
+        """What the next step takes from the last: parameters, statistics and state; copies."""
+        return {name: from_ort_value(value).copy() for name, value in self._buffers[self._now].items()}
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The parameters, and running statistics of BatchNormalization, by name; copies."""
+        buffers = self._buffers[self._now]
+        names = [*self.plan.parameters, *self.plan.statistics]
+        return {name: from_ort_value(buffers[name]).copy() for name in names}
+
+    def export(self, model: ir.Model | PathLike | None = None) -> ir.Model:
+        """The model with the parameters as they are now.
+
+        Args:
+            model: what to put them into, such as the same network in its form for inference; by default what
+                is trained.
+
+        Raises:
+            UsageError: the step came from a file, and no model is given; or parameters don't fit the model.
+        """
+        if model is None:
+            model = self._source
+        if model is None:
+            raise UsageError(
+                "a training step that comes from a file does not tell what is trained",
+                hint="give the model: trainer.export('model.onnx')",
+            )
+        found = copy(loaded(model))
+        unlift(found, as_parameters(self.parameters()))
+        return found
+
+    def save(self, path: PathLike) -> None:
+        """Write a checkpoint, ``*.safetensors``; the old one is whole until the new one is.
+
+        Raises:
+            UsageError: it can't be written.
+        """
+        checkpoint.write(Path(path), self.carried(), self.steps, self.plan)
+
+    def load(self, path: PathLike) -> None:
+        """Go on from a checkpoint; the following steps do, to the bit, what they would have done then.
+
+        Batches, and learning rates that were fed, are up to the caller, who finds ``steps`` as it was.
+
+        Raises:
+            UsageError: it can't be read, or was written by another training.
+        """
+        found = checkpoint.read(Path(path))
+        if found.plan is not None:
+            _check_same(Path(path), found.plan, self.plan.to_dict())
+        self._carry(found.tensors)
+        self.steps = found.steps
+
+    # Buffers -------------------------------------------------------------------------------
+
+    def _carry(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Take ``tensors`` as what the next step takes."""
+        self._check_fits(tensors)
+        first = {name: self._value(name, tensors[name].copy()) for name in self.plan.carried}
+        second = {name: self._value(name, np.zeros_like(tensors[name])) for name in self.plan.carried}
+        self._buffers = (first, second)
+        loss = next(item for item in self._session.get_outputs() if item.name == self.plan.loss)
+        self._loss = to_ort_value(np.zeros([1] * len(loss.shape), numpy_type(loss.type)), loss.type)
+        self._bindings = (self._bound(first, second), self._bound(second, first))
+        self._last, self._now = None, 0
+
+    def _bound(self, given: Mapping[str, OrtValue], taken: Mapping[str, OrtValue]) -> IOBinding:
+        binding = self._session.io_binding()
+        for name, value in given.items():
+            binding.bind_ortvalue_input(name, value)
+        carried = {output: taken[name] for name, output in self.plan.new.items()}
+        for item in self._session.get_outputs():
+            if item.name in carried:
+                binding.bind_ortvalue_output(item.name, carried[item.name])
+            elif item.name == self.plan.loss:
+                binding.bind_ortvalue_output(item.name, self._loss)
+            else:
+                binding.bind_output(item.name)
+        return binding
+
+    def _value(self, name: str | None, data: Any) -> OrtValue:
+        """``data`` as onnxruntime's own value, on the device."""
+        import onnxruntime
+
+        array = np.asarray(data)
+        kind = self._types.get(name or "", "")
+        if self._device.kind == "cpu" or kind in LOW_TYPES:  # which only the CPU's memory is filled with
+            return to_ort_value(array, kind)
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
+
+    # Checks --------------------------------------------------------------------------------
+
+    def _check_feeds(self, feeds: Mapping[str, Any]) -> None:
+        for name in feeds:
+            if name not in self._fed:
+                raise unknown("input", name, self._fed, f"inputs: {', '.join(self._fed) or 'none'}")
+        for name in self.plan.inputs:
+            if name not in feeds:
+                raise UsageError(f"the training step needs a value for input {name!r}")
+
+    def _check_fits(self, tensors: Mapping[str, np.ndarray]) -> None:
+        inputs = {item.name: item for item in self._session.get_inputs()}
+        for name in self.plan.carried:
+            if name not in tensors:
+                raise UsageError(f"there is no {name!r}, which is carried from step to step")
+            item, data = inputs[name], tensors[name]
+            dtype, shape = numpy_type(item.type), tuple(item.shape)
+            if data.dtype != dtype or data.shape != shape:
+                raise UsageError(
+                    f"{name!r} is {dtype} {list(shape)}, and was saved as {data.dtype} {list(data.shape)}"
+                )
+
+
+def _check_same(path: Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Check that a checkpoint was written by the same training; the learning rate may be another."""
+    for key in ("parameters", "statistics", "state", "optimizer", "clip_norm", "accumulate", "no_decay"):
+        if saved.get(key) != json.loads(json.dumps(own[key])):
+            raise UsageError(
+                f"{path} was written by another training: its {key.replace('_', ' ')} differ",
+                hint="graphopt unlift-parameters puts its parameters into the model, to start from them anew",
+            )

@@ -1,0 +1,163 @@
+"""The nodes that clip gradients, add them up over several steps, and update parameters and state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.bodies import as_output, declare
+from graphopt.autodiff.operations import Operations
+from graphopt.training.optimizers import Optimizer
+
+#: What torch.nn.utils.clip_grad_norm_ adds to the norm.
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class Update:
+    """How parameters are updated.
+
+    Attributes:
+        optimizer: by what.
+        clip_norm: the largest norm of all gradients together.
+        accumulate: gradients of so many steps are averaged for one update.
+        decays: whether a parameter has weight decay, by name.
+    """
+
+    optimizer: Optimizer
+    clip_norm: float | None = None
+    accumulate: int = 1
+    decays: Callable[[str], bool] = lambda name: True
+
+    @property
+    def counter(self) -> str | None:
+        """The name of the state that counts updates, an int64 scalar."""
+        return f"{self.optimizer.name}.step" if self.optimizer.counts else None
+
+    def slot(self, slot: str, parameter: str) -> str:
+        """The name of the state ``slot`` of a parameter."""
+        return f"{self.optimizer.name}.{slot}.{parameter}"
+
+    @staticmethod
+    def sum_of(parameter: str) -> str:
+        """The name of the state that adds up gradients of a parameter."""
+        return f"accumulate.sum.{parameter}"
+
+    #: The name of the state that counts the gradients added up, an int64 scalar.
+    count = "accumulate.count"
+
+    def zeros(self, parameters: Sequence[str]) -> dict[str, str | None]:
+        """By name all state, zero at first: the parameter it is shaped as, ``None`` for an int64 scalar."""
+        found: dict[str, str | None] = {}
+        if self.counter is not None:
+            found[self.counter] = None
+        for slot in self.optimizer.slots:
+            found |= {self.slot(slot, name): name for name in parameters}
+        if self.accumulate > 1:
+            found[self.count] = None
+            found |= {self.sum_of(name): name for name in parameters}
+        return found
+
+    def write(
+        self,
+        op: Operations,
+        rate: ir.Value,
+        parameters: Mapping[str, ir.Value],
+        gradients: Mapping[str, ir.Value],
+        state: Mapping[str, ir.Value],
+    ) -> dict[str, ir.Value]:
+        """Write the nodes; the new values of parameters and state by name."""
+        if self.accumulate == 1:
+            return self._updated(op, rate, parameters, gradients, state)
+        return self._accumulated(op, rate, parameters, gradients, state)
+
+    def _updated(
+        self,
+        op: Operations,
+        rate: ir.Value,
+        parameters: Mapping[str, ir.Value],
+        gradients: Mapping[str, ir.Value],
+        state: Mapping[str, ir.Value],
+    ) -> dict[str, ir.Value]:
+        op.prefix, new, step = self.optimizer.name, {}, None
+        if self.counter is not None:
+            step = new[self.counter] = op.Add(state[self.counter], 1)
+        shared = self.optimizer.shared(op, rate, step)
+        if self.clip_norm is not None:
+            gradients = clipped(op, gradients, self.clip_norm)
+        for name, parameter in parameters.items():
+            op.prefix = f"{self.optimizer.name}.{name}"
+            names = [self.slot(slot, name) for slot in self.optimizer.slots]
+            decay = self.optimizer.weight_decay if self.decays(name) else 0.0
+            slots = [state[slot] for slot in names]
+            found = self.optimizer.update(op, shared, parameter, gradients[name], slots, decay)
+            new |= dict(zip([name, *names], found, strict=True))
+        return new
+
+    def _accumulated(
+        self,
+        op: Operations,
+        rate: ir.Value,
+        parameters: Mapping[str, ir.Value],
+        gradients: Mapping[str, ir.Value],
+        state: Mapping[str, ir.Value],
+    ) -> dict[str, ir.Value]:
+        """An If: most steps only add to the sums and give the rest on, one pass each, not twelve."""
+        op.prefix = "accumulate"
+        count = op.Add(state[self.count], 1)
+        full = op.Equal(count, self.accumulate)
+        like = {**{name: value for name, value in state.items() if name != self.count}, **parameters}
+        sums = {name: state[self.sum_of(name)] for name in parameters}
+
+        def update(inner: Operations) -> dict[str, ir.Value]:
+            mean = {
+                name: inner.Mul(inner.Add(total, gradients[name]), 1 / self.accumulate)
+                for name, total in sums.items()
+            }
+            zeros = {self.sum_of(name): inner.zeros_like(total) for name, total in sums.items()}
+            return {**self._updated(inner, rate, parameters, mean, state), **zeros}
+
+        def add(inner: Operations) -> dict[str, ir.Value]:
+            added = {self.sum_of(name): inner.Add(total, gradients[name]) for name, total in sums.items()}
+            return {**like, **added}
+
+        names = ("then_branch", "else_branch")
+        bodies = {name: ir.Graph([], [], nodes=[], name=f"accumulate_{name}") for name in names}
+        made = op.node("If", [full], bodies, outputs=len(like))
+        for body, write in zip(bodies.values(), (update, add), strict=True):
+            _fill(op.within(body), write, like)
+        new = dict(zip(like, made, strict=True))  # a parameter and its sum at least
+        new[self.count] = op.Where(full, np.int64(0), count)
+        return new
+
+
+def clipped(op: Operations, gradients: Mapping[str, ir.Value], largest: float) -> dict[str, ir.Value]:
+    """Gradients times a number such that their common norm is at most ``largest``.
+
+    As ``torch.nn.utils.clip_grad_norm_``; the norm is computed in single precision.
+    """
+    op.prefix = "clip"
+    squares = [
+        op.cast(op.ReduceSumSquare(gradient, keepdims=0), ir.DataType.FLOAT)
+        for gradient in gradients.values()
+    ]
+    norm = op.Sqrt(squares[0] if len(squares) == 1 else op.Sum(*squares))
+    factor = op.Min(op.Div(np.float32(largest), op.Add(norm, np.float32(_TINY))), np.float32(1))
+    return {name: op.Mul(gradient, op.cast_like(factor, gradient)) for name, gradient in gradients.items()}
+
+
+def _fill(
+    op: Operations,
+    write: Callable[[Operations], Mapping[str, ir.Value]],
+    like: Mapping[str, ir.Value],
+) -> None:
+    """Let a branch return what ``write`` makes in it, shaped and in the order of ``like``."""
+    found = write(op)
+    for name, value in like.items():
+        output = as_output(op, found[name], op.graph)
+        declare(op, output, value)
+        op.cx.edit.add_output(op.graph, output)
+    op.drop_constants()

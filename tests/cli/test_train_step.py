@@ -1,0 +1,98 @@
+"""graphopt train-step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import ir
+from tests.cli.conftest import Invoke
+from tests.training.models import batches, linear
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    ir.save(linear(), path)
+    return path
+
+
+def test_it_writes_a_step_its_state_and_its_plan(invoke: Invoke, model: Path) -> None:
+    out = model.with_name("step.onnx")
+    settings = (
+        "--betas",
+        "0.8,0.9",
+        "--weight-decay",
+        "0.1",
+        "--no-decay",
+        "b",
+        "--clip-norm",
+        "1",
+        "--accumulate",
+        "2",
+    )
+    ran = invoke(
+        "train-step", model, "--loss-fn", "mse:y,t", "--optimizer", "adamw", *settings, "-o", out, "--json"
+    )
+    told = json.loads(ran.out)
+    assert told["optimizer"] == {"name": "adamw", "weight_decay": 0.1, "betas": [0.8, 0.9], "eps": 1e-8}
+    assert told["next"]["w"] == "new.w" and told["learning_rate"] == 1e-3 and told["no_decay"] == ["b"]
+    assert sorted(map(Path, told["files"])) == [
+        model.with_name(name) for name in ("step.onnx", "step.safetensors", "step.training.json")
+    ]
+    trainer = graphopt.Trainer(out, device="cpu")
+    losses = trainer.fit(list(batches(1)) * 60, 0.1)
+    assert losses[-1] < losses[0] / 2
+    trainer.save(model.with_name("checkpoint.safetensors"))
+    trained = model.with_name("trained.onnx")
+    assert (
+        invoke("unlift-parameters", model, model.with_name("checkpoint.safetensors"), "-o", trained).status
+        == 0
+    )
+    found = ir.load(trained).graph.initializers["w"].const_value
+    assert found is not None and np.array_equal(found.numpy(), trainer.parameters()["w"])
+
+
+def test_it_tells_what_to_feed(invoke: Invoke, model: Path) -> None:
+    out, state = model.with_name("step.onnx"), model.with_name("start.safetensors")
+    ran = invoke(
+        "train-step",
+        model,
+        "--loss-fn",
+        "mse:y,t",
+        "--optimizer",
+        "momentum",
+        "-o",
+        out,
+        "--state",
+        state,
+        "--with-outputs",
+    )
+    assert "feed      x, t, learning_rate" in ran.out and "2 parameters, 2 states" in ran.out
+    assert state.exists() and not out.with_suffix(".safetensors").exists()
+    assert [value.name for value in ir.load(out).graph.outputs][:2] == ["loss", "y"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--loss-fn", "mse:y,t", "--optimizer", "adem"], "adem"),
+        (["--loss-fn", "mse:y,t", "--optimizer", "sgd", "--nesterov"], "sgd takes no nesterov"),
+        (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--betas", "0.9;1"], "no numbers"),
+        (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--learning-rate", "0"], "learning rate"),
+        (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--state", "state.npz"], "state.npz"),
+        (["--loss-fn", "mse:y,t", "--loss", "y", "--optimizer", "adam"], "--loss"),
+        (["--optimizer", "adam"], "--loss"),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_written(
+    invoke: Invoke, model: Path, arguments: list[str], message: str
+) -> None:
+    before = sorted(model.parent.iterdir())
+    ran = invoke("train-step", model, *arguments, "-o", model.with_name("step.onnx"))
+    assert ran.status == 2 and message in ran.err
+    assert sorted(model.parent.iterdir()) == before

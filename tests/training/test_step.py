@@ -1,0 +1,184 @@
+"""Models that do a step of training: what they take and return, clipping, accumulation, statistics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.training.plan import KEY, Plan
+from tests.support import ops, parse
+from tests.training.models import LINEAR, LOSS, batches, gradient, linear, step, trainer
+
+
+def test_what_is_returned_as_new_w_is_taken_as_w() -> None:
+    made = step("adam")
+    state = ["adam.step", "adam.m.w", "adam.m.b", "adam.v.w", "adam.v.b"]
+    assert [value.name for value in made.model.graph.inputs] == ["x", "t", "w", "b", *state, "learning_rate"]
+    names = [value.name for value in made.model.graph.outputs]
+    assert names == ["loss", "new.w", "new.b", *(f"new.{name}" for name in state)]
+    assert made.plan.carried == list(made.initial) == ["w", "b", *state]
+    assert made.initial["adam.step"].dtype == np.int64 and not made.initial["adam.m.w"].any()
+    for value in made.model.graph.inputs[2:4]:
+        new = next(output for output in made.model.graph.outputs if output.name == f"new.{value.name}")
+        assert new.shape == value.shape and new.dtype == value.dtype
+
+
+def test_any_loop_can_drive_it(tmp_path: Path) -> None:
+    step("momentum", learning_rate=0.1).save(tmp_path / "step.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "step.onnx", providers=["CPUExecutionProvider"])
+    plan = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    assert plan == json.loads((tmp_path / "step.training.json").read_text())
+    tensors = graphopt.Trainer(tmp_path / "step.onnx", device="cpu").carried()
+    for feeds in batches(20):
+        feeds = {**feeds, **tensors, "learning_rate": np.array(plan["learning_rate"], np.float32)}
+        loss, *new = session.run([plan["loss"], *plan["next"].values()], feeds)
+        tensors = dict(zip(plan["next"], new, strict=True))
+    ours = trainer("momentum", learning_rate=0.1)
+    assert ours.fit(batches(20))[-1] == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_the_model_and_its_outputs_are_kept() -> None:
+    model = linear()
+    before = ir.to_bytes(model)
+    made = graphopt.train_step(model, LOSS, "sgd", outputs="all")
+    assert ir.to_bytes(model) == before
+    assert made.plan.outputs == ["y"] and made.plan.inputs == ["x", "t"]
+    ours = graphopt.Trainer(made, device="cpu")
+    batch, other = next(batches(1)), next(batches(1, size=5))
+    for fed in (batch, other, batch):  # also of other sizes
+        p = ours.parameters()
+        ours.step(fed)
+        np.testing.assert_allclose(ours.outputs()["y"], fed["x"] @ p["w"] + p["b"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("largest", [0.5, 1e6])
+def test_gradients_are_clipped_by_their_common_norm(largest: float) -> None:
+    ours, batch = trainer("sgd", learning_rate=1.0, clip_norm=largest), next(batches(1))
+    g = gradient({name: data.astype(np.float64) for name, data in LINEAR.items()}, batch)
+    norm = np.sqrt(sum((part**2).sum() for part in g.values()))
+    assert 0.5 < norm < 1e6
+    ours.step(batch)
+    for name, data in ours.parameters().items():
+        expected = LINEAR[name] - g[name] * min(1.0, largest / (norm + 1e-6))
+        np.testing.assert_allclose(data, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_small_steps_that_accumulate_are_one_large_step(optimizer: str) -> None:
+    large = list(batches(3, size=12))
+    whole, parts = (
+        trainer(optimizer, learning_rate=0.1, clip_norm=2.0, accumulate=count) for count in (1, 3)
+    )
+    for batch in large:
+        whole.step(batch)
+        before = parts.parameters()
+        for number in range(3):
+            now = parts.parameters()
+            assert all(np.array_equal(now[name], before[name]) for name in before)
+            parts.step({name: data[4 * number : 4 * number + 4] for name, data in batch.items()})
+        for name, data in whole.parameters().items():
+            np.testing.assert_allclose(parts.parameters()[name], data, rtol=1e-5, atol=1e-6)
+    carried = parts.carried()
+    assert carried["accumulate.count"] == 0 and not carried["accumulate.sum.w"].any()
+    assert optimizer == "sgd" or carried["adamw.step"] == 3
+
+
+def test_some_parameters_do_not_decay() -> None:
+    everything = trainer("sgd", learning_rate=0.1, weight_decay=1.0)
+    weights = trainer("sgd", learning_rate=0.1, weight_decay=1.0, no_decay=["b*"])
+    batch = next(batches(1))
+    for ours in (everything, weights):
+        ours.step(batch)
+    one, other = everything.parameters(), weights.parameters()
+    assert np.array_equal(one["w"], other["w"])
+    np.testing.assert_allclose(other["b"] - one["b"], 0.1 * LINEAR["b"], rtol=1e-4)
+    assert weights.plan.no_decay == ["b"]
+
+
+def test_running_statistics_are_carried_and_not_trained() -> None:
+    model = parse(
+        """m (float[N,2] x) => (float[N,2] y) <float[2] scale = {1.0, 2.0}, float[2] bias = {0.0, 1.0},
+        float[2] mean = {0.0, 0.0}, float[2] var = {1.0, 1.0}> {
+            y, new_mean, new_var = BatchNormalization <training_mode = 1, momentum = 0.5> (x, scale, bias, mean, var)
+        }"""
+    )
+    made = graphopt.train_step(model, "mse:y,t", "sgd")
+    assert made.plan.parameters == ["scale", "bias"] and made.plan.statistics == ["mean", "var"]
+    ours = graphopt.Trainer(made, device="cpu")
+    x = np.array([[1, 2], [3, 6]], np.float32)
+    ours.step({"x": x, "t": x})
+    np.testing.assert_allclose(ours.parameters()["mean"], x.mean(0) / 2)
+    ours.step({"x": x, "t": x})
+    np.testing.assert_allclose(ours.parameters()["mean"], x.mean(0) * 0.75)
+    exported = ours.export().graph.initializers["mean"].const_value
+    assert exported is not None and np.array_equal(exported.numpy(), ours.parameters()["mean"])
+
+
+def test_parameters_in_half_precision_stay_in_it() -> None:
+    bare = parse("m (float16[N,2] x, float16[2,2] w) => (float16[N,2] y) { y = MatMul(x, w) }")
+    model, _ = graphopt.unlift_parameters(bare, {"w": np.arange(4, dtype=np.float16).reshape(2, 2)})
+    made = graphopt.train_step(model, "mse:y,t", "momentum", clip_norm=1.0)
+    assert {value.dtype for value in made.model.graph.outputs} == {ir.DataType.FLOAT16}
+    ours = graphopt.Trainer(made, device="cpu")
+    x = np.eye(2, dtype=np.float16)
+    losses = ours.fit([{"x": x, "t": x}] * 30, 0.1)
+    assert losses[-1] < losses[0] / 10 and ours.parameters()["w"].dtype == np.float16
+
+
+def test_what_cannot_be_trained_is_told() -> None:
+    lonely = parse("m (float[2] x) => (float[2] y) { y = Relu(x) }")
+    taken = parse(
+        "m (float[2] x, float learning_rate) => (float[2] y) <float[2] w = {1.0, 2.0}> { y = Mul(x, w) }"
+    )
+    inner = parse("m (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { h = Neg(x) y = Mul(h, w) }")
+    next(iter(inner.graph)).outputs[0].name = "new.w"
+    for model, settings, message in (
+        (linear(), {"learning_rate": 0.0}, "learning rate"),
+        (linear(), {"learning_rate": -1.0}, "learning rate"),
+        (linear(), {"learning_rate": float("inf")}, "learning rate"),
+        (linear(), {"clip_norm": 0.0}, "clipped"),
+        (linear(), {"accumulate": 0}, "accumulated"),
+        (linear(), {"no_decay": ["c"]}, "'c'"),
+        (linear(), {"wrt": ["x"]}, "'x' holds nothing to start from"),
+        (linear(), {"wrt": ["nothing"]}, "'nothing'"),
+        (lonely, {}, "no parameters"),
+        (taken, {}, "'learning_rate' already"),
+        (inner, {}, "'new.w' already"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            graphopt.train_step(model, LOSS, "adam", **settings)
+
+
+def test_the_loss_keeps_its_name_and_a_plan_its_meaning() -> None:
+    model = parse(
+        "m (float[N,2] x) => (float cost) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}> { h = MatMul(x, w) cost = ReduceMean <keepdims = 0> (h) }"
+    )
+    made = graphopt.train_step(model, "cost", "sgd")
+    assert made.plan.loss == "cost" and [value.name for value in made.model.graph.outputs] == [
+        "cost",
+        "new.w",
+    ]
+    assert ops(made.model)[-1] == "Sub"
+    assert Plan.parse(made.model.metadata_props[KEY]) == Plan.parse(made.plan.to_json())
+    for text in (
+        None,
+        "{}",
+        "[]",
+        '{"version": 9, "next": {}}',
+        made.plan.to_json().replace('"version": 1', '"version": 2'),
+    ):
+        with pytest.raises(UsageError):
+            Plan.parse(text)
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    assert ir.to_bytes(step(clip_norm=1.0, accumulate=2).model) == ir.to_bytes(
+        step(clip_norm=1.0, accumulate=2).model
+    )
