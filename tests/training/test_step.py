@@ -148,7 +148,7 @@ def test_what_cannot_be_trained_is_told() -> None:
         (linear(), {"no_decay": ["c"]}, "'c'"),
         (linear(), {"wrt": ["x"]}, "'x' holds nothing to start from"),
         (linear(), {"wrt": ["nothing"]}, "'nothing'"),
-        (lonely, {}, "no parameters"),
+        (lonely, {}, "depends on nothing"),
         (taken, {}, "'learning_rate' already"),
         (inner, {}, "'new.w' already"),
     ):
