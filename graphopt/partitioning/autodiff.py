@@ -71,7 +71,8 @@ class AutodiffPolicy:
             return Ruling(Place.ALONG, f"no gradient flows through it: {gradient.because}")
         depends = any(output in self.wanted for output in node.outputs)
         if not (depends and any(value in self.wanted for value in ir.reads(node))):
-            return Ruling(Place.OUTSIDE, "no gradient is wanted of what it reads")
+            # what depends on a group by sizes alone, as a mask may, lies between nodes of it
+            return Ruling(Place.ALONG, "no gradient is wanted of what it reads")
         if gradient is None and not self._is_spelt_out(node):
             return Ruling(Place.OUTSIDE, f"no gradient is known for {known.spelt(node.domain, node.op_type)}")
         if not self.views and node.domain == "" and node.op_type in VIEWS:

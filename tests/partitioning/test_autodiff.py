@@ -135,14 +135,27 @@ def test_masks_tear_no_group_apart_that_has_to_come_early() -> None:
     text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}> {
         a = Exp(x)
         r = RandomNormalLike(a)
-        p = Equal(i, pad)
-        m = Cast<to = 1>(p)
+        p = Cast<to = 1>(i)
+        s = SequenceConstruct(p)
+        m = SequenceAt(s, pad)
         b = Add(a, m)
         c = Tanh(b)
         d = Mul(r, x)
         y = Add(c, d)
     }"""
     assert divided(text)[0] == [["a", "b", "c"], ["d", "y"]]
+
+
+def test_what_depends_on_sizes_alone_is_between_others() -> None:
+    text = """g (float[N,4] x, float[1,4] m) => (float[N,4] y) <float big = {-100.0}> {
+        a = Exp(x)
+        s = Shape(a)
+        e = Expand(m, s)
+        f = Mul(e, big)
+        b = Add(a, f)
+        y = Tanh(b)
+    }"""
+    assert divided(text, wrt="x")[0] == [["a", "s", "e", "f", "b", "y"]]
 
 
 def test_sizes_that_another_group_reads_are_at_the_edge() -> None:
