@@ -151,19 +151,19 @@ class Trainer:
         found = dict(
             zip((item.name for item in self._session.get_outputs()), self._last.get_outputs(), strict=True)
         )
-        return {name: from_ort_value(found[name]) for name in self.plan.outputs}
+        return {name: _copied(found[name]) for name in self.plan.outputs}
 
     # Results -------------------------------------------------------------------------------
 
     def carried(self) -> dict[str, np.ndarray]:
         """What the next step takes from the last: parameters, statistics and state; copies."""
-        return {name: from_ort_value(value).copy() for name, value in self._buffers[self._now].items()}
+        return {name: _copied(value) for name, value in self._buffers[self._now].items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The parameters, and running statistics of BatchNormalization, by name; copies."""
         buffers = self._buffers[self._now]
         names = [*self.plan.parameters, *self.plan.statistics]
-        return {name: from_ort_value(buffers[name]).copy() for name in names}
+        return {name: _copied(buffers[name]) for name in names}
 
     def export(self, model: ir.Model | PathLike | None = None) -> ir.Model:
         """The model with the parameters as they are now.
@@ -266,6 +266,11 @@ class Trainer:
                 raise UsageError(
                     f"{name!r} is {dtype} {list(shape)}, and was saved as {data.dtype} {list(data.shape)}"
                 )
+
+
+def _copied(value: OrtValue) -> np.ndarray:
+    """The contents of ``value``, which onnxruntime is going to write over."""
+    return np.array(from_ort_value(value))
 
 
 def _check_same(path: Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
