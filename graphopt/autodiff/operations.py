@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff import sequences
+from graphopt.autodiff import pitfalls, sequences
 from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
@@ -53,6 +53,18 @@ class Operations:
             return self.node(op_type, operands, attributes, outputs=outputs)
 
         return make
+
+    def MatMul(self, a: Operand, b: Operand) -> ir.Value:
+        """See :func:`graphopt.autodiff.pitfalls.matmul`."""
+        return pitfalls.matmul(self, a, b)
+
+    def Einsum(self, *operands: Operand, equation: str) -> ir.Value:
+        """See :func:`graphopt.autodiff.pitfalls.einsum`."""
+        return pitfalls.einsum(self, operands, equation)
+
+    def Expand(self, x: ir.Value, shape: ir.Value | Sequence[int]) -> ir.Value:
+        """See :func:`graphopt.autodiff.pitfalls.expand`."""
+        return pitfalls.expand(self, x, shape)
 
     def node(
         self,
@@ -227,6 +239,8 @@ class Operations:
         if axis < 0:
             assert shape is not None
             axis += len(shape)
+        if self.version >= 15:
+            return self.Shape(x, start=axis, end=axis + 1)
         return self.Gather(self.Shape(x), [axis])
 
     def shape(self, *sizes: Size) -> ir.Value:
@@ -255,7 +269,9 @@ class Operations:
         if isinstance(shape, ir.Value):
             known = self.cx.static_ints(shape)
         zeros = known is None or 0 in known  # type: ignore[operator]
-        return self.Reshape(x, shape, allowzero=1 if zeros and self.version >= 14 else None)
+        if zeros:
+            self.needs(14)
+        return self.Reshape(x, shape, allowzero=1 if zeros else None)
 
     def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
         """``x`` with the dims of ``like``, which has as many elements."""

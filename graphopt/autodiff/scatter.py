@@ -43,6 +43,8 @@ def scatter_rows(
     shaped = len(shape) == leading + 1 and op.cx.rank(rows) == 1  # dy is a matrix already
     if width == 1:
         return scatter_places(op, x, flat, dy, add=add)
+    if count == 0:
+        return op.zeros_like(x)
     if add and isinstance(count, int) and count <= _FEW_ROWS:
         bits = one_hot(op, flat, count, dy, axis=0)
         total = op.MatMul(bits, dy if shaped else _matrix(op, dy, flat, width))

@@ -73,6 +73,9 @@ class ValueAndGrad:
         joint = self.joint
         assert joint.loss is not None
         fed = {**self.parameters, **self.state, **feeds}
+        fed = {
+            name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in fed.items()
+        }
         check_feeds(fed, self._signature)
         check_dtypes(fed, self._signature)
         found = dict(zip(self._names, session.run(self._session, fed, self._names), strict=True))

@@ -13,6 +13,8 @@ from graphopt.parameters.lifting import Parameters, as_parameters
 from graphopt.runtime import npz
 
 SUFFIXES = (".safetensors", ".npz")
+#: What safetensors files hold besides tensors, and the key there that everybody writes.
+_METADATA, _FORMAT = "__metadata__", "format"
 
 
 def check_suffix(path: Path) -> None:
@@ -45,10 +47,13 @@ def write(path: Path, parameters: Parameters) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    if _METADATA in arrays:
+        raise UsageError(f"{path} can't hold {_METADATA!r}, which means something else there")
     temporary = path.with_name(f".{path.name}.tmp")
-    once = {name: data for name, data in arrays.items() if name not in parameters.tied}
+    tied = {name: other for name, other in parameters.tied.items() if name != _FORMAT}
+    once = {name: data for name, data in arrays.items() if name not in tied}
     try:
-        save_file(once, temporary, metadata={"format": "np", **parameters.tied})
+        save_file(once, temporary, metadata={_FORMAT: "np", **tied})
         temporary.replace(path)
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         temporary.unlink(missing_ok=True)
@@ -92,7 +97,7 @@ def _read_safetensors(path: Path) -> Parameters:
             for name in names:
                 found.tensors[name] = ir.tensor(file.get_tensor(name), name=name)
             for name, other in sorted((file.metadata() or {}).items()):
-                if name not in names and other in names:
+                if name not in names and other in names and name != _FORMAT:
                     found.tensors[name] = ir.tensor(file.get_tensor(other), name=name)
                     found.tied[name] = other
     except FileNotFoundError as error:

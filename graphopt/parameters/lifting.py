@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters.selection import PARAMS, chosen
@@ -125,5 +127,17 @@ def _spelt(dims: Iterable[object]) -> str:
 
 
 def as_parameters(tensors: Mapping[str, Any]) -> Parameters:
-    """Parameters of numpy arrays or tensors by name."""
-    return Parameters({name: ir.tensor(data, name=name) for name, data in tensors.items()})
+    """Parameters of numpy arrays or tensors by name.
+
+    Raises:
+        UsageError: ONNX has no such element type.
+    """
+    found = Parameters()
+    for name, data in tensors.items():
+        if isinstance(data, np.ndarray) and not data.dtype.isnative:
+            data = data.astype(data.dtype.newbyteorder("="))
+        try:
+            found.tensors[name] = ir.tensor(data, name=name)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{name!r} can't be a tensor: {error}") from error
+    return found

@@ -43,7 +43,7 @@ def test_the_gradient_of_attention_takes_few_nodes() -> None:
     call = "Attention<q_num_heads=2, kv_num_heads=2>(q, k, v)"
     kinds = ops(checked(call, of({name: (2, 3, 16) for name in "qkv"})))
     assert kinds.count("Attention") == 1 and kinds.count("Softmax") == 1
-    assert kinds.count("MatMul") == 5 and len(kinds) < 36
+    assert kinds.count("MatMul") == 5 and len(kinds) <= 40
 
 
 def test_weights_are_computed_once_for_all_gradients_and_not_without_need() -> None:

@@ -54,7 +54,7 @@ def test_windows_that_do_not_overlap_need_no_sums() -> None:
     joint = check(pool("MaxPool", "kernel_shape=[2, 2], strides=[2, 3]", "A,B,C,D", "double"), {"x": apart(1, 2, 5, 6)}, opset=13)  # fmt: skip
     (scatter,) = [node for node in joint.graph if node.op_type == "ScatterElements"]
     assert scatter.attributes.get("reduction") is None
-    assert joint.graph.opset_imports[""] == 13
+    assert joint.graph.opset_imports[""] == 14
 
 
 def test_a_window_with_nothing_in_it_gives_nothing() -> None:

@@ -190,7 +190,7 @@ def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
 
 
 def test_equations_of_known_shapes_are_one_node_each() -> None:
-    text = """m (double[B,H,I,8] q, double[B,H,J,8] k) => (double[B,H,I,J] y)
+    text = """m (double[B,H,3,8] q, double[B,H,4,8] k) => (double[B,H,3,4] y)
         { y = Einsum<equation="bhid,bhjd->bhij">(q, k) }"""
     joint = check(text, {"q": numbers(2, 2, 3, 8), "k": numbers(2, 2, 4, 8)})
     assert joint.graph.num_nodes() == 3

@@ -62,3 +62,12 @@ def test_outputs_are_kept_and_wrong_types_named() -> None:
         f({**feeds, "x": np.ones((2, 3))})
     with pytest.raises(UsageError, match="no output is called 'z'"):
         graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["z"])
+
+
+def test_scalars_may_become_numbers_of_numpy() -> None:
+    model = parse("m (float[N] x) => (float[N] y) <float a = {2}> { y = Mul(x, a) }")
+    f = graphopt.value_and_grad(model, "mse:y,target", ["a"])
+    feeds = {"x": np.ones(2, np.float32), "target": np.zeros(2, np.float32)}
+    _, gradients = f(feeds)
+    f.parameters["a"] = f.parameters["a"] - np.float32(0.25) * gradients["a"]
+    assert f(feeds)[0] == 1

@@ -112,3 +112,31 @@ def test_of_a_joint_graph_parameters_are_those_whose_gradients_it_returns(tmp_pa
     both = graphopt.grad(model, "cross_entropy:y,labels")
     assert list(both.gradients) == ["w", "c"], "constants that folding makes are no parameters"
     assert list(graphopt.grad(both.model, "loss").gradients) == ["w", "c"]
+
+
+@pytest.mark.parametrize("suffix", files.SUFFIXES)
+def test_scalars_and_numbers_of_other_machines(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"w{suffix}"
+    model = parse("m (float[N] x) => (float[N] y) <float s = {2}> { y = Mul(x, s) }")
+    lifted, parameters = graphopt.lift_parameters(model, "s")
+    files.write(path, parameters)
+    whole, _ = graphopt.unlift_parameters(lifted, path)
+    assert whole.graph.initializers["s"].const_value.shape.numpy() == ()
+    whole, _ = graphopt.unlift_parameters(lifted, {"s": np.array(3, ">f4")})
+    assert graphopt.run(whole, {"x": np.ones(1, np.float32)})["y"] == 3
+    with pytest.raises(UsageError, match="'s' can't be a tensor"):
+        graphopt.unlift_parameters(lifted, {"s": np.array("2020-01-01", "datetime64[s]")})
+
+
+def test_names_that_mean_something_else_in_safetensors(tmp_path: Path) -> None:
+    path, one = tmp_path / "w.safetensors", np.ones(1, np.float32)
+    with pytest.raises(UsageError, match="__metadata__"):
+        files.write(path, as_parameters({"__metadata__": one}))
+    tied = as_parameters({"pt": one, "format": one})
+    tied.tied["format"] = "pt"
+    files.write(path, tied)
+    assert sorted(files.read(path).tensors) == ["format", "pt"]
+    from safetensors.numpy import save_file
+
+    save_file({"pt": one}, path, metadata={"format": "pt"})
+    assert list(files.read(path).tensors) == ["pt"]

@@ -28,8 +28,8 @@ def reshape(op: Operations, node: Forward, dy: ir.Value) -> Any:
 @gradient("Squeeze")
 def squeeze(op: Operations, node: Forward, dy: ir.Value) -> Any:
     """dy with the axes of size 1 put back."""
-    axes = node.ints(1)
-    return op.reshape_like(dy, node.x) if axes is None else op.Unsqueeze(dy, list(axes))
+    axes = node.ints(1)  # without axes, as with none, those of size 1 went
+    return op.Unsqueeze(dy, list(axes)) if axes else op.reshape_like(dy, node.x)
 
 
 @gradient("Unsqueeze")
