@@ -158,32 +158,19 @@ class ShapeFacts:
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
         """Take over what is known of ``old``, which ``new`` now stands for and is equal to.
 
-        Where both are known as well, the names of ``old`` stay.
+        Where both are known as well, the names of ``old`` stay. Two values of a body are equal in
+        runs that get there: that tells nothing of values around it, nor of sizes that are theirs.
         """
         facts = self._scope.facts
         before = facts.get(old)
-        if before is None or old is new:
+        if before is None or old is new or old.graph is not new.graph:
             return
         after = self._scope.need(new)
-        facts[new] = self._merged(before, after)
-
-    def _merged(self, before: Fact, after: Fact) -> Fact:
-        if before.container is not None or after.container is not None:
-            return after if before.type is None else before
-        shape = after.shape
-        if before.shape is not None and (after.shape is None or len(before.shape) == len(after.shape)):
-            shape = tuple(map(self._better, before.shape, after.shape or before.shape))
-        contents = after.contents
-        if before.contents is not None and (contents is None or len(contents) == len(before.contents)):
-            contents = tuple(map(self._better, before.contents, contents or before.contents))
-        return Fact(after.dtype or before.dtype, shape, contents)
-
-    def _better(self, old: Dim, new: Dim) -> Dim:
-        """The better known of two equal dims, the old one in doubt, which stands for both from now on."""
-        best, other = (new, old) if _vagueness(new) < _vagueness(old) else (old, new)
-        if isinstance(other, SymDim) and other.birth:
-            self._world.equate(other, best)
-        return best
+        merged, equal_dims = _merged(before, after)
+        facts[new] = merged
+        if new.graph is self._world.model.graph:
+            for vague, dim in equal_dims:
+                self._world.equate(vague, dim)
 
     # reports
 
@@ -200,3 +187,25 @@ def _vagueness(dim: Dim) -> int:
     if dim.birth:
         return 3
     return 2 if dim.symbol is None else 1
+
+
+def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
+    """What both facts about one value tell, and sizes without a name in them with what they are equal to."""
+    if before.container is not None or after.container is not None:
+        return (after if before.type is None else before), []
+    equal_dims: list[tuple[Dim, Dim]] = []
+
+    def better(old: Dim, new: Dim) -> Dim:
+        """The better known of two equal dims, the old one in doubt."""
+        best, other = (new, old) if _vagueness(new) < _vagueness(old) else (old, new)
+        if isinstance(other, SymDim) and other.birth:
+            equal_dims.append((other, best))
+        return best
+
+    shape = after.shape
+    if before.shape is not None and (after.shape is None or len(before.shape) == len(after.shape)):
+        shape = tuple(map(better, before.shape, after.shape or before.shape))
+    contents = after.contents
+    if before.contents is not None and (contents is None or len(contents) == len(before.contents)):
+        contents = tuple(map(better, before.contents, contents or before.contents))
+    return Fact(after.dtype or before.dtype, shape, contents), equal_dims

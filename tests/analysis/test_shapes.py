@@ -405,6 +405,29 @@ def test_a_better_known_replacement_informs_what_was_inferred_before() -> None:
     assert shown(facts, value(model, "r")) == "k"
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        """If (c) < then_branch = t () => (float[j] i) { i = Relu(v)  k = Relu(y) },
+                   else_branch = e () => (float[j] o) { o = Relu(v) } >""",
+        "Loop (m, c) <body = t (int64 n, bool l) => (bool l, float[j] i) { i = Relu(v)  k = Relu(y) }>",
+        "Scan (x) <num_scan_inputs=1, body = t (float r) => (float[j] i) { i = Relu(v)  k = Relu(y) }>",
+    ],
+    ids=["If", "Loop", "Scan"],
+)
+def test_a_replacement_in_a_body_informs_nothing_around_it(node: str) -> None:
+    model = parsed(
+        f"""g (float[b] x, float[3] y, bool c, bool[b] q, int64 m) => (float[j] u, float[b] w) {{
+            v = Compress(x, q)  w = Relu(v)  u = {node} }}"""
+    )
+    facts = facts_of(model)
+    facts.infer_all()
+    facts.replaced(value(model, "i"), value(model, "k"))
+    assert shown(facts, value(model, "k")) == "3"
+    facts.replaced(value(model, "k"), value(model, "v"))
+    assert [shown(facts, value(model, name)) for name in "vw"] == ["?", "?"]
+
+
 def test_facts_of_new_nodes_are_computed_by_need() -> None:
     model = parsed("g (float[b,s] x) => (float r) { r = Relu(x) }")
     facts = facts_of(model)

@@ -287,6 +287,16 @@ def test_second_derivatives(kind: str) -> None:
         assert np.isclose(np.sum(gradient * direction), truth, rtol=1e-5, atol=1e-6), name
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_second_derivatives_beside_a_branch_that_returns_nothing(taken: bool) -> None:
+    text = """m (double[A,B] x, bool c) => (double[C,D] y)
+        <double[3,1] k = {0.7, -0.2, 0.1}, int64[2] none = {1, 0}, int64[2,1] i = {0, 1}> {
+        v = If(c) <then_branch = t () => (double[P,Q] a) { a = Gemm<transB = 1>(x, k, x) },
+                   else_branch = e () => (double[R,S] b) { b = Tile(x, none) }>
+        z = ScatterND(v, i, v) y = Sin(z) }"""
+    check(text, {"x": numbers(2, 1), "c": yes(taken)}, opset=22, twice=True)
+
+
 def test_functions_that_bodies_call() -> None:
     text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
         m (double[N] x, double[N] w, int64 n) => (double[N] y) {

@@ -8,6 +8,7 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.runtime.oracle.oracle import verify
+from tests.autodiff.models import run
 from tests.support import ops, parse, run_pipeline
 
 
@@ -156,3 +157,22 @@ def test_views_sink_through_nested_ifs_and_function_bodies() -> None:
     run_pipeline(model, "O1")
     assert verify(original, model, numerics=Numerics.EXACT).ok
     assert np.prod([len(function) for function in model.functions.values()]) >= 1
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_width_of_one_branch_is_not_taken_for_that_of_the_other(wide: bool) -> None:
+    text = """g (float[2,6] x, int64[3] dims, bool c) => (int64[2] s, float[2,w] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] four = {4}> {
+            v = If (c) < then_branch = t () => (float[2,4] t1) { t1 = Slice(x, zero, four, one) },
+                         else_branch = e () => (float[2,0] e1) { e1 = Slice(x, zero, zero, one) } >
+            s = Shape(v)
+            y = If (c) < then_branch = t2 () => (float[2,w] t2) { t2 = Identity(v) },
+                         else_branch = e2 () => (float[2,w] e2) {
+                            none = Slice(x, zero, zero, one)  turned = Transpose(none)
+                            more = Unsqueeze(turned, zero)  all = Expand(more, dims)
+                            shaped = Reshape(all, s)  e2 = Exp(shaped) } >
+        }"""
+    model = parse(text)
+    run_pipeline(model, "peephole,constant-propagation")
+    feeds = {"x": np.ones((2, 6), np.float32), "dims": np.array([1, 0, 2]), "c": np.array(wide)}
+    assert run(model, feeds)["s"].tolist() == [2, 4 if wide else 0]
