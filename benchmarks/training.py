@@ -145,7 +145,8 @@ def main() -> None:
     import onnxruntime
     import torch
 
-    text += f"\n\n{machine()}, shared with other work, onnxruntime {onnxruntime.__version__}, torch {torch.__version__}"
+    versions = f"onnxruntime {onnxruntime.__version__}, torch {torch.__version__}"
+    text += f"\n\n{machine()}, shared with other work, {versions}"
     publish(options, "training", text, {"losses": losses, "times": times})
 
 
