@@ -3,6 +3,7 @@
     python -m benchmarks.gradients                    all operators
     python -m benchmarks.gradients --only 'reduce_|pad'   tests whose names match
     python -m benchmarks.gradients --json out.json    with every test's verdict
+    python -m benchmarks.gradients --split             forward and backward models against the joint graph
     python -m benchmarks.gradients --peer --docs docs/gradients.md   compare with onnx-ad; rebuild the table
 
 The true derivative is a central difference, in double precision, of what onnx's reference evaluator
@@ -29,8 +30,10 @@ from onnx.reference import ReferenceEvaluator
 
 from benchmarks.adjoints import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
 from benchmarks.common import arguments, markdown_table, publish
+from benchmarks.split_step import difference
 from graphopt import ir
-from graphopt.errors import RuntimeFailure
+from graphopt.autodiff.split import split
+from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ops import facts
 from graphopt.runtime import session
 
@@ -339,14 +342,58 @@ def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
     return markdown_table(header, rows)
 
 
+def split_of(case: Case, budget: float) -> tuple[str, str]:
+    """How the split of a test's model compares with its joint graph: see :func:`difference`."""
+    try:
+        found = split(ir.from_proto(case.model), case.real, case.varied, memory_budget=budget)
+    except GraphoptError as error:
+        return "refused", error.message
+    random = np.random.default_rng(0)
+    try:
+        outputs = session.run(
+            session.create(case.model.SerializeToString(), threads=1), case.feeds, case.real
+        )
+    except RuntimeFailure as error:
+        return "unfit", error.message
+    given = {
+        found.joint.cotangents[name]: np.asarray(random.standard_normal(value.shape), value.dtype)
+        for name, value in zip(case.real, outputs, strict=True)
+    }
+    if not all(facts.is_deterministic(node, {}) for node in found.joint.model.graph):
+        return "random", ""
+    return difference(found, {**case.feeds, **given})
+
+
+def _judge_splits(tests: list[Case]) -> int:
+    """Tell how many splits compute the same; the exit status is 1 if any does not."""
+    status = 0
+    for budget in (1.0, 0.0):
+        counts: Counter[str] = Counter()
+        for case in tests:
+            verdict, reason = split_of(case, budget)
+            counts[verdict] += 1
+            if verdict in ("different", "broken"):
+                print(f"{verdict}: {case.name}: {reason}")
+                status = 1
+        print(
+            f"budget {budget:g}: " + "  ".join(f"{verdict} {counts[verdict]}" for verdict in sorted(counts))
+        )
+    return status
+
+
 def main(words: list[str] | None = None) -> int:
     """Judge the tests; the exit status is 1 if any is wrong."""
     parser = arguments(__doc__.partition("\n")[0], models=False)
     parser.add_argument("--only", metavar="RE", help="tests whose names match")
+    parser.add_argument(
+        "--split", action="store_true", help="compare splits with joint graphs, and nothing else"
+    )
     parser.add_argument("--peer", action="store_true", help="judge onnx-ad, too, and compare")
     options = parser.parse_args(words)
     start = time.perf_counter()
     tests = list(cases(options.only))
+    if options.split:
+        return _judge_splits(tests)
     outcomes = [judge(case) for case in tests]
     print("\n".join(summary(outcomes)))
     told = {"graphopt": [asdict(outcome) for outcome in outcomes]}

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from benchmarks import torch_gradients
 from benchmarks.common import arguments, markdown_table, publish
-from benchmarks.torch_gradients.common import Case, Outcome, judge
+from benchmarks.torch_gradients.common import Case, Outcome, judge, judge_split
 
 _OTHERS = ("common", "__main__")
 
@@ -35,13 +35,38 @@ def table(found: dict[str, list[Outcome]]) -> str:
     return markdown_table(("family", "cases", "right", "refused", "wrong"), rows)
 
 
+def _judge_splits(only: str) -> int:
+    """Tell how many splits compute the same; the exit status is 1 if any does not."""
+    status = 0
+    for budget in (1.0, 0.0):
+        counts: Counter[str] = Counter()
+        for family, cases in families():
+            whole = re.search(only, family)
+            for case in cases:
+                if whole or re.search(only, case.label):
+                    outcome = judge_split(case, budget)
+                    counts[outcome.verdict] += 1
+                    if outcome.verdict in ("different", "broken"):
+                        print(f"{outcome.verdict}: {outcome.label}: {outcome.reason}")
+                        status = 1
+        print(
+            f"budget {budget:g}: " + "  ".join(f"{verdict} {counts[verdict]}" for verdict in sorted(counts))
+        )
+    return status
+
+
 def main(words: list[str] | None = None) -> int:
     """Judge the cases; the exit status is 1 if any is wrong."""
     parser = arguments("Gradients against PyTorch's over operators' attributes.", models=False)
     parser.add_argument(
         "--only", default="", metavar="RE", help="families whose names, or cases whose labels match"
     )
+    parser.add_argument(
+        "--split", action="store_true", help="compare splits with joint graphs, and nothing else"
+    )
     options = parser.parse_args(words)
+    if options.split:
+        return _judge_splits(options.only)
     found: dict[str, list[Outcome]] = {}
     for family, cases in families():
         whole = re.search(options.only, family)

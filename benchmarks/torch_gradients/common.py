@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import onnx.parser
 
+from benchmarks.split_step import difference
 from graphopt import ir
 from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.split import split
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.runtime import session
 
@@ -87,6 +89,28 @@ def judge(case: Case) -> Outcome:
             if not off <= TOLERANCES[value.dtype]:
                 return Outcome(case.label, "wrong", f"{name}: off by {off:.1e} ({optimizations})")
     return Outcome(case.label, "right")
+
+
+def judge_split(case: Case, budget: float) -> Outcome:
+    """Compare forward and backward models with the joint graph."""
+    wrt = [name for name, value in case.feeds.items() if _is_real(value) and name not in case.frozen]
+    _, cotangents, _ = _by_torch(case, wrt)
+    model = case.model()
+    given = {
+        item.name or "": value
+        for item, value in zip(model.graph.outputs, cotangents, strict=True)
+        if _given(value)
+    }
+    try:
+        found = split(model, list(given), wrt, memory_budget=budget)
+    except GraphoptError as error:
+        return Outcome(case.label, "refused", error.message)
+    types = {
+        item.name: item.dtype.numpy() for item in found.joint.model.graph.inputs if item.dtype is not None
+    }
+    takers = found.joint.cotangents
+    fed = {takers[name]: np.asarray(value, types[takers[name]]) for name, value in given.items()}
+    return Outcome(case.label, *difference(found, {**case.feeds, **fed}))
 
 
 def _is_real(value: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 
 from graphopt.api.bailing import Bailed, bailout, with_bailouts
 from graphopt.api.files import is_bundle, load, load_model, save
-from graphopt.api.gradients import grad, value_and_grad
+from graphopt.api.gradients import grad, split, value_and_grad, verify_split
 from graphopt.api.optimizing import Result, explain, optimize
 from graphopt.api.parameters import lift_parameters, unlift_parameters
 from graphopt.api.partitioning import partition, with_groups
@@ -47,11 +47,13 @@ __all__ = [
     "run",
     "save",
     "specialize",
+    "split",
     "train_step",
     "try_out",
     "unlift_parameters",
     "value_and_grad",
     "verify",
+    "verify_split",
     "vouch",
     "with_bailouts",
     "with_groups",

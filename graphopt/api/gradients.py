@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.assembly import PathLike, choose_device, loaded
+from graphopt.assembly import PathLike, choose_device, chosen_settings, loaded, oracle_for
+from graphopt.driver import is_heavy, make_options
+from graphopt.errors import VerificationFailed
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint import Joint
     from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.split import Split
     from graphopt.autodiff.value_and_grad import ValueAndGrad
     from graphopt.runtime.devices import Device
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.runtime.oracle.verdict import Verdict
 
 
 def grad(
@@ -54,6 +59,80 @@ def grad(
     if isinstance(loss, str) and Loss.is_meant(loss, found):
         loss = Loss.parse(loss)
     return differentiate(found, loss, wrt, outputs=outputs, optimize=optimize)
+
+
+def split(
+    model: ir.Model | PathLike,
+    loss: str | Loss | Sequence[str],
+    wrt: str | Iterable[str] = "params",
+    *,
+    outputs: str = "all",
+    memory_budget: float = 1.0,
+    save_everything: bool = False,
+    dims: Mapping[str, int] | None = None,
+) -> Split:
+    """A forward model, which also returns what it saved, and a backward model, which makes gradients of that.
+
+    >>> found = split("model.onnx", "cross_entropy:logits,labels")       # doctest: +SKIP
+    >>> found.report.ratio, found.handed                                 # doctest: +SKIP
+    (0.43, ['saved.conv0', 'saved.conv1'])
+    >>> graphopt.save(found.forward, "forward.onnx")                     # doctest: +SKIP
+
+    Args:
+        model, wrt, outputs: as for :func:`grad`.
+        loss: the same; or a list of outputs, whose gradients the backward model takes as
+            ``cotangent.<name>``. That of a loss is 1 unless it is fed.
+        memory_budget: the part of what saving everything takes that may be saved: from 1, the least of bytes
+            and work done twice, to 0, as little as can be.
+        save_everything: compute nothing again.
+        dims: sizes of dynamic dims for estimates; others are taken as 16. Both models stay dynamic.
+
+    Raises:
+        UsageError: the budget lies outside of 0 to 1, or a dim is unknown; or as for :func:`grad`.
+        NoGradient, UnsupportedModel: as for :func:`grad`.
+    """
+    from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.split import split as split_model
+
+    found = loaded(model)
+    if isinstance(loss, str) and Loss.is_meant(loss, found):
+        loss = Loss.parse(loss)
+    return split_model(
+        found,
+        loss,
+        wrt,
+        outputs=outputs,
+        memory_budget=memory_budget,
+        save_all=save_everything,
+        dims=dims,
+    )
+
+
+def verify_split(
+    found: Split, *, inputs: InputOptions | None = None, device: str | Device | None = None
+) -> Verdict:
+    """Run both models one after the other, and the joint graph, on made-up inputs, and compare.
+
+    Raises:
+        VerificationFailed: they do not compute the same.
+    """
+    from graphopt.autodiff.rejoin import rejoined
+    from graphopt.runtime import session
+    from graphopt.runtime.artifact import Artifact
+
+    settings = chosen_settings()
+    for half in (found.forward, found.backward):  # what onnxruntime would refuse of either alone
+        session.create(Artifact(half).source, threads=1)
+    joint = found.joint.model
+    heavy = is_heavy(joint, settings.memory_limit)
+    oracle, _ = oracle_for(joint, inputs, settings, device, heavy)
+    with oracle:
+        verdict = oracle.verify(rejoined(found), numerics=make_options(settings).numerics, signature=False)
+    if not verdict.ok:
+        raise VerificationFailed(
+            f"the two models do not compute what the joint graph does: {verdict.summary()}"
+        )
+    return verdict
 
 
 def value_and_grad(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.autodiff.asked import INPUTS, asked
 from graphopt.autodiff.gradient import NeedsOpset
@@ -38,8 +40,8 @@ class Joint:
         loss: the name of the loss; ``None`` if gradients are given from outside.
         target: the name of the input that the loss compares with, if it was added.
         gradients: by the name of what was differentiated by, the name of its gradient.
-        cotangents: where gradients are given from outside, by the name of a value, the input that takes its
-            gradient: ``cotangent.y`` for y, or a name like it.
+        cotangents: where gradients are given from outside, that of a loss included if it is scaled, by the
+            name of a value, the input that takes its gradient: ``cotangent.y`` for y, or a name like it.
         unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
         stopped: nodes on the way that let no gradient through, and why.
         state: by the name of a running statistic of BatchNormalization in training, the name of the output
@@ -65,6 +67,7 @@ def differentiate(
     *,
     outputs: str = "all",
     optimize: bool = True,
+    scaled: bool = False,
 ) -> Joint:
     """The joint graph of ``model``, which is left as it is.
 
@@ -76,6 +79,7 @@ def differentiate(
             depend on is left out.
         outputs: ``all`` for the original's outputs besides the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
+        scaled: the gradient of the loss is an input, too, ``cotangent.<loss>``, which is 1 unless it is fed.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
@@ -94,7 +98,7 @@ def differentiate(
             if optimize:
                 _simplify(joint.model, loss, names)
             try:
-                _add_gradients(joint, loss, names, outputs)
+                _add_gradients(joint, loss, names, outputs, scaled)
             except NeedsOpset as error:
                 needed = error.version
                 continue
@@ -143,14 +147,19 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[s
 
 
 def _add_gradients(
-    joint: Joint, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str
+    joint: Joint, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str, scaled: bool
 ) -> None:
     with context_for(joint.model) as cx:
-        _write_gradients(joint, cx, loss, wrt, outputs)
+        _write_gradients(joint, cx, loss, wrt, outputs, scaled)
 
 
 def _write_gradients(
-    joint: Joint, cx: Context, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str
+    joint: Joint,
+    cx: Context,
+    loss: str | Loss | Sequence[str],
+    wrt: Mapping[str, bool],
+    outputs: str,
+    scaled: bool,
 ) -> None:
     graph = cx.model.graph
     op = Operations(cx, graph)
@@ -164,9 +173,9 @@ def _write_gradients(
             cx.edit.rename(value, "loss")
             values = _values(graph)
         _check_loss(value, cx)
-        given[value] = op.ones_like(value)
-        joint.loss = value.name
+        joint.loss = value.name or ""
         joint.target = next((value.name for value in graph.inputs if value not in before), None)
+        given[value] = _scale(joint, value, values, op) if scaled else op.ones_like(value)
         _return(value, outputs, cx)
     else:
         for name in loss:
@@ -209,6 +218,16 @@ def _values(graph: ir.Graph) -> dict[str, ir.Value]:
     """The values of the main graph by name."""
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
     return {value.name: value for value in own if value.name}
+
+
+def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: Operations) -> ir.Value:
+    """An input that takes the gradient of ``loss``; 1 unless it is fed, where the IR version allows."""
+    name, dtype, rank = joint.loss or "", op.dtype(loss), op.cx.rank(loss) or 0
+    taker = joint.cotangents[name] = _cotangent(name, values)
+    scale = op.cx.edit.add_input(taker, dtype, [1] * rank)
+    if op.cx.model.ir_version >= 4:
+        op.cx.edit.give_default(scale, ir.tensor(np.ones([1] * rank, dtype.numpy()), dtype=dtype))
+    return scale
 
 
 def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:

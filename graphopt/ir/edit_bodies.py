@@ -128,6 +128,16 @@ class BodyEditor(GraphEditor):
             graph.register_initializer(value)
         self._changed("constant")
 
+    def give_default(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
+        """Let callers leave out ``value``, an input of the main graph, which is ``tensor`` then.
+
+        Below IR version 4 that can't be told.
+        """
+        assert self.model.ir_version >= 4
+        value.const_value = tensor
+        self.model.graph.register_initializer(value)
+        self._changed("constant")
+
     # Bodies ------------------------------------------------------------------------------
 
     def hoist(self, body: onnx_ir.Graph, holder: onnx_ir.Node) -> list[onnx_ir.Value]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_model, writes
 
@@ -20,7 +20,10 @@ graphopt grad model.onnx --loss-fn cross_entropy:logits,labels -o joint.onnx
 graphopt grad model.onnx --loss-fn mse:prediction,target --wrt fc.weight,fc.bias -o joint.onnx
 graphopt grad model.onnx --loss-fn cross_entropy:logits,labels,axis=-1,ignore_index=-100 -o joint.onnx
 graphopt grad joint.onnx --loss-fn mse:grad.x,zero --wrt params -o second.onnx
+graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o step/
 """
+#: What is said where an option of splits comes without ``--split``.
+_WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 
 @command_line.command("grad", example=EXAMPLE)
@@ -47,6 +50,43 @@ graphopt grad joint.onnx --loss-fn mse:grad.x,zero --wrt params -o second.onnx
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
     ),
 )
+@options.group(
+    "Splitting",
+    click.option("--split", is_flag=True, help="Write a forward and a backward model into the folder OUT."),
+    relations.option(
+        "--memory-budget",
+        type=click.FloatRange(0, 1),
+        goes_with="--split",
+        hint=_WHOLE,
+        metavar="PART",
+        help="Save at most this part of what saving everything takes, from 0 to 1.  [default: 1]",
+    ),
+    relations.option(
+        "--save-everything",
+        is_flag=True,
+        goes_with="--split",
+        excludes=("--memory-budget",),
+        hint=_WHOLE,
+        help="Compute nothing again in the backward model.",
+    ),
+    relations.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=SIZE",
+        callback=options.parsed_dims("parse_sizes"),
+        goes_with="--split",
+        hint=_WHOLE,
+        help="Size of a dynamic dim, for estimates alone.  [default: 16]",
+    ),
+    relations.option(
+        "--no-verify",
+        is_flag=True,
+        goes_with="--split",
+        hint="only splits are verified",
+        help="Do not compare both models with the joint graph.",
+    ),
+)
 @options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))
 @options.output_options
 @options.model_options
@@ -57,16 +97,23 @@ def command(
     loss_fn: str | None,
     wrt: tuple[str, ...],
     only_loss: bool,
+    split: bool,
     output: Path,
+    **values: Any,
 ) -> None:
     """Write a model that also returns gradients of a loss.
 
     The gradient of w is the output grad.w. It is made of ordinary operators, for any onnxruntime to run
     (docs/gradients.md). Functions are inlined, and models of an opset below 13, or below the one that
     a gradient needs, are converted to it.
+
+    With --split, OUT/forward.onnx returns the model's outputs and what it saves, OUT/backward.onnx makes
+    gradients of that, and OUT/plan.json says what to feed to them (docs/split.md).
     """
     from graphopt import api, ir
+    from graphopt.autodiff.losses import Loss
     from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.cli.splitting import write_split
     from graphopt.errors import UsageError
     from graphopt.tables import human_bytes
 
@@ -74,13 +121,14 @@ def command(
         raise UsageError(
             "give either --loss or --loss-fn", hint="such as --loss-fn cross_entropy:logits,labels"
         )
+    asked = loss if loss is not None else Loss.parse(loss_fn or "")
+    outputs = "loss" if only_loss else "all"
+    if split:
+        return write_split(run, model, asked, wrt, outputs, output, **values)
     check_model_file(output)
     check_told(model, output)
     with run.console.progress("differentiating"):
-        from graphopt.autodiff.losses import Loss
-
-        asked = loss if loss is not None else Loss.parse(loss_fn or "")
-        joint = api.grad(model, asked, wrt, outputs="loss" if only_loss else "all")
+        joint = api.grad(model, asked, wrt, outputs=outputs)
     written = ir.save(joint.model, output, external_data=run.settings.external_data)
     run.invocation.written += written
     nodes = ir.count_nodes(joint.model.graph)
