@@ -6,13 +6,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor import switches
 from graphopt.executor.binding import Bound, run_bound
+from graphopt.executor.gradients import GradientPlan, Pullback
 from graphopt.executor.maker import Maker
 from graphopt.executor.memory import Memory
 from graphopt.executor.options import ExecutorOptions
@@ -60,6 +61,8 @@ class Executor:
         self._flushing = threading.Lock()
         self._flushed: list[weakref.ref[Specializer]] = []  # what still makes something holds itself
         self._now = self._begun(original, stacklevel=4)
+        self._differentiating = threading.Lock()
+        self._gradients: dict[tuple[str, ...], GradientPlan] = {}
 
     def _begun(self, original: Original, *, stacklevel: int) -> Specializer:
         """One that has seen nothing yet."""
@@ -132,6 +135,44 @@ class Executor:
         now.ran(plan, seen)
         return dict(zip(ready.outputs, found, strict=True))
 
+    def vjp(
+        self, feeds: Mapping[str, Any], requires_grad: Iterable[str] | None = None
+    ) -> tuple[dict[str, Any], Pullback]:
+        """The outputs by name, and what takes gradients of outputs to those of inputs and initializers.
+
+        >>> outputs, pullback = executor.vjp({"x": x}, ["x", "w"])               # doctest: +SKIP
+        >>> pullback({"y": dy})["w"]                                             # doctest: +SKIP
+
+        Which gradients are wanted is the key of a plan of its own, whose forward and backward models are
+        specialized like others for the shapes that come, and the backward model for outputs that have no
+        gradients.
+
+        Args:
+            feeds: numpy arrays by name.
+            requires_grad: inputs and initializers; by default those of the options. Others count as those of
+                which no gradient is wanted.
+
+        Raises:
+            UsageError: a name is unknown, or nothing is named; or the original was released.
+            NoGradient: a gradient leads through an operator without one.
+            RuntimeFailure: onnxruntime can't run the model on them.
+        """
+        wanted = self.options.requires_grad if requires_grad is None else tuple(requires_grad)
+        names = tuple(sorted(set(wanted)))
+        if not names:
+            raise UsageError("no gradient is wanted", hint="requires_grad names inputs and initializers")
+        with self._differentiating:
+            plan = self._gradients.get(names)
+            if plan is None:
+                original = self._now.memory.original.read()
+                plan = GradientPlan(original, names, self._started, self.options.profiled_runs)
+                self._gradients[names] = plan
+        return plan.forward(feeds)
+
+    def _started(self, model: ir.Model) -> Executor:
+        """An executor of the same kind for a part of the model."""
+        return Executor(Original(model), self._maker, self.options, clock=self._clock)
+
     # Between runs -------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -144,6 +185,8 @@ class Executor:
         with self._flushing:
             before = self._now
             self._now = self._begun(before.memory.original.again(), stacklevel=3)
+            with self._differentiating:
+                self._gradients.clear()
             self._flushed = [old for old in (*self._flushed, weakref.ref(before)) if old() is not None]
 
     def wait(self) -> None:

@@ -23,6 +23,7 @@ class ExecutorOptions:
         most_plans: optimized plans that are kept. That whose last run was longest ago is let go, which gives
             no specialization back; should its inputs come again, they count as new ones.
         depth: specializations to make, if not as many as the strategy says.
+        requires_grad: inputs and initializers of which :meth:`Executor.vjp` is to tell gradients.
     """
 
     strategy: FusionStrategy | None = None
@@ -32,6 +33,7 @@ class ExecutorOptions:
     delay: float = 60.0
     most_plans: int | None = None
     depth: int | None = None
+    requires_grad: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, FusionStrategy | None):

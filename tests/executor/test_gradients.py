@@ -1,0 +1,89 @@
+"""Gradients through an executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.autodiff.joint import differentiate
+from graphopt.errors import UsageError
+from graphopt.executor.executor import Executor
+from tests.autodiff.models import run
+from tests.support import parse
+
+MODEL = """m (float[N,3] x, float[3] b) => (float[N,2] y, float[N,3] z) <float[3,2] w = {1, 2, 3, 4, 5, 6}> {
+    h = Exp(x) y = MatMul(h, w) s = Sub(b, h) z = Mul(s, x) }"""
+RANDOM = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def executor(**options: Any) -> Executor:
+    return graphopt.compile(parse(MODEL), graphopt.ExecutorOptions(**options), threads=1, verify=False)
+
+
+def truth(feeds: dict[str, np.ndarray], given: dict[str, np.ndarray], wanted: list[str]) -> dict[str, np.ndarray]:
+    joint = differentiate(parse(MODEL), list(given), wanted)
+    cotangents = {joint.cotangents[name]: value for name, value in given.items()}
+    found = run(joint.model, feeds | cotangents)
+    return {name: found[output] for name, output in joint.gradients.items()}
+
+
+@pytest.mark.parametrize("wanted", [["x"], ["w"], ["b", "w", "x"]])
+def test_gradients_are_those_of_the_joint_graph_in_all_shapes(wanted: list[str]) -> None:
+    trained = executor()
+    for rows in (4, 4, 2, 4, 1, 0, 5):
+        feeds = {"x": numbers(rows, 3), "b": numbers(3)}
+        outputs, pullback = trained.vjp(feeds, wanted)
+        assert all(np.allclose(outputs[name], value) for name, value in run(parse(MODEL), feeds).items())
+        given = {"y": numbers(rows, 2), "z": numbers(rows, 3)}
+        found = pullback(given)
+        assert list(found) == sorted(wanted)
+        for name, value in truth(feeds, given, wanted).items():
+            assert np.allclose(found[name], value, atol=1e-5), name
+    assert len(trained._gradients) == 1
+
+
+def test_the_backward_is_specialized_for_absent_gradients_behind_a_guard() -> None:
+    trained = executor()
+    feeds = {"x": numbers(4, 3), "b": numbers(3)}
+    dy, dz = numbers(4, 2), numbers(4, 3)
+    outputs, pullback = trained.vjp(feeds, ["x", "b", "w"])
+    plan = pullback.plan
+    zeros = {"y": np.zeros_like(outputs["y"]), "z": np.zeros_like(outputs["z"])}
+    for given, hits in (({"z": dz}, False), ({"z": dz}, True), ({"y": dy, "z": dz}, True), ({"z": dz, "y": None}, True), ({}, True)):
+        found = pullback(given)
+        assert (plan.absent == {"y"}) == hits
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in truth(feeds, zeros | known, ["x", "b", "w"]).items():
+            assert np.allclose(found[name], value, atol=1e-5), (name, given)
+    special = plan._specialized
+    assert special is not None and [port.name for port in special.signature.inputs if "cotangent" in port.name] == ["cotangent.z"]
+
+
+def test_what_is_asked_for_is_the_key_of_a_plan() -> None:
+    trained = executor(requires_grad=("x",))
+    feeds = {"x": numbers(2, 3), "b": numbers(3)}
+    for wanted in (None, ["x"], ["x", "b"], ["b", "x"]):
+        trained.vjp(feeds, wanted)
+    assert list(trained._gradients) == [("x",), ("b", "x")]
+    trained.flush()
+    assert not trained._gradients
+
+
+def test_what_is_wrong_is_told() -> None:
+    trained = executor()
+    feeds = {"x": numbers(2, 3), "b": numbers(3)}
+    with pytest.raises(UsageError, match="no gradient is wanted"):
+        trained.vjp(feeds)
+    with pytest.raises(UsageError, match="'v'"):
+        trained.vjp(feeds, ["v"])
+    _, pullback = trained.vjp(feeds, ["x"])
+    for gradients in ({"q": numbers(1)}, {"y": numbers(2, 3)}, {"y": np.zeros((2, 2))}):
+        with pytest.raises(UsageError, match=r"output|gradient of 'y'"):
+            pullback(gradients)
