@@ -1,8 +1,8 @@
 """Gradients through an executor: a forward and a backward model for each set of wanted gradients.
 
-The counterpart of the differentiable groups of PyTorch's profiling executor: which gradients are wanted is the
-key of a plan; forward and backward are compiled by executors of their own when they are called; which output
-gradients are absent is watched, and the backward is then specialized behind a guard.
+The counterpart of the differentiable groups of PyTorch's profiling executor: which gradients are wanted is
+the key of a plan; forward and backward are compiled by executors of their own when they are called; which
+output gradients are absent is watched, and the backward is then specialized behind a guard.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class GradientPlan:
         return np.zeros_like(run.feeds[name] if name in run.feeds or held is None else held.numpy())
 
     def _chosen(self, absent: frozenset[str]) -> Executor:
-        """What runs where these outputs have no gradients: specialized if all that it takes for absent are."""
+        """What runs where these outputs have no gradients: specialized, if what it relies on is absent."""
         with self._lock:
             if self._watched > 0:
                 self._watched -= 1

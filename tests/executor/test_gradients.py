@@ -27,7 +27,9 @@ def executor(**options: Any) -> Executor:
     return graphopt.compile(parse(MODEL), graphopt.ExecutorOptions(**options), threads=1, verify=False)
 
 
-def truth(feeds: dict[str, np.ndarray], given: dict[str, np.ndarray], wanted: list[str]) -> dict[str, np.ndarray]:
+def truth(
+    feeds: dict[str, np.ndarray], given: dict[str, np.ndarray], wanted: list[str]
+) -> dict[str, np.ndarray]:
     joint = differentiate(parse(MODEL), list(given), wanted)
     cotangents = {joint.cotangents[name]: value for name, value in given.items()}
     found = run(joint.model, feeds | cotangents)
@@ -56,14 +58,22 @@ def test_the_backward_is_specialized_for_absent_gradients_behind_a_guard() -> No
     outputs, pullback = trained.vjp(feeds, ["x", "b", "w"])
     plan = pullback.plan
     zeros = {"y": np.zeros_like(outputs["y"]), "z": np.zeros_like(outputs["z"])}
-    for given, hits in (({"z": dz}, False), ({"z": dz}, True), ({"y": dy, "z": dz}, True), ({"z": dz, "y": None}, True), ({}, True)):
+    for given, hits in (
+        ({"z": dz}, False),
+        ({"z": dz}, True),
+        ({"y": dy, "z": dz}, True),
+        ({"z": dz, "y": None}, True),
+        ({}, True),
+    ):
         found = pullback(given)
         assert (plan.absent == {"y"}) == hits
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in truth(feeds, zeros | known, ["x", "b", "w"]).items():
             assert np.allclose(found[name], value, atol=1e-5), (name, given)
     special = plan._specialized
-    assert special is not None and [port.name for port in special.signature.inputs if "cotangent" in port.name] == ["cotangent.z"]
+    assert special is not None and [
+        port.name for port in special.signature.inputs if "cotangent" in port.name
+    ] == ["cotangent.z"]
 
 
 def test_what_is_asked_for_is_the_key_of_a_plan() -> None:
