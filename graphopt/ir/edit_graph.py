@@ -240,13 +240,19 @@ class GraphEditor:
                 graph.outputs[index] = new
 
     def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
-        """Give ``new`` the name and declarations of ``old``, which gets a fresh name."""
+        """Give ``new`` the name and declarations of ``old``, which gets a fresh name.
+
+        In bodies ``new`` keeps its own shape where ``old`` declares none: what a Loop that never runs
+        gathers has the rank that onnxruntime can tell.
+        """
         name = old.name
         assert name is not None
         self._taken.free_values([new])
         old.name = self.fresh_name(f"{name}_replaced")
         new.name = name
-        new.type, new.shape, new.doc_string = old.type, old.shape, old.doc_string
+        if old.shape is not None or old.graph is self.model.graph:
+            new.shape = old.shape
+        new.type, new.doc_string = old.type, old.doc_string
         if old.metadata_props:
             new.metadata_props.update(old.metadata_props)
 

@@ -193,6 +193,17 @@ def rebuild(
     return made
 
 
+def declare_shape(value: ir.Value, cx: Context) -> None:
+    """Declare what is known of the shape of ``value``, if nothing is declared.
+
+    What a Loop that never runs gathers has the rank that onnxruntime can tell, and that sees no further
+    than declarations in bodies, which passes may remove.
+    """
+    shape, dtype = cx.shape(value), cx.dtype(value)
+    if value.shape is None and shape is not None and dtype is not None:
+        cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else None for dim in shape])
+
+
 def _made_inside(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.Value:
     """``row``, or a copy if it is an input of ``body``: onnxruntime may leave such rows unwritten."""
     if row not in body.inputs:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.passes._loops import LoopForm, loop_form, rebuild
+from graphopt.passes._loops import LoopForm, declare_shape, loop_form, rebuild
 from graphopt.passes.base import Pass
 
 #: Before, a Loop had to carry something.
@@ -34,7 +34,7 @@ class TrimLoops(Pass):
                     self._trim(form, cx)
 
     def _trim(self, form: LoopForm, cx: Context) -> None:
-        fixed = [k for k in range(form.carried) if _is_fixed(form, k)]
+        fixed = [k for k in range(form.carried) if _is_fixed(form, k) and not _tells_shapes(form, k, cx)]
         needed = _needed(form, fixed, cx)
         carried = [k for k in range(form.carried) if k not in fixed and form.formals[k] in needed]
         rows = [k for k, output in enumerate(form.gathered) if ir.is_read(output)]
@@ -49,6 +49,9 @@ class TrimLoops(Pass):
         action = cx.permit(self.name, form.node)
         if action is None:
             return
+        if form.node.op_type == "Loop" and any(form.formals[k].shape is not None for k in fixed):
+            for row in form.rows:
+                declare_shape(row, cx)
         for k in fixed:
             start = form.starts[k]
             assert start is not None
@@ -69,6 +72,11 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
         plain = node is not None and node.op_type == "Identity" and node.domain == ""
         value = node.inputs[0] if plain and node is not None else None
     return value is not None
+
+
+def _tells_shapes(form: LoopForm, index: int, cx: Context) -> bool:
+    """Whether the formal alone tells onnxruntime the shape of what the loop gathers if it never runs."""
+    return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.declared_truly(form.formals[index])
 
 
 def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:

@@ -11,6 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.passes._iterations import Iterations, Stack, iterations_of
+from graphopt.passes._loops import declare_shape
 from graphopt.passes.base import Pass
 
 #: Nodes that a run may add to a small model; a larger one may at most double.
@@ -95,11 +96,33 @@ class UnrollLoops(Pass):
             return "a caller may override a constant of its body"
         if any(isinstance(formal.type, ir.OptionalType) for formal, *_ in loop.carried):
             return "a carried value is optional, and may change its type from trip to trip"
+        if _is_in_loop(node, cx) and _tells_shapes(loop, cx):
+            return "its body alone tells shapes, and a loop around it may gather tensors and never run"
         if not cx.is_deterministic(node):
             return "its body may draw random numbers or have effects"
         if any(o.is_graph_output() and cx.dtype(o) is None for o in node.outputs) and cx.version(node) < 16:
             return "an output may not be a tensor"
         return None
+
+
+def _tells_shapes(loop: Iterations, cx: Context) -> bool:
+    """Whether the body declares more than is known otherwise; onnxruntime believes it."""
+    return not all(map(cx.edit.declared_truly, _declared(loop)))
+
+
+def _declared(loop: Iterations) -> list[ir.Value]:
+    """What may tell onnxruntime the shapes of what ``loop`` returns."""
+    values = [*(formal for formal, *_ in loop.carried), *(stack.value for stack in loop.stacks)]
+    return [value for value in values if value.shape is not None]
+
+
+def _is_in_loop(node: ir.Node | None, cx: Context) -> bool:
+    """Whether a Loop is around ``node``."""
+    while node is not None and node.graph is not None:
+        node = cx.edit.scopes.holder(node.graph)
+        if node is not None and node.op_type == "Loop" and node.domain == "":
+            return True
+    return False
 
 
 def _nested_bytes(body: ir.Graph) -> int:
@@ -213,11 +236,17 @@ def _write(
         current = {formal: _copied(copier, end) for formal, _, end, _ in loop.carried}
         for stack, values in elements.items():
             values.append(_copied(copier, stack.value))
+    results: list[ir.Value] = []
     for stack, values in elements.items():
         made += _stack(node, stack, values[::-1] if stack.backwards else values, owner, cx)
+        results += made[-1].outputs
     for formal, _, _, output in loop.carried:
         if output is not None and ir.is_read(output):
             cx.edit.replace(output, current[formal])
+            results.append(current[formal])
+    if _is_in_loop(node, cx) and _declared(loop):
+        for result in results:
+            declare_shape(result, cx)
     return made
 
 

@@ -176,3 +176,16 @@ def test_the_width_of_one_branch_is_not_taken_for_that_of_the_other(wide: bool) 
     run_pipeline(model, "peephole,constant-propagation")
     feeds = {"x": np.ones((2, 6), np.float32), "dims": np.array([1, 0, 2]), "c": np.array(wide)}
     assert run(model, feeds)["s"].tolist() == [2, 4 if wide else 0]
+
+
+def test_what_a_loop_gathers_that_never_runs_keeps_the_rank_that_a_branch_declares() -> None:
+    text = """g (float[] x, int64 n, bool go) => (float[] y) {
+        y = Loop (n, go) <body = f (int64 i, bool c) => (bool d, float[] r) {
+            d = Identity(c)  yes = Constant <value = bool {1}>()
+            r = If (yes) < then_branch = t () => (float[2,3] t1) { t1 = Sin(x) },
+                           else_branch = e () => (float[2,3] e1) { e1 = Cos(x) } > }> }"""
+    model = parse(text)
+    run_pipeline(model, "fold-if")
+    assert [node.op_type for node in ir.walk_nodes(model.graph)].count("If") == 0
+    feeds = {"x": np.ones((2, 3), np.float32), "n": np.array(0), "go": np.array(True)}
+    assert run(model, feeds)["y"].shape == (0, 2, 3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from graphopt import ir
+from tests.autodiff.models import run
 from tests.support import agree, ops, parse, run_pipeline
 
 TRIPS = [-1, 0, 1, 4]
@@ -219,3 +221,15 @@ def test_rows_that_are_inputs_of_the_body_are_copied(kind: str) -> None:
     _, body = body_of(model, kind)
     row = body.outputs[-1].producer()
     assert row is not None and row.op_type == "Identity"
+
+
+@pytest.mark.parametrize("form", ["float[2,3] x", "float[a,b] x", "float[] x"])
+def test_what_a_loop_gathers_that_never_runs_keeps_its_rank(form: str) -> None:
+    text = f"""g ({form}, int64 n) => (float[] y, float[] s) {{
+        y, s = Loop (n, , x) <
+            body = f (int64 i, bool c, float[2,3] v) => (bool d, float[] w, float[] r)
+            {{ d = Identity(c)  w = Identity(v)  r = Sin(v) }} > }}"""
+    model = parse(text)
+    run_pipeline(model, "trim-loops,dce")
+    found = run(model, {"x": np.ones((2, 3), np.float32), "n": np.array(0)})
+    assert found["s"].shape == (0, 2, 3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import graphopt
 from graphopt import ir
 from graphopt.context import Observer, Refusal
+from tests.autodiff.models import run
 from tests.support import ops, parse, run_pipeline
 
 
@@ -376,3 +378,19 @@ def test_a_single_trip_may_read_its_number_and_condition(shape: str) -> None:
     }}"""
     model, _ = _tried(text.replace("float[2] y, int64 n, bool b", "float[2] y, int64[1] n, bool[1] b"), "O1")
     assert "Loop" not in ops(model)
+
+
+def test_an_inner_loop_stays_that_alone_tells_the_shape_of_what_another_gathers_that_never_runs() -> None:
+    text = """g (float[] x, int64 n) => (float[] y, float[] s) {
+        y, s = Loop (n, , x) <body = f (int64 i, bool c, float[] v) => (bool d, float[] w, float[] r) {
+            three = Constant <value_int = 3>()  d = Identity(c)
+            w, r = Loop (three, , v) <body = h (int64 j, bool e, float[1,4] a) => (bool l, float[] b, float[] q)
+                { l = Identity(e)  b = Cos(a)  q = Sin(a) }> }> }"""
+    model = parse(text, opset=17)
+    run_pipeline(model, "unroll-loops")
+    found = run(model, {"x": np.ones((1, 4), np.float32), "n": np.array(0)})
+    assert found["s"].shape == (0, 0, 1, 4)
+    model = parse(text.replace("[] x", "[1,4] x"), opset=17)  # onnxruntime does not tell a body of that
+    run_pipeline(model, "unroll-loops")
+    assert ops(model) == ["Loop"] and "Concat" in [inner.op_type for inner in ir.walk_nodes(model.graph)]
+    assert run(model, {"x": np.ones((1, 4), np.float32), "n": np.array(0)})["s"].shape == (0, 3, 1, 4)
