@@ -35,6 +35,22 @@ class _Windows:
         self.pads: tuple[int, ...] = (0, 0) * len(self.kernel)
         if auto == "NOTSET":
             self.pads = node.attribute("pads") or self.pads
+        if self.ceils and not self.same and self._ceils_in_vain():
+            self.ceils = False
+            op.cx.edit.set_attribute(node.raw, "ceil_mode", None)
+
+    def _ceils_in_vain(self) -> bool:
+        """Whether there are as many windows without ceil mode.
+
+        A further one that would begin behind x is left out, but onnxruntime's shape inference counts it, and
+        then refuses what is computed of the true shape beside.
+        """
+        size, windows = (self._known_sizes(value) for value in (self.node.x, self.node.y))
+        if size is None or windows is None:
+            return False
+        rank = len(self.kernel)
+        room = size + self.pads[:rank] + self.pads[rank:] - self.reach
+        return bool(np.all(room // self.strides + 1 == windows))
 
     @property
     def overlap(self) -> bool:
