@@ -25,7 +25,7 @@ from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.split import Split, split
 from graphopt.runtime import session
 from graphopt.runtime.child import Child
-from graphopt.tables import human_bytes
+from graphopt.tables import counted, human_bytes
 
 #: Budgets of the splits that are compared; ``None`` saves everything.
 FULL, TWIN, CUT = "everything", "everything again", "cut"
@@ -117,7 +117,7 @@ def main(words: list[str] | None = None) -> int:
         if re.search(options.only, name):
             print(name, file=sys.stderr, flush=True)
             found[name] = measure(training, options.processes, options.rounds, options.threads)
-    text = f"{table(found)}\n\n{machine()}; {options.threads} threads; the machine was shared"
+    text = f"{table(found)}\n\n{machine()}; {counted(options.threads, 'thread')}; the machine was shared"
     publish(options, "split", text, found)
     return int(any(row["off"] > TOLERANCE for row in found.values()))
 
