@@ -123,7 +123,7 @@ def test_windows_that_runtimes_do_not_agree_on_are_refused(attributes: str) -> N
         differentiate(parse(pool("AveragePool", attributes), opset=19), ["y"], ["x"])
 
 
-@pytest.mark.parametrize("operator", ["AveragePool", "LpPool"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_no_images(operator: str, stride: int) -> None:
     text = pool(operator, f"kernel_shape=[3, 3], strides=[{stride}, {stride}], pads=[1, 1, 1, 1]")
