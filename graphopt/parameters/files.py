@@ -31,17 +31,19 @@ def check_suffix(path: Path) -> None:
 
 
 def write(path: Path, parameters: Parameters) -> None:
-    """Write parameters; atomically.
+    """Write parameters and their metadata; whoever looks sees the old file or the new, never a part of one.
 
     In safetensors what is tied is written once, and the metadata says for each further name which it is.
 
     Raises:
-        UsageError: the file can't be written, or does not take the element type of one of them.
+        UsageError: the file can't be written, or takes no metadata, or not the element type of one of them.
     """
     check_suffix(path)
     arrays = {name: _in_order(tensor.numpy()) for name, tensor in parameters.tensors.items()}
     if path.suffix.lower() == ".npz":
         _check_plain(path, arrays)
+        if parameters.metadata:
+            raise UsageError(f"{path} can't hold metadata", hint="write a .safetensors file")
         npz.write(path, arrays)
         return
     from safetensors import SafetensorError
@@ -50,10 +52,11 @@ def write(path: Path, parameters: Parameters) -> None:
     if _METADATA in arrays:
         raise UsageError(f"{path} can't hold {_METADATA!r}, which means something else there")
     temporary = path.with_name(f".{path.name}.tmp")
-    tied = {name: other for name, other in parameters.tied.items() if name != _FORMAT}
+    metadata = {**parameters.metadata, _FORMAT: "np"}
+    tied = {name: other for name, other in parameters.tied.items() if name not in metadata}
     once = {name: data for name, data in arrays.items() if name not in tied}
     try:
-        save_file(once, temporary, metadata={_FORMAT: "np", **tied})
+        save_file(once, temporary, metadata={**metadata, **tied})
         temporary.replace(path)
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         temporary.unlink(missing_ok=True)
@@ -96,10 +99,14 @@ def _read_safetensors(path: Path) -> Parameters:
             names = list(file.keys())
             for name in names:
                 found.tensors[name] = ir.tensor(file.get_tensor(name), name=name)
-            for name, other in sorted((file.metadata() or {}).items()):
-                if name not in names and other in names and name != _FORMAT:
-                    found.tensors[name] = ir.tensor(file.get_tensor(other), name=name)
-                    found.tied[name] = other
+            for name, text in sorted((file.metadata() or {}).items()):
+                if name == _FORMAT:
+                    continue
+                if name in names or text not in names:
+                    found.metadata[name] = text
+                    continue
+                found.tensors[name] = ir.tensor(file.get_tensor(text), name=name)
+                found.tied[name] = text
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except (OSError, SafetensorError, ValueError, AttributeError) as error:

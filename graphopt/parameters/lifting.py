@@ -23,10 +23,12 @@ class Parameters:
     Attributes:
         tensors: in their order.
         tied: by name, the name of the tensor that is the same in memory or in the file.
+        metadata: what else a ``.safetensors`` file says.
     """
 
     tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.parameters import files
+from graphopt.parameters.lifting import as_parameters
 from graphopt.training.plan import Plan
 
 _KEY = "graphopt.training"
@@ -36,22 +37,14 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan)
     """Write a checkpoint; whoever looks sees the old file or the new, never a part of one.
 
     Raises:
-        UsageError: it can't be written, or is called otherwise than ``*.safetensors``.
+        UsageError: it can't be written, a tensor's name means something else there, or the file is called
+            otherwise than ``*.safetensors``.
     """
     if path.suffix.lower() != ".safetensors":
         raise UsageError(f"{path} is no name for a checkpoint", hint="call it *.safetensors")
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    told = {"steps": steps, "plan": plan.to_dict()}
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        arrays = {name: np.ascontiguousarray(data).reshape(data.shape) for name, data in tensors.items()}
-        save_file(arrays, temporary, metadata={"format": "np", _KEY: json.dumps(told)})
-        temporary.replace(path)
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"can't write {path}: {error}") from error
+    held = as_parameters(tensors)
+    held.metadata[_KEY] = json.dumps({"steps": steps, "plan": plan.to_dict()})
+    files.write(path, held)
 
 
 def read(path: Path) -> Checkpoint:
@@ -62,7 +55,7 @@ def read(path: Path) -> Checkpoint:
     """
     found = files.read(path)
     tensors = {name: tensor.numpy() for name, tensor in found.tensors.items()}
-    text = _metadata(path).get(_KEY)
+    text = found.metadata.get(_KEY)
     if text is None:
         return Checkpoint(tensors)
     try:
@@ -70,12 +63,3 @@ def read(path: Path) -> Checkpoint:
         return Checkpoint(tensors, int(told["steps"]), dict(told["plan"]))
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{path} tells of training in a way that is not understood") from error
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    if path.suffix.lower() != ".safetensors":
-        return {}
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        return dict(file.metadata() or {})

@@ -136,7 +136,24 @@ def test_names_that_mean_something_else_in_safetensors(tmp_path: Path) -> None:
     tied.tied["format"] = "pt"
     files.write(path, tied)
     assert sorted(files.read(path).tensors) == ["format", "pt"]
+    tied = as_parameters({"a": one, "b": one})
+    tied.tied["b"], tied.metadata["b"] = "a", "a"  # which would read as a tie
+    files.write(path, tied)
+    assert sorted(files.read(path).tensors) == ["a", "b"]
     from safetensors.numpy import save_file
 
     save_file({"pt": one}, path, metadata={"format": "pt"})
     assert list(files.read(path).tensors) == ["pt"]
+
+
+def test_metadata(tmp_path: Path) -> None:
+    parameters = as_parameters({"a": np.ones(1, np.float32), "b": np.zeros(1, np.float32)})
+    parameters.tied["c"] = "a"
+    parameters.tensors["c"] = parameters.tensors["a"]
+    parameters.metadata["steps"] = "12"
+    files.write(tmp_path / "w.safetensors", parameters)
+    found = files.read(tmp_path / "w.safetensors")
+    assert found.metadata == {"steps": "12"} and found.tied == {"c": "a"}
+    with pytest.raises(UsageError, match="metadata"):
+        files.write(tmp_path / "w.npz", parameters)
+    assert not (tmp_path / "w.npz").exists()

@@ -9,6 +9,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.training import checkpoint
 from graphopt.training.progress import Bar
 from tests.training.models import LINEAR, batches, linear, step, trainer
 
@@ -51,6 +52,9 @@ def test_checkpoints_of_another_training_are_refused(tmp_path: Path) -> None:
             other.load(path)
     with pytest.raises(UsageError, match="no name for a checkpoint"):
         trainer("sgd").save(tmp_path / "checkpoint.npz")
+    with pytest.raises(UsageError, match="__metadata__"):
+        checkpoint.write(tmp_path / "odd.safetensors", {"__metadata__": LINEAR["w"]}, 1, step().plan)
+    assert not (tmp_path / "odd.safetensors").exists()
     with pytest.raises(UsageError, match="no such file"):
         trainer("sgd").load(tmp_path / "missing.safetensors")
     from graphopt.parameters.files import write
