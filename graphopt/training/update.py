@@ -141,7 +141,7 @@ def clipped(op: Operations, gradients: Mapping[str, ir.Value], largest: float) -
     """
     op.prefix = "clip"
     squares = [
-        op.cast(op.ReduceSumSquare(gradient, keepdims=0), ir.DataType.FLOAT)
+        op.ReduceSumSquare(op.cast(gradient, ir.DataType.FLOAT), keepdims=0)
         for gradient in gradients.values()
     ]
     norm = op.Sqrt(squares[0] if len(squares) == 1 else op.Sum(*squares))

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import graphopt
 from graphopt import ir
@@ -70,11 +72,12 @@ def test_gradients_are_clipped_by_their_common_norm(largest: float) -> None:
         np.testing.assert_allclose(data, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("largest", [None, 2.0])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_small_steps_that_accumulate_are_one_large_step(optimizer: str) -> None:
+def test_small_steps_that_accumulate_are_one_large_step(optimizer: str, largest: float | None) -> None:
     large = list(batches(3, size=12))
     whole, parts = (
-        trainer(optimizer, learning_rate=0.1, clip_norm=2.0, accumulate=count) for count in (1, 3)
+        trainer(optimizer, learning_rate=0.1, clip_norm=largest, accumulate=count) for count in (1, 3)
     )
     for batch in large:
         whole.step(batch)
@@ -130,6 +133,19 @@ def test_parameters_in_half_precision_stay_in_it() -> None:
     x = np.eye(2, dtype=np.float16)
     losses = ours.fit([{"x": x, "t": x}] * 30, 0.1)
     assert losses[-1] < losses[0] / 10 and ours.parameters()["w"].dtype == np.float16
+
+
+def test_large_gradients_in_half_precision_are_clipped() -> None:
+    bare = parse("m (float16[N,2] x, float16[2,2] w) => (float16[N,2] y) { y = MatMul(x, w) }")
+    model, _ = graphopt.unlift_parameters(bare, {"w": np.eye(2, dtype=np.float16)})
+    made = graphopt.train_step(model, "mse:y,t", "sgd", clip_norm=1.0)
+    run = ReferenceEvaluator(onnx.load_from_string(ir.to_bytes(made.model))).run
+    feeds = {"x": np.eye(2), "t": np.full((2, 2), 1000.0), "w": made.initial["w"]}
+    feeds = {name: data.astype(np.float16) for name, data in feeds.items()}
+    (new,) = run(["new.w"], {**feeds, "learning_rate": np.array(1.0, np.float32)})
+    g = (feeds["x"] @ feeds["w"] - feeds["t"]).astype(np.float64) / 2
+    assert (g**2).sum() > np.finfo(np.float16).max and new.dtype == np.float16
+    np.testing.assert_allclose(new, feeds["w"] - g / np.sqrt((g**2).sum()), rtol=2e-3)
 
 
 def test_what_cannot_be_trained_is_told() -> None:
