@@ -51,10 +51,14 @@ class TrainingStep:
         The plan is written as ``*.training.json`` beside the model, too, for those who don't read metadata.
 
         Raises:
-            UsageError: a file can't be written.
+            UsageError: a file can't be written; nothing is if the name or folder of one tells.
         """
         path = Path(path)
         state = state_file(path) if state is None else Path(state)
+        files.check_suffix(state)
+        for folder in (path.parent, state.parent):
+            if not folder.is_dir():
+                raise UsageError(f"there is no folder {folder}", hint=f"mkdir -p {folder}")
         told = plan_file(path)
         written = ir.save(self.model, path, external_data=external_data)
         tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}

@@ -46,6 +46,15 @@ def test_any_loop_can_drive_it(tmp_path: Path) -> None:
     assert ours.fit(batches(20))[-1] == pytest.approx(float(loss), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("path", "state"), [("step.onnx", "state.bin"), ("step.onnx", "gone/w.npz"), ("gone/step.onnx", "w.npz")]
+)
+def test_all_files_are_written_or_none(tmp_path: Path, path: str, state: str) -> None:
+    with pytest.raises(UsageError, match=r"state\.bin|gone"):
+        step("sgd").save(tmp_path / path, tmp_path / state)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_model_and_its_outputs_are_kept() -> None:
     model = linear()
     before = ir.to_bytes(model)
