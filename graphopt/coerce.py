@@ -6,6 +6,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Container, Iterable
 from enum import Enum
 from pathlib import Path
 from typing import NewType
@@ -39,6 +40,14 @@ def _number(text: str) -> float:
     if not text.isascii() or "_" in text:
         raise ValueError("write digits and a point")
     return float(text)
+
+
+def split_names(texts: str | Iterable[str], known: Container[str | None] = ()) -> list[str]:
+    """Names; one text may hold several with commas between, unless it is itself a ``known`` name."""
+    found: list[str] = []
+    for text in [texts] if isinstance(texts, str) else texts:
+        found += [text] if text in known else [part.strip() for part in text.split(",")]
+    return [name for name in found if name]
 
 
 def parse_size(text: str) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from graphopt import ir
-from graphopt.errors import UsageError
-from graphopt.parameters.selection import FLOATS, PARAMS, parameters, split_names
+from graphopt.autodiff.reverse import is_real
+from graphopt.coerce import split_names
+from graphopt.context import Context
+from graphopt.errors import UsageError, unknown
+from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 
-#: All inputs of floating-point numbers, where names may be given.
-INPUTS = "inputs"
+#: All inputs of floating-point numbers, where names may be given; and these with all parameters.
+INPUTS, ALL = "inputs", "all"
 
 
 def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
@@ -17,7 +20,7 @@ def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
 
     Args:
         model: as it was given: constants that become of it later are no parameters.
-        wrt: ``params``, ``inputs`` and names of values, each of which may be several with commas between.
+        wrt: ``params``, ``inputs``, ``all`` for both, and names of values; also several with commas between.
 
     Raises:
         UsageError: nothing is named.
@@ -28,13 +31,34 @@ def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
     names = split_names(wrt, values)
     if not names:
         raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
+    real = [value for value in graph.inputs if value.dtype in FLOATS and not value.is_initializer()]
+    groups = {PARAMS: parameters(model), INPUTS: real}
+    groups[ALL] = [*real, *groups[PARAMS]]
     found: dict[str, bool] = {}
     for name in names:
-        if name == PARAMS and name not in values:
-            found |= {value.name or "": False for value in parameters(model) if value.name not in found}
-        elif name == INPUTS and name not in values:
-            real = [value for value in graph.inputs if value.dtype in FLOATS and not value.is_initializer()]
-            found |= {value.name or "": False for value in real if value.name not in found}
+        if name in groups and name not in values:
+            found |= {value.name or "": False for value in groups[name] if value.name not in found}
         else:
             found[name] = True
+    return found
+
+
+def resolved(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
+    """The values of ``names``, as :func:`asked` tells them. What was part of a group may have gone since.
+
+    Raises:
+        UsageError: no value bears a name that was named, or it holds no real numbers.
+    """
+    found = []
+    for name, named in names.items():
+        if name not in values:
+            if named:
+                raise unknown("value", name, [*values, PARAMS, INPUTS, ALL], "graphopt dump shows all")
+            continue
+        value = values[name]
+        if not is_real(value, cx):
+            if named:
+                raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
+            continue
+        found.append(value)
     return found

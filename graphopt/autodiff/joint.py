@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.asked import INPUTS, asked
+from graphopt.autodiff.asked import asked, resolved
 from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
@@ -18,7 +18,6 @@ from graphopt.autodiff.state import return_state, statistics
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
-from graphopt.parameters.selection import PARAMS
 
 #: The oldest opset that gradients are written for; older models are converted to it.
 OLDEST = 13
@@ -185,7 +184,7 @@ def _write_gradients(
             taker = _cotangent(name, values)
             given[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
             joint.cotangents[name] = taker
-    by = _asked(wrt, values, cx)
+    by = resolved(wrt, values, cx)
     walk = backward(op, graph, given, by)
     joint.stopped = walk.stopped
     order = _order(cx.model.graph)
@@ -262,23 +261,6 @@ def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
     dtype = cx.dtype(loss)
     if dtype is not None and (loss.type is None or loss.shape is None):
         cx.edit.declare(loss, dtype, declared_dims(cx, loss))
-
-
-def _asked(wrt: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
-    """The values to differentiate by. What was part of a group may have gone since."""
-    found = []
-    for name, named in wrt.items():
-        if name not in values:
-            if named:
-                raise unknown("value", name, [*values, PARAMS, INPUTS], "graphopt dump shows all")
-            continue
-        value = values[name]
-        if not is_real(value, cx):
-            if named:
-                raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
-            continue
-        found.append(value)
-    return found
 
 
 def _cotangent(name: str, taken: Container[str]) -> str:

@@ -131,7 +131,9 @@ writes_model = Writes(path_type=Path, in_place=True)
 
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Names given one at a time or joined by commas."""
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    from graphopt import coerce
+
+    return tuple(coerce.split_names(values))
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from graphopt import ir
+from graphopt.coerce import split_names
 from graphopt.errors import UsageError, unknown
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
@@ -58,12 +59,3 @@ def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:
         else:
             raise unknown("initializer", name, [*own, PARAMS], "graphopt inspect -v shows them")
     return list(found.values())
-
-
-def split_names(texts: str | Iterable[str], known: Container[str | None]) -> list[str]:
-    """Names, of which one text may hold several with commas between, unless that is itself a name."""
-    found: dict[str, None] = {}
-    for text in [texts] if isinstance(texts, str) else texts:
-        parts = [text] if text in known else [part.strip() for part in text.split(",")]
-        found |= dict.fromkeys(part for part in parts if part)
-    return list(found)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from graphopt import ir
 from graphopt.autodiff import gradient as known
+from graphopt.autodiff.asked import ALL
 from graphopt.autodiff.gradient import Gradient, Stops
 from graphopt.autodiff.reverse import is_real
 from graphopt.autodiff.sequences import is_sequence
@@ -15,7 +16,7 @@ from graphopt.context import Context
 from graphopt.ops import facts
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Place, Ruling
-from graphopt.partitioning.requires_grad import ALL, requires_grad, sources
+from graphopt.partitioning.requires_grad import requires_grad, sources
 
 #: The seed's seven: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
 VIEWS = facts.VIEW - {"Identity"}

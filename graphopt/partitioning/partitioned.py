@@ -9,6 +9,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
+from graphopt.autodiff.asked import ALL
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import unknown
@@ -17,7 +18,6 @@ from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
 from graphopt.partitioning.passes.create_autodiff_subgraphs import CreateAutodiffSubgraphs
 from graphopt.partitioning.propose import Partition, propose_all
-from graphopt.partitioning.requires_grad import ALL
 from graphopt.profile import Profile
 from graphopt.profile.declared import check_profile
 

@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphopt import ir
 from graphopt.autodiff import gradient as known
+from graphopt.autodiff.asked import asked, resolved
 from graphopt.autodiff.gradient import Stops
 from graphopt.autodiff.reverse import is_real
 from graphopt.context import Context
-from graphopt.errors import UsageError, unknown
 from graphopt.ops import autodiff
-from graphopt.parameters.selection import PARAMS, is_parameter
-
-#: Everything that a gradient may be wanted of, where names may be given; and all inputs.
-ALL, INPUTS = "all", "inputs"
 
 
 def noted(value: ir.Value) -> bool | None:
@@ -27,32 +23,19 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     """What is differentiated by.
 
     Args:
-        wrt: ``params``, ``inputs``, ``all`` for both, or names of values of the main graph, in one text
-            with commas between, too. Notes on inputs and parameters come before the first three.
+        wrt: as for :func:`graphopt.autodiff.asked.asked`. Notes on inputs and parameters come before
+            ``params``, ``inputs`` and ``all``.
 
     Raises:
-        UsageError: no value bears a name, or one holds no real numbers.
+        UsageError: no value bears a name, one holds no real numbers, or nothing is named.
     """
-    graph = model.graph
-    inputs = [value for value in graph.inputs if not value.is_initializer() and is_real(value, cx)]
-    params = [value for value in graph.initializers.values() if is_parameter(value)]
-    every = {ALL: [*inputs, *params], INPUTS: inputs, PARAMS: params}
-    if isinstance(wrt, str) and wrt in every:
-        also = [value for value in ir.values_of(graph) if noted(value)]
-        return list(dict.fromkeys(value for value in [*every[wrt], *also] if noted(value) is not False))
-    values = {value.name: value for value in ir.values_of(graph) if value.name}
-    if isinstance(wrt, str):
-        wrt = [wrt] if wrt in values else [name.strip() for name in wrt.split(",") if name.strip()]
-    found = []
-    for name in wrt:
-        if name not in values:
-            raise unknown("value", name, values, "graphopt dump shows all")
-        if not is_real(values[name], cx):
-            raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
-        found.append(values[name])
-    if not found:
-        raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
-    return list(dict.fromkeys(found))
+    names = asked(model, wrt)
+    values = {value.name: value for value in ir.values_of(model.graph) if value.name}
+    found = resolved(names, values, cx)
+    if names and all(names.values()):
+        return found
+    found = [value for value in found if names[value.name or ""] or noted(value) is not False]
+    return list(dict.fromkeys([*found, *(value for value in values.values() if noted(value))]))
 
 
 def requires_grad(

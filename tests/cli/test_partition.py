@@ -56,6 +56,21 @@ def test_what_json_tells(invoke: Invoke, path: Path) -> None:
     assert told["reasons"][6]["reason"] == "no gradient is wanted of what it reads"
 
 
+def test_names_are_taken_as_by_grad(invoke: Invoke, path: Path) -> None:
+    ir.save(
+        parse(
+            "m (float[2] x, float[2] z) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w) b = Exp(z) y = Add(a, b) }"
+        ),
+        path,
+    )
+    for wrt, count in ((["w"], 2), (["params"], 2), (["params,z"], 3), (["params", "z"], 3), (["all"], 3)):
+        options = [part for one in wrt for part in ("--wrt", one)]
+        (group,) = json.loads(invoke("partition", path, *options, "--json").out)["groups"]
+        assert sum(group["ops"].values()) == count
+        loss = ["--loss-fn", "mse:y,t", "-o", path.with_name("joint.onnx")]
+        assert invoke("grad", path, *options, *loss).status == 0
+
+
 def test_it_writes_functions_once_they_are_compared(invoke: Invoke, path: Path) -> None:
     ir.save(parse(TEXT.replace("RandomNormalLike", "Floor"), ir_version=7), path)
     out = path.with_name("groups.onnx")

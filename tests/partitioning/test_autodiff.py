@@ -76,6 +76,11 @@ def test_what_gradients_are_wanted_of() -> None:
     )
     assert divided(text, wrt="params")[0] == [["b", "y"]]
     assert divided(text, wrt=["z", "a"])[0] == [["b", "c", "d", "y", "v"]]
+    assert (
+        divided(text, wrt="params,z")[0]
+        == divided(text, wrt=["params", "z"])[0]
+        == [["b", "c", "d", "y", "v"]]
+    )
     for wrong in ("nothing", "i", ""):
         with pytest.raises(UsageError):
             divided(text, wrt=wrong)

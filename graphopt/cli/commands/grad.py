@@ -43,8 +43,9 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         "--wrt",
         default=("params",),
         multiple=True,
-        metavar="params|inputs|NAMES",
-        help="With respect to what: parameters, inputs, or names with commas between.  [default: params]",
+        metavar="params|inputs|all|NAMES",
+        help="With respect to what: parameters, inputs, all of both, or names with commas between."
+        "  [default: params]",
     ),
     click.option(
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."

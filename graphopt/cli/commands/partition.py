@@ -43,7 +43,8 @@ _DRAWINGS = (".svg", ".dot")
     ),
     click.option(
         "--wrt",
-        default="all",
+        default=("all",),
+        multiple=True,
         metavar="all|params|inputs|NAMES",
         help="What is differentiated by: parameters, inputs, all of both, or names with commas between."
         "  [default: all]",
@@ -88,7 +89,7 @@ def command(
     run: Run,
     model: Path,
     policy: str,
-    wrt: str,
+    wrt: tuple[str, ...],
     minimum: int,
     views: bool,
     no_grad: tuple[str, ...],

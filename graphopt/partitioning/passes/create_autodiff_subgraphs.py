@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
+from graphopt.autodiff.asked import ALL
 from graphopt.context import Context, Refusal
 from graphopt.ops import autodiff
 from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition, propose_all
-from graphopt.partitioning.requires_grad import ALL
 from graphopt.passes.base import Pass
 from graphopt.passes.cse import CommonSubexpressionElimination
 
@@ -61,8 +61,7 @@ class CreateAutodiffSubgraphs(Pass):
 
     def policy(self, cx: Context) -> AutodiffPolicy:
         """What may be in a group."""
-        wrt = self.wrt[0] if len(self.wrt) == 1 else self.wrt
-        return AutodiffPolicy(cx, wrt, self.minimum, self.views, self.no_grad)
+        return AutodiffPolicy(cx, self.wrt, self.minimum, self.views, self.no_grad)
 
 
 def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy) -> list[ir.Node]:
