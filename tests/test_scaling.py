@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import onnx
@@ -12,6 +14,7 @@ from onnx import TensorProto, helper
 from benchmarks.scaling import BUILDERS
 from graphopt import ir
 from graphopt.api import optimize
+from graphopt.autodiff.joint import differentiate
 from tests.runtime.build import parse_proto
 
 
@@ -62,8 +65,18 @@ def _parts(count: int, x: str, whole: str, of: str, each: str) -> onnx.ModelProt
     )
 
 
-def calls(model: onnx.ModelProto) -> int:
-    """How many functions, Python's and C's, optimizing ``model`` calls."""
+def captures(nodes: int) -> onnx.ModelProto:
+    """A Loop whose body reads as many values from around it as it has nodes."""
+    others = ", ".join(f"float[2] w{i}" for i in range(nodes))
+    steps = " ".join(f"v{i + 1} = Mul(v{i}, w{i})" for i in range(nodes))
+    return parse_proto(
+        f"""g (float[2] x, int64 m, {others}) => (float[2] y) {{ y = Loop(m, , x) <body =
+            b (int64 i, bool c, float[2] v0) => (bool d, float[2] v{nodes}) {{ d = Identity(c) {steps} }}> }}"""
+    )
+
+
+def calls(work: Callable[[ir.Model], object], model: onnx.ModelProto) -> int:
+    """How many functions, Python's and C's, ``work`` on ``model`` calls."""
     count = 0
 
     def counted(frame: Any, event: str, argument: Any) -> None:
@@ -74,7 +87,7 @@ def calls(model: onnx.ModelProto) -> int:
     before = sys.getprofile()
     sys.setprofile(counted)
     try:
-        optimize(loaded, verify=False)
+        work(loaded)
     finally:
         sys.setprofile(before)
     return count
@@ -82,7 +95,14 @@ def calls(model: onnx.ModelProto) -> int:
 
 @pytest.mark.parametrize("build", [*BUILDERS.values(), hub, extrema, squeezed_parts, transposed_parts])
 def test_calls_grow_linearly(build: Any) -> None:
-    optimize(ir.from_proto(build(200)), verify=False)  # imports, and tables that are made once
+    work = partial(optimize, verify=False)
+    work(ir.from_proto(build(200)))  # imports, and tables that are made once
     small, large = build(300), build(1200)
     grown = len(large.graph.node) / len(small.graph.node)
-    assert calls(large) <= 1.15 * grown * calls(small)
+    assert calls(work, large) <= 1.15 * grown * calls(work, small)
+
+
+def test_calls_for_a_gradient_grow_linearly_with_what_a_loop_captures() -> None:
+    work = partial(differentiate, loss=["y"], wrt="inputs", optimize=False)
+    work(ir.from_proto(captures(10)))
+    assert calls(work, captures(400)) <= 1.15 * 4 * calls(work, captures(100))

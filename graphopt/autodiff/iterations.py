@@ -40,7 +40,7 @@ class Iteration:
         scanned = dict(enumerate(form.scanned))
         scanned = {k: x for k, x in scanned.items() if node.wants(form.carried + k)}
         captured = [value for value in node.captured if node.wants_value(value)]
-        self.picks = {value: found for value in node.captured if (found := self._picks(value))}
+        self.picks = self._picks()
         self.origins = {slice_: value for value, found in self.picks.items() for slice_ in found}
         picked = [slice_ for slice_, value in self.origins.items() if node.wants_value(value)]
         captured = [value for value in captured if value not in self.picks]
@@ -61,19 +61,29 @@ class Iteration:
             for dx in (draft.gradients[slice_] for slice_ in found if slice_ in draft.gradients):
                 self.picked[value] = draft.op.Add(self.picked[value], dx) if value in self.picked else dx
 
-    def _picks(self, value: ir.Value) -> list[ir.Value]:
-        """What a Loop picks of ``value`` by the number of the iteration, if that is all it reads of it."""
-        body, found = self.form.body, []
-        if self.form.head == 0 or self.op.cx.rank(body.inputs[0]) != 0 or value in body.outputs:
-            return []
+    def _picks(self) -> dict[ir.Value, list[ir.Value]]:
+        """What a Loop picks by the number of the iteration of values of which it reads nothing else."""
+        body = self.form.body
+        if self.form.head == 0 or self.op.cx.rank(body.inputs[0]) != 0:
+            return {}
+        readers: dict[ir.Value, list[ir.Node]] = {value: [] for value in self.node.captured}
         for node in body:
-            if value in ir.reads(node):
-                axis = node.attributes.get("axis")
-                first = axis is None or (not axis.is_ref() and axis.as_int() == 0)
-                if node.op_type != "Gather" or node.inputs[1] is not body.inputs[0] or not first:
-                    return []
-                found.append(node.outputs[0])
-        return found
+            for value in dict.fromkeys(ir.reads(node)):
+                if value in readers:
+                    readers[value].append(node)
+        for value in body.outputs:
+            readers.pop(value, None)
+        return {
+            value: [node.outputs[0] for node in nodes]
+            for value, nodes in readers.items()
+            if nodes and all(map(self._picks_one, nodes))
+        }
+
+    def _picks_one(self, node: ir.Node) -> bool:
+        if node.op_type != "Gather" or node.inputs[1] is not self.form.body.inputs[0]:
+            return False
+        axis = node.attributes.get("axis")
+        return axis is None or (not axis.is_ref() and axis.as_int() == 0)
 
     def dy(self, k: int) -> ir.Value | None:
         """The gradient of an output of the forward node."""
