@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from graphopt.errors import UnsupportedModel
 from graphopt.extensions import extensions
@@ -89,7 +89,6 @@ class Stops:
     ops: tuple[str, ...]
     because: str
     quiet: bool = False
-    since: ClassVar[int] = 1
 
     def holds_for(self, version: int) -> bool:
         """Whether this holds at opset ``version``."""

@@ -29,5 +29,3 @@ PROFILE = "graphopt.profile."
 REQUIRES_GRAD = "graphopt.requires_grad"
 #: Functions of this domain are groups of nodes that are differentiated as one.
 GROUPS = "graphopt.autodiff"
-#: Metadata of such a function: whether operators that only move elements may be in it.
-VIEWS = "graphopt.views"

@@ -50,7 +50,6 @@ def test_a_group_is_a_function_with_one_call() -> None:
     assert [value.name for value in model.graph.outputs] == ["y", "b"]
     assert [noted(value) for value in call(model).outputs] == [True, True]
     (function,) = model.functions.values()
-    assert function.metadata_props[autodiff.VIEWS] == "true"
     assert [noted(value) for value in function.inputs] == [True]
 
 

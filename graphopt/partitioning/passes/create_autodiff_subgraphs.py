@@ -71,7 +71,6 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
     wanted = policy.wanted
     made = outline_groups(cx, groups, autodiff.GROUPS, policy, variables=wanted)
     for function, call in made:
-        cx.edit.note(function, autodiff.VIEWS, str(policy.views).lower())
         for value, inner in zip(call.outputs, function.outputs, strict=True):
             if inner in wanted:
                 wanted[value] = None
