@@ -96,3 +96,12 @@ def test_what_is_wrong_is_told_and_nothing_written(
     ran = invoke("train-step", model, *arguments, "-o", model.with_name("step.onnx"))
     assert ran.status == 2 and message in ran.err
     assert sorted(model.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("options", [(), ("--loss", "y", "--loss-fn", "mse:y,t"), ("--loss-fn", "mae:y,t")])
+def test_losses_are_named_as_for_grad(invoke: Invoke, model: Path, options: tuple[str, ...]) -> None:
+    out = model.with_name("out.onnx")
+    trained = invoke("train-step", model, *options, "--optimizer", "adam", "-o", out)
+    differentiated = invoke("grad", model, *options, "-o", out)
+    assert "--loss" in trained.err or "mae" in trained.err
+    assert (trained.status, trained.err) == (2, differentiated.err)

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
+from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.parameters import reads_model, writes
 
 if TYPE_CHECKING:
@@ -28,17 +29,9 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 @command_line.command("grad", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
+@loss_options("Gradients")
 @options.group(
     "Gradients",
-    click.option(
-        "--loss", metavar="NAME", help="An output or inner value with one element, or a loss function."
-    ),
-    click.option(
-        "--loss-fn",
-        metavar="FUNCTION",
-        help="A loss of two values: cross_entropy:LOGITS,LABELS[,axis=N][,ignore_index=N] or mse:A,B. The"
-        " second becomes an input if the model has no such value.",
-    ),
     click.option(
         "--wrt",
         default=("params",),
@@ -112,17 +105,11 @@ def command(
     gradients of that, and OUT/plan.json says what to feed to them (docs/split.md).
     """
     from graphopt import api, ir
-    from graphopt.autodiff.losses import Loss
     from graphopt.cli.outputs import check_model_file, check_told
     from graphopt.cli.splitting import write_split
-    from graphopt.errors import UsageError
     from graphopt.tables import human_bytes
 
-    if (loss is None) == (loss_fn is None):
-        raise UsageError(
-            "give either --loss or --loss-fn", hint="such as --loss-fn cross_entropy:logits,labels"
-        )
-    asked = loss if loss is not None else Loss.parse(loss_fn or "")
+    asked = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
     if split:
         return write_split(run, model, asked, wrt, outputs, output, **values)

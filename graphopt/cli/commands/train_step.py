@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, options, relations
+from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.options import split_names
 from graphopt.cli.parameters import Count, reads_model, writes, writes_model
 
@@ -22,16 +23,9 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
 
 @command_line.command("train-step", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
+@loss_options("Training")
 @options.group(
     "Training",
-    relations.option("--loss", metavar="NAME", help="An output or inner value with one element."),
-    relations.option(
-        "--loss-fn",
-        metavar="FUNCTION",
-        excludes=("--loss",),
-        help="A loss of two values: cross_entropy:LOGITS,LABELS[,axis=N], mse:A,B. The second becomes an"
-        " input if the model has no such value.",
-    ),
     click.option(
         "--optimizer",
         required=True,
@@ -116,16 +110,11 @@ def command(
     first is written to a file of its own; unlift-parameters puts trained parameters into MODEL.
     """
     from graphopt import api, ir
-    from graphopt.autodiff.losses import Loss
     from graphopt.cli.outputs import check_file, check_model_file, check_told
-    from graphopt.errors import UsageError
     from graphopt.tables import counted, human_bytes
     from graphopt.training.step import plan_file, state_file
 
-    if (loss is None) == (loss_fn is None):
-        raise UsageError(
-            "give either --loss or --loss-fn", hint="such as --loss-fn cross_entropy:logits,labels"
-        )
+    asked = chosen_loss(loss, loss_fn)
     check_model_file(output)
     check_file(state or state_file(output), (".safetensors",))
     check_file(plan_file(output))
@@ -133,7 +122,7 @@ def command(
     with run.console.progress("differentiating"):
         step = api.train_step(
             model,
-            loss if loss is not None else Loss.parse(loss_fn or ""),
+            asked,
             optimizer,
             wrt,
             learning_rate=learning_rate,
