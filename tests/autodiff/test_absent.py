@@ -41,3 +41,13 @@ def test_what_absent_gradients_lead_to_is_not_computed(absent: list[str]) -> Non
     assert ("grad.w" in found) == ("y" not in absent) and ("grad.b" in found) == (
         not {"z", "v"} <= set(absent)
     )
+
+
+def test_a_gradient_that_zeros_have_broadcast_keeps_its_shape() -> None:
+    text = "m (float[N,3] x) => (float[N,3] z, float v) { z = Neg(x) v = ReduceSum<keepdims=0>(z) }"
+    joint = differentiate(parse(text), ["z", "v"], ["x"])
+    less = without(joint.model, joint.cotangents.values(), [joint.cotangents["z"]])
+    feeds = {"x": np.ones((2, 3)), "cotangent.z": np.zeros((2, 3)), "cotangent.v": np.array(2.0)}
+    taken = [value.name for value in less.graph.inputs]
+    found = run(less, {name: value.astype(np.float32) for name, value in feeds.items() if name in taken})
+    assert found["grad.x"].tolist() == [[-2] * 3] * 2

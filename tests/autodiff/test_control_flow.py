@@ -245,6 +245,36 @@ def test_random_numbers_of_changing_shape_are_refused() -> None:
         differentiate(parse(text), ["y"], ["x"])
 
 
+def test_states_of_changing_shape_beside_random_numbers_are_refused() -> None:
+    text = """m (float[N] x, int64 n) => (float[M] y) {
+        y = Loop(n, , x) <body = g (int64 i, bool ci, float[P] hi) => (bool co, float[Q] ho) {
+            r = RandomUniformLike(x) a = Mul(hi, hi) ho = Concat<axis = 0>(a, r) co = Identity(ci) }> }"""
+    with pytest.raises(NoGradient, match="what it carries may change its shape between iterations"):
+        differentiate(parse(text), ["y"], ["x"])
+
+
+def test_one_gradient_of_two_values() -> None:
+    text = """m (double[N] x, double[N] w, bool c) => (double[N] y) { y = If(c) <
+        then_branch = t () => (double[P] a) { b = Add(x, w) a = Exp(b) },
+        else_branch = e () => (double[Q] d) { f = Mul(x, w) d = Exp(f) }> }"""
+    for taken in (True, False):
+        check(text, {"x": numbers(3), "w": numbers(3), "c": yes(taken)})
+
+
+def test_a_body_that_returns_a_value_twice() -> None:
+    """onnxruntime gives nothing for the second output, and the right gradient."""
+    text = """m (float[N] x, bool c) => (float[N] y, float[N] z) { y, z = If(c) <
+        then_branch = t () => (float[P] a, float[P] a) { a = Exp(x) },
+        else_branch = e () => (float[Q] d, float[Q] f) { d = Sin(x) f = Neg(x) }> }"""
+    joint = differentiate(parse(text), ["y", "z"], ["x"])
+    given = {f"{COTANGENT}{name}": np.full(2, value, np.float32) for name, value in (("y", 2), ("z", 3))}
+    for taken, truth in ((True, 5), (False, -1)):
+        assert (
+            run(joint.model, {"x": np.zeros(2, np.float32), "c": yes(taken), **given})["grad.x"].tolist()
+            == [truth] * 2
+        )
+
+
 def test_dropout_in_a_body() -> None:
     text = """m (float[N] x, int64 n) => (float[N] y) {
         ratio = Constant<value = float {0.5}>() yes = Constant<value = bool {1}>()

@@ -165,3 +165,14 @@ def test_a_small_network() -> None:
         )
         assert np.isclose(np.sum(found[f"grad.{name}"] * direction), (up - down) / 0.02, rtol=5e-3, atol=2e-3)
     assert joint.model.graph.num_nodes() < 75
+
+
+def test_sums_over_a_batch_that_may_be_empty_are_zero() -> None:
+    text = "m (float[A,3,C,D] x, float[E,3,F,G] w) => (float[A,E,H,I] y) { y = Conv(x, w) }"
+    joint = differentiate(parse(text, opset=18), ["y"], ["w"])
+    # memory is often zero, so that values do not tell
+    (choice,) = [node for node in joint.model.graph if node.op_type == "Where"]
+    convs = [node for node in joint.model.graph if node.op_type == "Conv"]
+    assert any(value is not None and value.producer() in convs for value in choice.inputs)
+    feeds = {"x": numbers(0, 3, 5, 6), "w": numbers(4, 3, 2, 2), "cotangent.y": numbers(0, 4, 4, 5)}
+    assert run(joint.model, feeds)["grad.w"].tolist() == np.zeros((4, 3, 2, 2)).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt import ir
 from graphopt.autodiff.joint import differentiate
 from tests.autodiff.models import run
 from tests.support import parse
@@ -89,3 +90,38 @@ def test_no_copies_at_all_twice() -> None:
     for optimizations in ("off", "default"):
         found = run(second.model, feeds, optimizations)
         assert not found["grad2.x"].any() and found["grad2.cotangent.y"].shape == (3, 0)
+
+
+@pytest.mark.parametrize("size", ["of 0", "that may be 0"])
+def test_sums_over_nothing_are_chosen_for(size: str) -> None:
+    """Memory that was not used is often zero, so that values do not tell."""
+    given = "x, e, e, o" if size == "of 0" else "x, s, e, o"
+    text = f"""m (float[7,2,3] x, float[7,3,4] b, int64[1] s) => (float y) <int64[1] e = {{2}}, int64[1] o = {{1}}> {{
+        a = Slice({given}) y = MatMul(a, b) }}"""
+    joint = differentiate(parse(text, opset=18), ["y"], ["b"], optimize=False)
+    (choice,) = [node for node in joint.model.graph if node.op_type == "Where"]
+    assert any(value is not None and _makes(value) == "MatMul" for value in choice.inputs)
+
+
+def _makes(value: ir.Value) -> str | None:
+    maker = value.producer()
+    return None if maker is None else maker.op_type
+
+
+PITFALLS = {
+    # memory that was used, of the size of the result, holds other numbers than zeros
+    "MatMul": """m (float[M,K] a, float[B,K,N] b, float[B,M,N] c) => (float s, float[B,M,N] y) {
+        d = Exp(c) e = Exp(d) s = ReduceSum(e) p = MatMul(a, b) y = Neg(p) }""",
+    "Expand": "m (float[3,1] c) => (float[M,N] y) <int64[2] s = {3, 0}> { d = Exp(c) p = Expand(d, s) y = Neg(p) }",
+}
+
+
+@pytest.mark.parametrize("operator", PITFALLS)
+def test_whether_onnxruntime_still_goes_wrong(operator: str) -> None:
+    """Skips once it does not: then the way around it in pitfalls.py can go."""
+    shapes = {"a": (3, 0), "b": (7, 0, 4), "c": (7, 3, 4)} if operator == "MatMul" else {"c": (3, 1)}
+    feeds = {name: ones(*shape) for name, shape in shapes.items()}
+    if not run(parse(PITFALLS[operator], opset=18), feeds)["y"].any():
+        pytest.skip(
+            f"onnxruntime is right about {operator} without elements: pitfalls.py is no longer needed"
+        )

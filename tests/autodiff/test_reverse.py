@@ -84,6 +84,13 @@ def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> N
     assert run(joint.model, feeds)["grad.w"].tolist() == [0, 0]
 
 
+def test_what_nobody_would_expect_a_gradient_of_is_not_remarked() -> None:
+    text = """m (float[N,3] x, float[M] w) => (float y, float[N,3] z)
+        { e = Exp(x) s = Shape(e) y = Reshape(w, s) f = Floor(e) z = Mul(f, x) }"""
+    joint = differentiate(parse(text), ["y", "z"], ["x", "w"], optimize=False)
+    assert [item.op for item in joint.stopped] == ["Floor"]
+
+
 def test_an_operator_without_a_gradient_is_named() -> None:
     text = "m (float[2,2] x) => (float[2,2] y) { e = Exp(x) y = other.Thing(e) }"
     model = parse(text, domains=', "other" : 1')

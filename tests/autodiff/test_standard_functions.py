@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
+from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.reverse import by_standard
+from graphopt.driver import context_for
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
 
@@ -37,6 +43,19 @@ def test_an_operator_that_means_something_else_there_is_refused() -> None:
     model = parse("m (float[N] x) => (float[N] y) { y = SwiGLU(x) }", opset=18)
     with pytest.raises(NoGradient, match="SwiGLU"):
         differentiate(model, ["y"], ["x"])
+
+
+def test_a_definition_by_operators_that_mean_something_else_since_is_refused() -> None:
+    """The axes of a ReduceMean are an attribute up to opset 17, and an input since."""
+    for opset, refused in ((17, False), (18, True)):
+        model = parse(
+            "m (float[N,C] x, int64[N] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }", opset=opset
+        )
+        with context_for(model) as cx:
+            (node,), x = list(model.graph), model.graph.inputs[0]
+            forward = Forward(node, cx, {x: None})
+            with pytest.raises(NoGradient) if refused else nullcontext():
+                by_standard(Operations(cx, model.graph), forward, [node.outputs[0]])
 
 
 def test_rms_normalization() -> None:
