@@ -77,6 +77,17 @@ def test_queries_that_see_nothing_give_nothing_back_not_even_nan() -> None:
     assert all(np.isfinite(found[f"grad.{name}"]).all() for name in "qkv")
 
 
+@pytest.mark.parametrize(("attributes", "row"), [("", "0,0,0,0,0"), ("<is_causal=1>", "0,0,1,1,1")])
+def test_queries_that_see_nothing_by_a_mask_that_is_known(attributes: str, row: str) -> None:
+    text = f"""m (float[B,2,S,8] q, float[B,2,T,8] k, float[B,2,T,8] v) => (float[B,2,S,8] y)
+        <bool[3,5] m = {{1,1,1,1,1,{row},1,1,1,1,1}}> {{ y = Attention{attributes}(q, k, v, m) }}"""
+    joint = differentiate(parse(text, opset=23), ["y"], ["q", "k", "v"])
+    feeds = {"q": floats(1, 2, 3, 8), "k": floats(1, 2, 5, 8), "v": floats(1, 2, 5, 8)}
+    found = run(joint.model, {**feeds, "cotangent.y": floats(1, 2, 3, 8)})
+    assert np.all(found["grad.q"][:, :, 1] == 0) and np.all(found["grad.q"][:, :, 2] != 0)
+    assert all(np.isfinite(found[f"grad.{name}"]).all() for name in "qkv")
+
+
 def test_keys_of_the_past_and_counts_of_keys() -> None:
     past = {"pk": floats(2, 2, 2, 8), "pv": floats(2, 2, 2, 6)}
     call = "Attention<q_num_heads=4, kv_num_heads=2, is_causal=1>(q, k, v, , pk, pv)"

@@ -141,6 +141,7 @@ def test_constant_indices_that_are_distinct_are_not_told_apart() -> None:
         return "Where" in ops(check(text, {"x": numbers(4, 2), "u": numbers(2, 2)}))
 
     assert not selects("0, 3") and selects("3, 3")
+    assert selects("3, -1"), "the same row twice"
 
 
 @pytest.mark.parametrize("picks", [[True, False, True, True], [False, True], [False, False]])

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.losses import Loss
 from graphopt.errors import UsageError
-from tests.autodiff.models import run
+from tests.autodiff.models import check, run
 from tests.support import ops, parse
 
 LOGITS = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
@@ -66,6 +66,14 @@ def test_types_of_scores_and_labels(scores: str, labels: str, ignored: int | Non
     truth = np.zeros((10, 3))
     truth[counted] = cross_entropy(x[counted], rows[counted])[1]
     assert np.allclose(run(joint.model, feeds)["grad.x"], truth, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_weights_of_classes_beside_labels_that_do_not_count(reduction: str) -> None:
+    text = f"""m (double[N,3] x, int64[N] t, double[3] w) => (double{"[N]" if reduction == "none" else ""} y)
+        {{ y = SoftmaxCrossEntropyLoss<reduction="{reduction}", ignore_index=1>(x, t, w) }}"""
+    feeds = {"x": LOGITS[0].T.astype(np.float64), "t": np.array([0, 1, 2, 1, 0]), "w": np.array([0.5, 2, 3])}
+    check(text, feeds)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
@@ -136,10 +137,72 @@ def test_ties_share_evenly() -> None:
 def test_powers_at_zero_and_below() -> None:
     model = parse("m (double[N] x, double[N] p) => (double[N] y) { y = Pow(x, p) }")
     joint = differentiate(model, ["y"], ["x", "p"])
-    feeds = {"x": np.array([0.0, 0, 0, -2, 2]), "p": np.array([0.0, 1, 2, 2, 0.5]), "cotangent.y": np.ones(5)}
+    feeds = {
+        "x": np.array([0.0, 0, 0, -2, 2, 0]),
+        "p": np.array([0.0, 1, 2, 2, 0.5, -1]),
+        "cotangent.y": np.ones(6),
+    }
     found = run(joint.model, feeds)
-    assert np.allclose(found["grad.x"], [0, 1, 0, -4, 0.5 / math.sqrt(2)])
-    assert np.allclose(found["grad.p"][[0, 1, 2, 4]], [0, 0, 0, math.sqrt(2) * math.log(2)])
+    assert np.allclose(found["grad.x"], [0, 1, 0, -4, 0.5 / math.sqrt(2), -np.inf])
+    assert np.allclose(found["grad.p"][[0, 1, 2, 4, 5]], [0, 0, 0, math.sqrt(2) * math.log(2), -np.inf])
+
+
+def test_remainders_of_negative_numbers() -> None:
+    a = np.arange(-30, 30) / 10 + 0.03
+    for b in (0.7, -0.7):
+        check(
+            "m (double[N] a, double[1] b) => (double[N] y) { y = Mod<fmod=1>(a, b) }",
+            {"a": a, "b": np.array([b])},
+        )
+
+
+def test_a_low_bound_above_the_high_one_counts_for_nothing() -> None:
+    model = parse("m (double[N] x, double low, double high) => (double[N] y) { y = Clip(x, low, high) }")
+    joint = differentiate(model, ["y"], "inputs")
+    feeds = {"x": np.array([0.5, 1.5, 2.5]), "low": np.array(2.0), "high": np.array(1.0)}
+    found = run(joint.model, {**feeds, "cotangent.y": np.array([1.0, 2, 4])})
+    assert found["y"].tolist() == [1, 1, 1]
+    assert found["grad.x"].tolist() == [0, 0, 0] and (found["grad.low"], found["grad.high"]) == (0, 7)
+
+
+@pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.5])
+@pytest.mark.parametrize("operator", ["LeakyRelu", "Elu", "ThresholdedRelu"])
+def test_slopes_of_either_sign(operator: str, alpha: float) -> None:
+    x = np.array([-2, -0.8, -0.3, 0.3, 0.8, 2], np.float32)
+    check(
+        f"m (float[N] x) => (float[N] y) {{ y = {operator}<alpha={alpha}>(x) }}",
+        {"x": x},
+        opset=16,
+        tolerance=5e-3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("ReduceMean<noop_with_empty_axes=1>(x, j)", "not known whether there are axes"),
+        ("ReduceSum<noop_with_empty_axes=1, keepdims=0>(x, j)", "not known whether there are axes"),
+        *((f"Reduce{kind}<noop_with_empty_axes=1>(x)", "do not agree") for kind in ("L1", "L2", "LogSumExp")),
+    ],
+)
+def test_reductions_that_may_do_nothing_are_refused(call: str, reason: str) -> None:
+    with pytest.raises(NoGradient, match=reason):
+        differentiate(parse(f"m (float[A,B] x, int64[K] j) => (float y) {{ y = {call} }}"), ["y"], ["x"])
+    text = "m (double[A,B] x, int64[K] j) => (double y) { y = ReduceSum<noop_with_empty_axes=1>(x, j) }"
+    for axes in (ints(), ints(1)):
+        check(text, {"x": numbers(2, 3), "j": axes})
+
+
+def test_means_without_results() -> None:
+    text = "m (double[A,B] x, int64[K] j) => (double y) { y = ReduceMean(x, j) }"
+    check(text, {"x": numbers(0, 3), "j": ints(1)})
+
+
+def test_a_norm_of_zero_has_no_gradient() -> None:
+    text = "m (double[A,B] x, int64[K] j) => (double[A,1] y) { y = ReduceL2(x, j) }"
+    joint = differentiate(parse(text, opset=18), ["y"], ["x"])
+    feeds = {"x": np.array([[0.0, 0], [3, 4]]), "j": ints(1), "cotangent.y": np.full((2, 1), 5.0)}
+    assert np.allclose(run(joint.model, feeds)["grad.x"], [[0, 0], [3, 4]])
 
 
 def test_large_numbers_do_not_overflow_in_branches_that_are_not_chosen() -> None:
@@ -203,14 +266,19 @@ def test_the_mask_of_a_dropout_may_be_read_by_others() -> None:
     assert np.array_equal(found["grad.x"], 2 * found["mask"])
 
 
-def test_rows_without_a_choice_get_no_gradient() -> None:
-    model = parse("""m (float[2,2] x, bool[2,2] mask, bool[2,1] none) => (float[2,2] y) {
-        low = Constant<value = float {-inf}>() zero = Constant<value = float {0}>()
-        s = Where(mask, x, low) p = Softmax(s) y = Where(none, zero, p) }""")
+@pytest.mark.parametrize("between", ["Identity", "Cast<to=11>"])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+def test_rows_without_a_choice_get_no_gradient(operator: str, between: str) -> None:
+    kind = "double" if "Cast" in between else "float"
+    model = parse(f"""m (float[2,2] x, bool[2,2] mask, bool[2,1] none) => ({kind}[2,2] y) {{
+        low = Constant<value = float {{-inf}}>() off = Constant<value = float {{0}}>()
+        zero = Constant<value = {kind} {{0}}>()
+        b = Where(mask, off, low) s = Add(x, b) p = {operator}(s) q = {between}(p) y = Where(none, zero, q) }}""")
     joint = differentiate(model, ["y"], ["x"])
     mask = np.array([[True, True], [False, False]])
     feeds = {"x": np.eye(2, dtype=np.float32), "mask": mask, "none": ~mask[:, :1]}
-    found = run(joint.model, feeds | {"cotangent.y": np.array([[1, 0], [1, 0]], np.float32)})["grad.x"]
+    given = np.array([[1, 0], [1, 0]], np.float64 if kind == "double" else np.float32)
+    found = run(joint.model, feeds | {"cotangent.y": given})["grad.x"]
     assert np.isfinite(found).all() and found[0, 0] > 0 and found[1].tolist() == [0, 0]
 
 

@@ -81,6 +81,8 @@ AVERAGES = [
     "kernel_shape=[2, 2], strides=[3, 2], ceil_mode=1, pads=[1, 1, 0, 1]",
     "kernel_shape=[2, 3], strides=[1, 2], dilations=[3, 2], pads=[1, 1, 0, 2], ceil_mode=1",
     'kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER"',
+    'kernel_shape=[4, 3], strides=[2, 2], auto_pad="SAME_LOWER"',
+    'kernel_shape=[4, 3], strides=[2, 2], auto_pad="SAME_UPPER"',
     'kernel_shape=[3, 2], strides=[1, 1], auto_pad="SAME_LOWER"',
     'kernel_shape=[2, 2], strides=[1, 1], auto_pad="SAME_UPPER"',
     'kernel_shape=[2, 2], strides=[2, 2], auto_pad="VALID"',
@@ -95,7 +97,7 @@ def test_averages(attributes: str, dims: str) -> None:
         check(pool("AveragePool", attributes + whole, dims), {"x": apart(2, 3, 7, 6, dtype=np.float32)}, opset=opset, twice=dims == "A,B,C,D" and not whole)  # fmt: skip
 
 
-@pytest.mark.parametrize("attributes", AVERAGES[2:5])
+@pytest.mark.parametrize("attributes", AVERAGES[2:7])
 def test_norms(attributes: str) -> None:
     x = apart(2, 3, 7, 6, dtype=np.float32)
     x[0, 0] = 0  # no norm, and no gradient, is infinite there
