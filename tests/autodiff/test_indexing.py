@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
@@ -173,6 +174,18 @@ def test_reverse_sequence_and_triangles() -> None:
     for upper in (0, 1):
         check_forms(f"z = Trilu<upper={upper}>(x)", {"x": numbers(2, 3, 4)})
         check_forms(f"z = Trilu<upper={upper}>(x, k)", {"x": numbers(3, 4), "k": np.array(-1)})
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_blocks_go_back_to_where_they_came_from(mode: str) -> None:
+    """By onnx's reference: the mode is newer than what onnxruntime knows."""
+    text = f"""m (float[A,B,C,D] x) => (float[A,E,F,G] y) {{ y = SpaceToDepth<blocksize=2, mode="{mode}">(x) }}"""
+    model = parse(text, ir_version=13, opset=28)
+    joint = differentiate(model, ["y"], ["x"])
+    x = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
+    (y,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {"x": x})
+    found = ReferenceEvaluator(ir.to_proto(joint.model)).run(["grad.x"], {"x": x, "cotangent.y": y})
+    assert np.array_equal(found[0], x)
 
 
 @pytest.mark.parametrize("attributes", ["", "<reverse=1>", "<exclusive=1>", "<reverse=1, exclusive=1>"])
