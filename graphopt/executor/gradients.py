@@ -30,8 +30,8 @@ class Pullback:
 
     Attributes:
         plan: the plan that ran forward.
-        feeds: what it was fed.
-        outputs: what it returned.
+        feeds: what it was fed; arrays that the backward model reads are copies.
+        outputs: what it returned, likewise.
         saved: what it saved besides.
     """
 
@@ -84,20 +84,29 @@ class GradientPlan:
         self._split = split(model, self.real, wanted)
         self._held = {name: values[name].const_value for name in wanted}
         self._forward, self._backward = start(self._split.forward), start(self._split.backward)
+        self._read = frozenset(port.name for port in self._backward.signature.inputs)
         self._absent: frozenset[str] | None = None
         self._specialized: Executor | None = None
+        self._is_specialized = False
         self._lock = threading.Lock()
 
     @property
     def absent(self) -> frozenset[str] | None:
         """The outputs for which the backward is specialized to have no gradients, if it is."""
-        return self._absent if self._specialized is not None else None
+        return self._absent if self._is_specialized else None
 
     def forward(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], Pullback]:
         """The outputs by name, and what goes back from there."""
         found = self._forward.run(feeds)
         outputs = {name: found.pop(name) for name in self.outputs}
-        return outputs, Pullback(self, dict(feeds), outputs, found)
+        # what callers do to their arrays meanwhile is none of the backward run's business
+        kept_feeds, kept = (
+            {name: self._kept(name, value) for name, value in part.items()} for part in (feeds, outputs)
+        )
+        return outputs, Pullback(self, kept_feeds, kept, found)
+
+    def _kept(self, name: str, value: Any) -> Any:
+        return np.array(value) if name in self._read and isinstance(value, np.ndarray) else value
 
     def backward(self, run: Pullback, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The gradients of what is wanted; see :class:`Pullback`."""
@@ -111,6 +120,8 @@ class GradientPlan:
                 told = [f"{item.dtype} {list(item.shape)}" for item in (value, output)]
                 raise UsageError(f"the gradient of {name!r} is {told[0]}, and {name!r} {told[1]}")
         executor = self._chosen(frozenset(name for name in self.real if name not in given))
+        if executor is None:
+            return {name: self._zeros(name, run) for name in self.wanted}
         cotangents = self._split.joint.cotangents
         fed = {**run.saved, **run.outputs, **run.feeds}
         for name in self.real:
@@ -124,8 +135,11 @@ class GradientPlan:
         held = self._held[name]
         return np.zeros_like(run.feeds[name] if name in run.feeds or held is None else held.numpy())
 
-    def _chosen(self, absent: frozenset[str]) -> Executor:
-        """What runs where these outputs have no gradients: specialized, if what it relies on is absent."""
+    def _chosen(self, absent: frozenset[str]) -> Executor | None:
+        """What runs where these outputs have no gradients: specialized, if what it relies on is absent.
+
+        Nothing does, if all gradients are zero then.
+        """
         with self._lock:
             if self._watched > 0:
                 self._watched -= 1
@@ -133,8 +147,10 @@ class GradientPlan:
                 return self._backward
             if not self._absent or not self._absent <= absent:
                 return self._backward
-            if self._specialized is None:
+            if not self._is_specialized:
                 cotangents = self._split.joint.cotangents
                 gone = [cotangents[name] for name in self.real if name in self._absent]
-                self._specialized = self._start(without(self._split.backward, cotangents.values(), gone))
+                model = without(self._split.backward, cotangents.values(), gone)
+                self._specialized = self._start(model) if model.graph.outputs else None
+                self._is_specialized = True
             return self._specialized

@@ -59,8 +59,9 @@ def write(path: Path, parameters: Parameters) -> None:
         save_file(once, temporary, metadata={**metadata, **tied})
         temporary.replace(path)
     except (OSError, SafetensorError, ValueError, KeyError) as error:
-        temporary.unlink(missing_ok=True)
         raise UsageError(f"can't write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _in_order(data: np.ndarray) -> np.ndarray:

@@ -155,9 +155,21 @@ def partitioned(
         if profile is not None:
             _note(profile, model, cx)
         made_by = CreateAutodiffSubgraphs(minimum, views, names, tuple(no_grad))
+        _check_scopes(no_grad, model)
         rules = made_by.policy(cx)
         groups, reasons = _told(rules, model, cx)
     return Partitioned(model, policy, tuple(groups), tuple(reasons), made_by)
+
+
+def _check_scopes(scopes: Sequence[str], model: ir.Model) -> None:
+    """Raise UsageError for a scope in which no node stands."""
+    known: dict[str, None] = {}
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            known |= dict.fromkeys((*ir.origins(node), ir.label(node), *ir.noted_scopes(node)))
+    for scope in scopes:
+        if not any(name == scope or ir.is_within(name, scope) for name in known):
+            raise unknown("node or scope", scope, known, "graphopt dump shows nodes")
 
 
 def _note(profile: Profile, model: ir.Model, cx: Context) -> None:

@@ -21,6 +21,7 @@ from graphopt.driver import context_for, make_pipeline
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters import files
 from graphopt.parameters.lifting import Parameters, lift
+from graphopt.parameters.selection import split_names
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.plan import KEY, NEW, RATE, Plan
 from graphopt.training.update import Update
@@ -109,8 +110,10 @@ def write_step(
     rate = optimizer.rate if learning_rate is None else learning_rate
     _check_settings(rate, clip_norm, accumulate)
     joint = differentiate(model, loss, wrt, outputs=outputs)
+    if joint.loss in joint.model.graph.initializers:
+        raise UsageError(f"{joint.loss!r} is a parameter itself: nothing computes it")
     names = _trained(joint)
-    exempt = _matching(no_decay, names)
+    exempt = _matching(split_names(no_decay, names), names)
     statistics = [name for name in joint.state if name in joint.model.graph.initializers]
     initial = {
         name: tensor.numpy() for name, tensor in lift(joint.model, [*names, *statistics]).tensors.items()
@@ -137,8 +140,8 @@ def _check_settings(rate: float, clip_norm: float | None, accumulate: int) -> No
         raise UsageError(f"the learning rate is above 0, not {rate:g}")
     if clip_norm is not None and (not clip_norm > 0 or not math.isfinite(clip_norm)):
         raise UsageError(f"the norm that gradients are clipped to is above 0, not {clip_norm:g}")
-    if accumulate < 1:
-        raise UsageError(f"gradients of at least 1 step are accumulated, not {accumulate}")
+    if accumulate < 1 or accumulate != int(accumulate) or accumulate >= 2**31:
+        raise UsageError(f"gradients of a whole number of steps from 1 are accumulated, not {accumulate}")
 
 
 def _trained(joint: Joint) -> list[str]:

@@ -76,8 +76,8 @@ class Trainer:
             self._artifact = Artifact(os.fspath(step))
         self._session = session.create(self._artifact.source, device=self._device, threads=threads)
         self._types = {item.name: item.type for item in self._session.get_inputs()}
-        defaults = [item.name for item in self._session.get_overridable_initializers()]
-        self._fed = [*self.plan.inputs, *defaults]
+        self._defaults = [item.name for item in self._session.get_overridable_initializers()]
+        self._fed = [*self.plan.inputs, *self._defaults]
         self.steps = 0
         self.learning_rate = self.plan.learning_rate
         self._now = 0
@@ -104,6 +104,10 @@ class Trainer:
         """
         self._check_feeds(feeds)
         rate = self.learning_rate if learning_rate is None else learning_rate
+        if np.ndim(rate) or not np.isfinite(rate):
+            raise UsageError(f"the learning rate is a number, not {rate!r}")
+        if self._defaults:  # what was fed in place of a default stays bound
+            self._bind()
         binding = self._bindings[self._now]
         try:
             # held until the end, because onnxruntime reads the arrays where they are
@@ -218,8 +222,12 @@ class Trainer:
         self._buffers = (first, second)
         loss = next(item for item in self._session.get_outputs() if item.name == self.plan.loss)
         self._loss = to_ort_value(np.zeros([1] * len(loss.shape), numpy_type(loss.type)), loss.type)
-        self._bindings = (self._bound(first, second), self._bound(second, first))
+        self._bind()
         self._last, self._now = None, 0
+
+    def _bind(self) -> None:
+        first, second = self._buffers
+        self._bindings = (self._bound(first, second), self._bound(second, first))
 
     def _bound(self, given: Mapping[str, OrtValue], taken: Mapping[str, OrtValue]) -> IOBinding:
         binding = self._session.io_binding()

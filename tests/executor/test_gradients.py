@@ -97,3 +97,25 @@ def test_what_is_wrong_is_told() -> None:
     for gradients in ({"q": numbers(1)}, {"y": numbers(2, 3)}, {"y": np.zeros((2, 2))}):
         with pytest.raises(UsageError, match=r"output|gradient of 'y'"):
             pullback(gradients)
+
+
+def test_where_nothing_that_is_wanted_depends_on_the_gradients_given() -> None:
+    model = parse("m (float[N] x, float[N] q) => (float[N] y, float[N] p) { y = Mul(x, x) p = Exp(q) }")
+    trained = graphopt.compile(model, threads=1, verify=False)
+    _, pullback = trained.vjp({"x": numbers(3), "q": numbers(3)}, ["x"])
+    for given in ({"p": numbers(3)}, {"p": numbers(3)}, {}, {"p": numbers(3)}):
+        assert pullback(given)["x"].tolist() == [0, 0, 0]
+    assert pullback({"y": numbers(3)})["x"].any()
+
+
+def test_arrays_may_be_changed_before_gradients_go_back() -> None:
+    trained = graphopt.compile(
+        parse("m (float[N] x) => (float[N] y) { y = Exp(x) }"), threads=1, verify=False
+    )
+    x = numbers(3)
+    expected = np.exp(x)
+    outputs, pullback = trained.vjp({"x": x}, ["x"])
+    outputs["y"] -= outputs["y"]
+    del outputs["y"]
+    x[:] = 0
+    assert np.allclose(pullback({"y": np.ones(3, np.float32)})["x"], expected)

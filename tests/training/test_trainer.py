@@ -11,6 +11,7 @@ import graphopt
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.training import checkpoint
 from graphopt.training.progress import Bar
+from tests.support import parse
 from tests.training.models import LINEAR, batches, linear, step, trainer
 
 
@@ -129,3 +130,19 @@ def test_what_is_no_step_is_told(small_file: Path) -> None:
 def small_file(tmp_path: Path) -> Path:
     graphopt.save(linear(), tmp_path / "model.onnx")
     return tmp_path / "model.onnx"
+
+
+def test_what_was_fed_in_place_of_a_default_counts_once() -> None:
+    model = parse(
+        """m (float[N] x, float[1] k) => (float[N] y) <float[1] k = {2}, float[1] w = {1}> { a = Mul(x, k) y = Mul(a, w) }"""
+    )
+    trainer = graphopt.Trainer(
+        graphopt.train_step(model, "mse:y,target", "sgd", wrt=["w"], learning_rate=1e-9), threads=1
+    )
+    feeds = {"x": np.ones(2, np.float32), "target": np.zeros(2, np.float32)}
+    losses = [
+        trainer.step(feeds),
+        trainer.step({**feeds, "k": np.full(1, 10, np.float32)}),
+        *(trainer.step(feeds) for _ in range(4)),
+    ]
+    assert np.allclose(losses, [4, 100, 4, 4, 4, 4])

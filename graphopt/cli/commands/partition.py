@@ -9,7 +9,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes, writes_model
+from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes
 from graphopt.errors import UsageError
 from graphopt.tables import Table, counted, human_bytes
 
@@ -76,7 +76,7 @@ _DRAWINGS = (".svg", ".dot")
 @options.group(
     "Files",
     click.option(
-        "-o", "--output", type=writes_model, metavar="OUT", help="Write the model with functions for groups."
+        "-o", "--output", type=writes, metavar="OUT", help="Write the model with functions for groups."
     ),
     click.option("--plot", type=writes, metavar="FILE.svg|.dot", help="Draw the groups."),
 )

@@ -11,7 +11,7 @@ from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.options import split_names
-from graphopt.cli.parameters import Count, reads_model, writes, writes_model
+from graphopt.cli.parameters import Count, reads_model, writes
 
 EXAMPLE = """
 graphopt train-step model.onnx --loss-fn cross_entropy:logits,labels --optimizer adam -o step.onnx
@@ -75,7 +75,7 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
 )
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes_model, required=True, metavar="OUT"),
+    click.option("-o", "--output", type=writes, required=True, metavar="OUT"),
     click.option(
         "--state",
         type=writes,
