@@ -12,7 +12,7 @@ import pytest
 import graphopt
 from graphopt import api, config, ir
 from graphopt.driver import is_heavy
-from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
+from graphopt.errors import UsageError, VerificationFailed
 from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
 from graphopt.passes.dce import DeadCodeElimination
@@ -197,7 +197,7 @@ def test_run(small: Path) -> None:
         graphopt.run(small, {"xx": x})
     with pytest.raises(UsageError, match="needs a value for input 'x'"):
         graphopt.run(small, {})
-    with pytest.raises(RuntimeFailure):
+    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
         graphopt.run(small, {"x": x.astype(np.float64)})
 
 

@@ -52,6 +52,8 @@ def test_each_is_checked(
     for wanted in _commands()[name].params:
         if wanted.required and isinstance(wanted, click.Option):
             arguments += _given(wanted)
+    if exclude and param.goes_with is not None:
+        arguments += _given(relations.named(_commands()[name], param.goes_with))
     if exclude:
         arguments += _given(relations.named(_commands()[name], other))
     assert main(arguments, {}) == 2
