@@ -75,8 +75,10 @@ class Estimates:
 
     def bytes(self, value: ir.Value) -> int:
         """The size of ``value``."""
-        size = self._number(self._cx.facts.nbytes(value))
-        return _UNKNOWN if size is None else size
+        told = self._cx.facts.nbytes(value)
+        size = self._number(told)
+        # sizes that are assumed one by one may come to nothing together, as the end and start of a slice do
+        return _UNKNOWN if size is None or (size == 0 and not isinstance(told, int)) else size
 
     def flops(self, node: ir.Node) -> int:
         """Operations of a run of ``node``; 0 where they are not known."""

@@ -157,6 +157,10 @@ class Executor:
             NoGradient: a gradient leads through an operator without one.
             RuntimeFailure: onnxruntime can't run the model on them.
         """
+        if not isinstance(feeds, Mapping):
+            raise UsageError(f"inputs are a dict of arrays by name, not {type(feeds).__name__}")
+        if isinstance(requires_grad, str):
+            requires_grad = (requires_grad,)
         wanted = self.options.requires_grad if requires_grad is None else tuple(requires_grad)
         names = tuple(sorted(set(wanted)))
         if not names:

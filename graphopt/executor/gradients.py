@@ -110,6 +110,8 @@ class GradientPlan:
 
     def backward(self, run: Pullback, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The gradients of what is wanted; see :class:`Pullback`."""
+        if not isinstance(gradients, Mapping):
+            raise UsageError(f"gradients are a dict of arrays by output, not {type(gradients).__name__}")
         for name in gradients:
             if name not in self.real:
                 raise unknown("output with gradients", name, self.real, f"there are {', '.join(self.real)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -104,8 +105,8 @@ class Trainer:
         """
         self._check_feeds(feeds)
         rate = self.learning_rate if learning_rate is None else learning_rate
-        if np.ndim(rate) or not np.isfinite(rate):
-            raise UsageError(f"the learning rate is a number, not {rate!r}")
+        if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:
+            raise UsageError(f"the learning rate is a number from 0, not {rate!r}")
         if self._defaults:  # what was fed in place of a default stays bound
             self._bind()
         binding = self._bindings[self._now]
@@ -256,9 +257,15 @@ class Trainer:
     # Checks --------------------------------------------------------------------------------
 
     def _check_feeds(self, feeds: Mapping[str, Any]) -> None:
-        for name in feeds:
+        if not isinstance(feeds, Mapping):
+            raise UsageError(f"inputs are a dict of arrays by name, not {type(feeds).__name__}")
+        for name, data in feeds.items():
             if name not in self._fed:
                 raise unknown("input", name, self._fed, f"inputs: {', '.join(self._fed) or 'none'}")
+            wanted = numpy_type(self._types.get(name, ""))
+            given = data.dtype if isinstance(data, np.ndarray) and data.dtype.kind in "fiub" else wanted
+            if wanted is not None and given != wanted:
+                raise UsageError(f"input {name!r} wants {wanted}, the array holds {given}")
         for name in self.plan.inputs:
             if name not in feeds:
                 raise UsageError(f"the training step needs a value for input {name!r}")

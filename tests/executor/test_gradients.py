@@ -94,6 +94,10 @@ def test_what_is_wrong_is_told() -> None:
     with pytest.raises(UsageError, match="'v'"):
         trained.vjp(feeds, ["v"])
     _, pullback = trained.vjp(feeds, ["x"])
+    with pytest.raises(UsageError, match="a dict of arrays"):
+        pullback([numbers(2, 2)])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a dict of arrays"):
+        trained.vjp([numbers(2, 3)], "x")  # type: ignore[arg-type]
     for gradients in ({"q": numbers(1)}, {"y": numbers(2, 3)}, {"y": np.zeros((2, 2))}):
         with pytest.raises(UsageError, match=r"output|gradient of 'y'"):
             pullback(gradients)

@@ -94,7 +94,7 @@ def test_a_step_that_fails_changes_nothing() -> None:
         ({"x": batch["x"]}, UsageError),
         ({**batch, "z": batch["x"]}, UsageError),
         ({**batch, "x": batch["x"][:, :3]}, RuntimeFailure),
-        ({**batch, "x": batch["x"].astype(np.float64)}, RuntimeFailure),
+        ({**batch, "x": batch["x"].astype(np.float64)}, UsageError),
     ):
         with pytest.raises(failure):
             ours.step(feeds)
@@ -146,3 +146,22 @@ def test_what_was_fed_in_place_of_a_default_counts_once() -> None:
         *(trainer.step(feeds) for _ in range(4)),
     ]
     assert np.allclose(losses, [4, 100, 4, 4, 4, 4])
+
+
+def test_what_is_fed_wrong_is_named() -> None:
+    trained = graphopt.Trainer(
+        graphopt.train_step(
+            parse("m (float[N] x) => (float[N] y) <float[1] w = {1}> { y = Mul(x, w) }"),
+            "mse:y,target",
+            "sgd",
+        ),
+        threads=1,
+    )
+    feeds = {"x": np.ones(2, np.float32), "target": np.zeros(2, np.float32)}
+    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
+        trained.step({**feeds, "x": np.ones(2)})
+    with pytest.raises(UsageError, match="a dict of arrays"):
+        trained.step([feeds])  # type: ignore[arg-type]
+    for rate in (-1.0, np.nan, np.ones(3), "a"):
+        with pytest.raises(UsageError, match="learning rate"):
+            trained.step(feeds, rate)  # type: ignore[arg-type]

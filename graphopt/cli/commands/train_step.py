@@ -42,7 +42,7 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
         "--learning-rate",
         type=float,
         metavar="X",
-        help="What is used where none is fed.  [default: 0.01, or 0.001 for adam and adamw]",
+        help="What the plan tells loops to feed.  [default: 0.01, or 0.001 for adam and adamw]",
     ),
     click.option("--momentum", type=float, metavar="X", help="Of momentum.  [default: 0.9]"),
     click.option("--nesterov", is_flag=True, default=None, help="Of momentum: look ahead."),
