@@ -7,8 +7,9 @@ share, such as corrections of the bias, are computed in double precision, as tor
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,27 @@ from graphopt.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Trained:
+    """One parameter at a step.
+
+    Attributes:
+        value, gradient: of the parameter.
+        slots: what the optimizer keeps of it.
+        decay: its weight decay.
+    """
+
+    value: ir.Value
+    gradient: ir.Value
+    slots: Sequence[ir.Value]
+    decay: float
+
+    def decayed(self, op: Operations) -> ir.Value:
+        """The gradient with that of the weight decay."""
+        return op.Add(self.gradient, op.Mul(self.value, self.decay)) if self.decay else self.gradient
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
     """What all optimizers have. A subclass is its settings, and :meth:`update`.
 
     Attributes:
@@ -54,25 +75,16 @@ class Optimizer:
         """
         return (rate,)
 
-    def update(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-        decay: float,
-    ) -> tuple[ir.Value, ...]:
+    @abstractmethod
+    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Write the nodes that update one parameter.
 
         Args:
             shared: what :meth:`shared` returned.
-            decay: the weight decay of this parameter.
 
         Returns:
             The parameter's new value, and those of its slots.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -81,18 +93,9 @@ class Sgd(Optimizer):
 
     name = "sgd"
 
-    def update(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-        decay: float,
-    ) -> tuple[ir.Value, ...]:
+    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Two passes over the parameter."""
-        gradient = _decayed(op, parameter, gradient, decay)
-        return (_moved(op, parameter, shared[0], gradient),)
+        return (_moved(op, at.value, shared[0], at.decayed(op)),)
 
 
 @dataclass(frozen=True)
@@ -109,20 +112,12 @@ class Momentum(Optimizer):
         super().__post_init__()
         _check(0 < self.momentum < 1, "momentum", self.momentum, "between 0 and 1")
 
-    def update(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-        decay: float,
-    ) -> tuple[ir.Value, ...]:
+    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Four passes; six with ``nesterov``."""
-        gradient = _decayed(op, parameter, gradient, decay)
-        buffer = op.Add(op.Mul(slots[0], self.momentum), gradient)
+        gradient = at.decayed(op)
+        buffer = op.Add(op.Mul(at.slots[0], self.momentum), gradient)
         direction = op.Add(gradient, op.Mul(buffer, self.momentum)) if self.nesterov else buffer
-        return _moved(op, parameter, shared[0], direction), buffer
+        return _moved(op, at.value, shared[0], direction), buffer
 
 
 @dataclass(frozen=True)
@@ -155,29 +150,15 @@ class Adam(Optimizer):
         corrected = op.Div(op.Mul(op.Cast(rate, to=ir.DataType.DOUBLE), root), first)
         return corrected, op.Mul(root, np.float64(self.eps)), rate
 
-    def update(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-        decay: float,
-    ) -> tuple[ir.Value, ...]:
+    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Twelve passes: both m̂ and √v̂ are times √(1 - β₂ᵗ), so that only scalars are corrected."""
-        return self._step(op, shared, parameter, _decayed(op, parameter, gradient, decay), slots)
+        return self._step(op, shared, replace(at, gradient=at.decayed(op)))
 
-    def _step(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-    ) -> tuple[ir.Value, ...]:
+    def _step(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+        parameter, gradient, (old_m, old_v) = at.value, at.gradient, at.slots
         first, second = self.betas
-        m = op.Add(slots[0], op.Mul(op.Sub(gradient, slots[0]), 1 - first))
-        v = op.Add(op.Mul(slots[1], second), op.Mul(op.Mul(gradient, gradient), 1 - second))
+        m = op.Add(old_m, op.Mul(op.Sub(gradient, old_m), 1 - first))
+        v = op.Add(op.Mul(old_v, second), op.Mul(op.Mul(gradient, gradient), 1 - second))
         rate, eps = shared[:2]
         root = op.Add(op.Sqrt(v), op.cast_like(eps, parameter))
         return _moved(op, parameter, rate, op.Div(m, root)), m, v
@@ -191,21 +172,12 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def update(
-        self,
-        op: Operations,
-        shared: Sequence[ir.Value],
-        parameter: ir.Value,
-        gradient: ir.Value,
-        slots: Sequence[ir.Value],
-        decay: float,
-    ) -> tuple[ir.Value, ...]:
+    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """One pass more than Adam."""
-        decayed = parameter
-        if decay:
-            kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(decay)))
-            decayed = op.Mul(parameter, op.cast_like(kept, parameter))
-        return self._step(op, shared, decayed, gradient, slots)
+        if at.decay:
+            kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(at.decay)))
+            at = replace(at, value=op.Mul(at.value, op.cast_like(kept, at.value)))
+        return self._step(op, shared, at)
 
 
 #: By name.
@@ -231,10 +203,6 @@ def make(name: str, **settings: Any) -> Optimizer:
     if "betas" in given:
         given["betas"] = tuple(given["betas"])
     return kind(**given)
-
-
-def _decayed(op: Operations, parameter: ir.Value, gradient: ir.Value, decay: float) -> ir.Value:
-    return op.Add(gradient, op.Mul(parameter, decay)) if decay else gradient
 
 
 def _moved(op: Operations, parameter: ir.Value, rate: ir.Value, direction: ir.Value) -> ir.Value:

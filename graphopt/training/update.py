@@ -10,7 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.bodies import as_output, declare
 from graphopt.autodiff.operations import Operations
-from graphopt.training.optimizers import Optimizer
+from graphopt.training.optimizers import Optimizer, Trained
 
 #: What torch.nn.utils.clip_grad_norm_ adds to the norm.
 _TINY = 1e-6
@@ -93,7 +93,8 @@ class Update:
             names = [self.slot(slot, name) for slot in self.optimizer.slots]
             decay = self.optimizer.weight_decay if self.decays(name) else 0.0
             slots = [state[slot] for slot in names]
-            found = self.optimizer.update(op, shared, parameter, gradients[name], slots, decay)
+            at = Trained(parameter, gradients[name], slots, decay)
+            found = self.optimizer.update(op, shared, at)
             new |= dict(zip([name, *names], found, strict=True))
         return new
 
