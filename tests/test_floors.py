@@ -40,6 +40,7 @@ FLOORS = [
     "parameters",
     "autodiff",
     "partitioning",
+    "fusion",
     "debug",
     "tune",
     "assembly",
