@@ -1,0 +1,44 @@
+/* What generated kernels and the runtime that registers them with onnxruntime know of each other. */
+#ifndef GRAPHOPT_RUNTIME_H
+#define GRAPHOPT_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The instruction set that a unit is compiled for: 2, 3 and 4 stand for x86-64-v2, -v3 and -v4, 0 for what the
+   compiler takes by default. A unit is compiled once for each, so its external names end in it. */
+#ifndef GO_LEVEL
+#define GO_LEVEL 0
+#endif
+#define GO_PASTE_(name, level) name##_v##level
+#define GO_PASTE(name, level) GO_PASTE_(name, level)
+#define GO_NAME(name) GO_PASTE(name, GO_LEVEL)
+
+/* One run of one kernel. Its functions are called by the thread that runs the kernel only. */
+typedef struct go_call go_call;
+
+/* The elements of input `index`, whose dims are written to `dims`. If its rank is not `rank`, the run fails and
+   NULL comes back. Elements of an empty tensor are some pointer that isn't NULL. */
+const void *go_input(go_call *call, int index, int rank, int64_t *dims);
+
+/* Makes output `index` with these dims and returns its elements; NULL if that fails, as the run then does. */
+void *go_output(go_call *call, int index, int rank, const int64_t *dims);
+
+/* Lets the run fail with `message`, which is copied. The first message wins. */
+void go_fail(go_call *call, const char *message);
+
+/* Calls body(data, 0), ... body(data, count - 1) on onnxruntime's threads, in any order and at once, and returns
+   when all are done. A count of 1 is called directly. */
+void go_parallel(go_call *call, void (*body)(void *data, size_t index), void *data, size_t count);
+
+/* One kernel. */
+typedef struct go_kernel {
+  const char *name;                     /* of the operator that it computes, in the domain graphopt.native */
+  int inputs, outputs;                  /* how many */
+  const int *input_types, *output_types; /* of elements, by their numbers in ONNX */
+  int in_place_pairs;                   /* pairs in in_place */
+  const int *in_place;                  /* input, output, input, output ...: pairs that may share memory */
+  int (*run)(go_call *call);            /* 0 if all went well; anything else fails, with go_fail's message */
+} go_kernel;
+
+#endif
