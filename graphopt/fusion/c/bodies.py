@@ -1,0 +1,447 @@
+"""The function that computes a share of a piece's work items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..loops import Element, Kernel
+from ..schedule.nests import Place
+from ..schedule.stages import Pass
+from .expressions import Expressions, Value
+from .schedules import Schedule, lanes
+from .sizes import Sizes
+
+_C_TYPES = {
+    Element.F32: "float", Element.U8: "uint8_t", Element.I8: "int8_t", Element.I32: "int32_t",
+    Element.I64: "int64_t", Element.BOOL: "uint8_t", Element.F16: "uint16_t", Element.BF16: "uint16_t",
+}  # fmt: skip
+#: Bytes of buffers that the stack may hold.
+_STACK = 16384
+
+
+class Body:
+    """Prints the function of one piece: ``static void NAME(void *run, size_t chunk)``."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, sizes: Sizes, number: int) -> None:
+        self.kernel, self.schedule, self.sizes, self.number = kernel, schedule, sizes, number
+        self.nest = schedule.nest
+        self.write = Expressions(lanes(kernel))
+        self.end = self.write.end
+        self.lanes = f"LANES{self.end}"
+        self.lines: list[str] = []
+        self.depth = 1
+        self.values: dict[
+            tuple[int, int], Value
+        ] = {}  # by instruction and unit; unit -1: the same in all lanes
+        self.places: list[tuple[Place, bool]] = [(place, False) for place in self.nest.loads.values()]
+        self.load_numbers = {index: number for number, index in enumerate(self.nest.loads)}
+        self.store_numbers = [len(self.places) + index for index in range(len(self.nest.stores))]
+        self.places += [(store.place, True) for store in self.nest.stores]
+        self.pointers: dict[int, str] = {}
+
+    def text(self) -> str:
+        """The function."""
+        inside = self._inside()
+        head = [f"static void {self.kernel.name}_{self.number}(void *data, size_t chunk) {{"]
+        head.append(f"    {self.kernel.name}_run *const run = data;")
+        head += [f"    const int64_t n{index} = run->n[{index}];" for index in range(len(self.sizes))]
+        for kind, ports in (("in", self.kernel.inputs), ("out", self.kernel.outputs)):
+            for index, port in enumerate(ports):
+                const = "const " if kind == "in" else ""
+                head.append(
+                    f"    {const}{_C_TYPES[port.element]} *const {kind}{index} = run->{kind}[{index}];"
+                )
+        used = "\n".join(inside)
+        head = [line for line in head if _is_used(line, used)]
+        return "\n".join([*head, *inside, "}"]) + "\n"
+
+    def extent(self, loop: int) -> str:
+        """How often a loop runs."""
+        found = self.nest.loops[loop]
+        if found.constant is not None:
+            return str(found.constant)
+        stop = self.sizes.c(found.stop)
+        return f"({stop} - {self.sizes.c(found.start)})" if found.start.factor else stop
+
+    # The loop over work items
+
+    def _inside(self) -> list[str]:
+        plan, number = self.schedule, self.number
+        self._line(f"const int64_t step = run->step[{number}], items = run->items[{number}];")
+        self._line("int64_t item = (int64_t)chunk * step, rest = item;")
+        self._line("const int64_t end = items - item < step ? items : item + step;")
+        if plan.blocks:
+            self._line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
+            self._line("const int64_t blocks = (extent + width - 1) / width;")
+            self._line("int64_t block = rest % blocks;")
+            self._line("rest /= blocks;")
+        for loop in reversed(plan.outer):
+            self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
+            self._line(f"rest /= {self.extent(loop)};")
+        self._line("(void)rest;")
+        self._buffers()
+        with self._block("for (; item < end; item++)"):
+            self._start_item()
+            if plan.columns:
+                with self._vectors(
+                    "block * width", "(block + 1) * width < extent ? (block + 1) * width : extent"
+                ):
+                    pass
+            else:
+                self._passes(1, None)
+            self._next_item()
+        self._free()
+        return self.lines
+
+    def _start_item(self) -> None:
+        for number, (place, written) in enumerate(self.places):
+            port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
+            terms = [f"{'out' if written else 'in'}{place.port}", *map(self.sizes.c, place.offsets)]
+            terms += [
+                f"i{loop} * {self.sizes.c(place.strides[loop])}"
+                for loop in self.schedule.outer
+                if place.strides[loop].factor
+            ]
+            const = "" if written else "const "
+            self._line(f"{const}{_C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
+            self.pointers[number] = f"p{number}"
+
+    def _next_item(self) -> None:
+        counters = [(f"i{loop}", self.extent(loop)) for loop in self.schedule.outer]
+        if self.schedule.blocks:
+            counters.append(("block", "blocks"))
+        depth = 0
+        for place, (counter, extent) in enumerate(reversed(counters)):
+            if place + 1 == len(counters):
+                self._line(f"++{counter};")
+            else:
+                self._line(f"if (++{counter} == {extent}) {{")
+                self.depth += 1
+                depth += 1
+                self._line(f"{counter} = 0;")
+        for _ in range(depth):
+            self.depth -= 1
+            self._line("}")
+
+    # Buffers
+
+    def _buffers(self) -> None:
+        kept = self.schedule.staging.kept
+        self.kept = {index: number for number, index in enumerate(kept)}
+        if not kept:
+            return
+        plan = self.schedule
+        parts = [self.extent(loop) for loop in plan.inner if loop != plan.vector]
+        if plan.columns:
+            parts.append(f"{plan.unroll} * {self.lanes}")
+        else:
+            parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
+        self._line(f"const int64_t row = {' * '.join(parts)};")
+        bytes_ = sum(self._kept_width(index) for index in kept)
+        self._line(f"char *const own = malloc((size_t)row * {bytes_} + {64 * len(kept)});")
+        with self._block("if (!own)"):
+            self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
+            self._line("return;")
+        at = "(char *)(((uintptr_t)own + 63) / 64 * 64)"
+        for index in kept:
+            self._line(f"char *const kept{self.kept[index]} = {at};")
+            width = self._kept_width(index)
+            at = f"kept{self.kept[index]} + (row * {width} + 63) / 64 * 64"
+
+    def _free(self) -> None:
+        if self.schedule.staging.kept:
+            self._line("free(own);")
+
+    def _kept_width(self, index: int) -> int:
+        element = self.nest.body[index].element
+        return self.write.lanes.width if element is Element.BOOL else element.bytes
+
+    def _kept_at(self, index: int, unit: int) -> str:
+        """Where the vector that is computed now lies in a buffer."""
+        plan = self.schedule
+        outer = [loop for loop in plan.inner if loop != plan.vector]
+        position = ""
+        for loop in outer:
+            position = f"({position} * {self.extent(loop)} + j{loop})" if position else f"j{loop}"
+        if plan.columns:
+            position = f"({position} * {plan.unroll} + {unit}) * {self.lanes}"
+        else:
+            inner = f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})"
+            position = f"{position} * {inner} + " if position else ""
+            position += f"x + {unit} * {self.lanes}"
+        return f"kept{self.kept[index]} + ({position}) * {self._kept_width(index)}"
+
+    # Passes
+
+    def _passes(self, units: int, part: str | None) -> None:
+        """All passes; in columns for ``units`` vectors at ``x``, the last with ``part`` lanes."""
+        staging = self.schedule.staging
+        for number, step in enumerate(staging.passes):
+            self._compute(step.before, units, part)
+            last = number + 1 == len(staging.passes)
+            if step.body or step.reductions or step.stores:
+                self._pass(step, units, part, last and not staging.after and not staging.stores)
+        self._compute(staging.after, units, part)
+        for index in staging.stores:
+            self._store_once(index, units, part)
+
+    def _pass(self, step: Pass, units: int, part: str | None, last: bool) -> None:
+        plan = self.schedule
+        wide = units if plan.columns else plan.unroll
+        sums: dict[int, list[str]] = {}
+        for index in step.reductions:
+            arg = self.nest.body[index].args[0]
+            copies = wide if not plan.columns or plan.vector in self.nest.axes[arg] else 1
+            sums[index] = [f"sum{index}_{unit}" for unit in range(copies)]
+            nothing = self.write.identity(self._kind(index), self._sum(index, ""))
+            for name in sums[index]:
+                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+        outer = [loop for loop in plan.inner if loop != plan.vector]
+        before = dict(self.pointers), dict(self.values)
+        with self._loops(step, outer):
+            if plan.columns:
+                self._point(step, sums, units, part)
+            else:
+                with_blocks = plan.blocks
+                start = "block * width" if with_blocks else "0"
+                stop = (
+                    "extent - block * width < width ? extent : (block + 1) * width" if with_blocks else None
+                )
+                self._vector_loop(step, sums, start, stop)
+        self.pointers, self.values = before
+        for index in step.reductions:
+            self._finish(index, sums[index])
+
+    def _vector_loop(self, step: Pass, sums: dict[int, list[str]], start: str, stop: str | None) -> None:
+        plan = self.schedule
+        step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
+        self._line(f"int64_t x = {start};")
+        self._line(f"const int64_t stop = {stop or self.extent(plan.vector)};")
+        with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
+            self._point(step, sums, plan.unroll, None)
+        with self._block(f"for (; x < stop; x += {self.lanes})"):
+            self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+            self._point(step, sums, 1, "m")
+
+    @contextmanager
+    def _loops(self, step: Pass, loops: list[int]) -> Iterator[None]:
+        """The inner loops but for that over vectors, with what is computed in each of them."""
+        plan = self.schedule
+        done: set[int] = set()
+        opened = 0
+        for loop in loops:
+            self._line(f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++) {{")
+            self.depth += 1
+            opened += 1
+            self._move(step, loop)
+            done.add(loop)
+            later = set(loops) - done
+            for index in step.body:
+                axes = self.nest.axes[index]
+                if plan.vector not in axes and not axes & later and loop in axes:
+                    self._instruction(index, -1, None)
+        # A block of its own keeps the names of the vector loop apart.
+        if not loops and not plan.columns:
+            self._line("{")
+            self.depth += 1
+            opened += 1
+        yield
+        for _ in range(opened):
+            self.depth -= 1
+            self._line("}")
+
+    def _move(self, step: Pass, loop: int) -> None:
+        """Pointers for one more loop."""
+        wanted = [self.load_numbers[index] for index in step.body if index in self.load_numbers]
+        wanted += [self.store_numbers[index] for index in step.stores]
+        for number in wanted:
+            place, written = self.places[number]
+            if place.strides[loop].factor:
+                port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
+                const = "" if written else "const "
+                name = f"p{number}_{loop}"
+                stride = self.sizes.c(place.strides[loop])
+                pointer = f"{const}{_C_TYPES[port.element]} *const {name}"
+                self._line(f"{pointer} = {self.pointers[number]} + j{loop} * {stride};")
+                self.pointers[number] = name
+
+    def _point(self, step: Pass, sums: dict[int, list[str]], units: int, part: str | None) -> None:
+        """``units`` vectors of a pass."""
+        values = dict(self.values)
+        for unit in range(units):
+            inside = part if unit + 1 == units else None
+            for index in step.takes:
+                like = self._like(index)
+                load = f"load_{like.vector}{self.end}({self._kept_at(index, unit)})"
+                self._define(index, unit, Value(load, like.element, like.width))
+            for index in step.body:
+                if self.schedule.vector in self.nest.axes[index]:
+                    self._instruction(index, unit, inside)
+            for index in step.keeps:
+                value = self.values[index, unit]
+                self._line(f"store_{value.vector}{self.end}({self._kept_at(index, unit)}, {value.code});")
+            for index in step.reductions:
+                self._accumulate(index, sums[index], unit, inside)
+            for index in step.stores:
+                self._store(index, unit, inside)
+        self.values = values
+
+    # Instructions
+
+    def _compute(self, indices: tuple[int, ...], units: int, part: str | None) -> None:
+        """What is the same throughout the inner loops."""
+        for index in indices:
+            if self.schedule.columns and self.schedule.vector in self.nest.axes[index]:
+                for unit in range(units):
+                    self._instruction(index, unit, part if unit + 1 == units else None)
+            else:
+                self._instruction(index, -1, None)
+
+    def _instruction(self, index: int, unit: int, part: str | None) -> None:
+        step = self.nest.body[index]
+        if step.op == "load":
+            value = self._load(index, unit, part)
+        elif step.op == "extent":
+            assert step.size is not None
+            value = self.write.splat(step.element, self.sizes.c(step.size))
+        else:
+            value = self.write.value(step, [self._value(arg, unit) for arg in step.args])
+        self._define(index, unit, value)
+
+    def _define(self, index: int, unit: int, value: Value) -> None:
+        name = f"v{index}" if unit < 0 else f"v{index}_{unit}"
+        self._line(f"const {value.vector}{self.end} {name} = {value.code};")
+        self.values[index, unit] = Value(name, value.element, value.width)
+
+    def _value(self, index: int, unit: int) -> Value:
+        return self.values[index, unit] if (index, unit) in self.values else self.values[index, -1]
+
+    def _like(self, index: int) -> Value:
+        """The type of a kept value."""
+        element = self.nest.body[index].element
+        return Value("", element, self._kept_width(index))
+
+    def _load(self, index: int, unit: int, part: str | None) -> Value:
+        number = self.load_numbers[index]
+        place = self.places[number][0]
+        memory = self.kernel.inputs[place.port].element
+        name = memory.name.lower() + self.end
+        pointer = self.pointers[number]
+        element = self.nest.body[index].element
+        stride = place.strides[self.schedule.vector]
+        rest = f", {part}" if part else ""
+        kind = "_part" if part else ""
+        if unit < 0 or not stride.factor:
+            code = f"load_one_{name}({pointer})"
+        elif stride.constant == 1:
+            code = f"load{kind}_{name}({pointer} + {self._at(unit)}{rest})"
+        else:
+            step = self.sizes.c(stride)
+            code = f"gather{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}{rest})"
+        return Value(code, element, 1 if element is Element.BOOL else element.bytes)
+
+    def _at(self, unit: int) -> str:
+        return f"x + {unit} * {self.lanes}" if unit else "x"
+
+    def _store(self, index: int, unit: int, part: str | None) -> None:
+        store = self.nest.stores[index]
+        value = self._value(store.instruction, unit)
+        memory = self.kernel.outputs[store.place.port].element
+        name = memory.name.lower() + self.end
+        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
+        pointer = self.pointers[self.store_numbers[index]]
+        stride = store.place.strides[self.schedule.vector]
+        rest = f", {part}" if part else ""
+        kind = "_part" if part else ""
+        if stride.constant == 1:
+            self._line(f"store{kind}_{name}({pointer} + {self._at(unit)}, {code}{rest});")
+        else:
+            step = self.sizes.c(stride)
+            self._line(
+                f"scatter{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}, {code}{rest});"
+            )
+
+    def _store_once(self, index: int, units: int, part: str | None) -> None:
+        store = self.nest.stores[index]
+        if self.schedule.columns and store.place.strides[self.schedule.vector].factor:
+            for unit in range(units):
+                self._store(index, unit, part if unit + 1 == units else None)
+            return
+        value = self._value(store.instruction, 0)
+        name = self.kernel.outputs[store.place.port].element.name.lower() + self.end
+        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
+        self._line(f"store_part_{name}({self.pointers[self.store_numbers[index]]}, {code}, 1);")
+
+    # Reductions
+
+    def _kind(self, index: int) -> str:
+        return self.nest.body[index].op.removeprefix("reduce_")
+
+    def _sum(self, index: int, name: str) -> Value:
+        """The type of an accumulator."""
+        element = self.nest.body[index].element
+        return Value(name, element, self._kept_width(index))
+
+    def _accumulate(self, index: int, names: list[str], unit: int, part: str | None) -> None:
+        arg = self._value(self.nest.body[index].args[0], unit)
+        if unit >= len(names):
+            return
+        total = self._sum(index, names[unit])
+        code = self.write.mask(arg, total.width) if arg.element is Element.BOOL else arg.code
+        arg = Value(code, total.element, total.width)
+        if part and not self.schedule.columns:
+            nothing = self.write.identity(self._kind(index), total)
+            arg = self.write.pick(self.write.first(total.width, part), arg, nothing)
+        self._line(f"{names[unit]} = {self.write.combine(self._kind(index), total, arg).code};")
+
+    def _finish(self, index: int, names: list[str]) -> None:
+        totals = [self._sum(index, name) for name in names]
+        if self.schedule.columns:
+            same = self.schedule.vector not in self.nest.axes[index]
+            for unit, total in enumerate(totals):
+                self.values[index, -1 if same else unit] = total
+            return
+        total = totals[0]
+        for other in totals[1:]:
+            total = self.write.combine(self._kind(index), total, other)
+        self._define(index, -1, self.write.across(self._kind(index), total))
+
+    # Text
+
+    @contextmanager
+    def _vectors(self, start: str, stop: str) -> Iterator[None]:
+        """In columns: the loop over vectors, and in it the passes."""
+        plan = self.schedule
+        wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
+        self._line(f"int64_t x = {start};")
+        self._line(f"const int64_t stop = {stop};")
+        for header, units, part in (
+            (f"for (; x + {wide} <= stop; x += {wide})", plan.unroll, None),
+            (f"for (; x < stop; x += {self.lanes})", 1, "m"),
+        ):
+            with self._block(header):
+                if part:
+                    self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+                values = dict(self.values)
+                self._passes(units, part)
+                self.values = values
+        yield
+
+    @contextmanager
+    def _block(self, header: str) -> Iterator[None]:
+        self._line(f"{header} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self._line("}")
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+def _is_used(declaration: str, text: str) -> bool:
+    """Whether what a line declares is named in ``text``."""
+    name = declaration.split(" = ", maxsplit=1)[0].rsplit(maxsplit=1)[-1].lstrip("*")
+    return " = " not in declaration or re.search(rf"\b{name}\b", text) is not None

@@ -1,0 +1,152 @@
+"""One kernel in C: its state during a run, its loops, and the function that checks the inputs and runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..loops import Kernel, Port, Size
+from .bodies import Body
+from .schedules import Schedule, schedule
+from .sizes import Sizes, product
+
+#: Memory traffic of a chunk of work, in bytes. Less than two chunks are not split.
+_CHUNK = 65536
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """All functions of ``kernel``; the last is ``NAME_main``, what a run calls."""
+    sizes = Sizes()
+    plans = [schedule(kernel, piece) for piece in kernel.pieces]
+    for plan in plans:  # every size has its number before the first function is written
+        Body(kernel, plan, sizes, 0).text()
+    bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
+    texts = [body.text() for body in bodies]
+    run = "\n".join(_run(kernel, bodies, sizes))
+    return "\n".join([_state(kernel, sizes), *texts, run])
+
+
+def _state(kernel: Kernel, sizes: Sizes) -> str:
+    pieces = len(kernel.pieces)
+    return f"""\
+typedef struct {{
+    const void *in[{max(len(kernel.inputs), 1)}];
+    void *out[{max(len(kernel.outputs), 1)}];
+    int64_t n[{max(len(sizes), 1)}], items[{pieces}], step[{pieces}], width[{pieces}];
+    int failed;
+}} {kernel.name}_run;
+"""
+
+
+def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
+    # Every size is asked for before the variables are declared.
+    outputs = [[sizes.c(dim) for dim in port.dims] for port in kernel.outputs]
+    inputs = [[sizes.c(dim) for dim in port.dims] for port in kernel.inputs]
+    yield f"static int {kernel.name}_main(go_call *call) {{"
+    yield f"    {kernel.name}_run run = {{0}};"
+    for index, port in enumerate(kernel.inputs):
+        rank = len(port.dims)
+        yield f"    int64_t in{index}[{max(rank, 1)}];"
+        yield f"    run.in[{index}] = go_input(call, {index}, {rank}, in{index});"
+        yield f"    if (!run.in[{index}]) return 1;"
+    for index, symbol in enumerate(kernel.symbols):
+        yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
+        yield f"    (void)s{index};"
+    for index, size in enumerate(sizes.all):
+        yield from _size(kernel, index, size)
+    for index, port in enumerate(kernel.inputs):
+        for axis, dim in enumerate(port.dims):
+            if not _is_symbol(kernel, index, axis, dim):
+                yield from _check(kernel, index, axis, inputs[index][axis])
+    for index, port in enumerate(kernel.outputs):
+        yield from _output(index, port, outputs[index])
+    for number, body in enumerate(bodies):
+        yield from _piece(kernel, body, number)
+    yield "    return 0;"
+    yield "}"
+
+
+def _size(kernel: Kernel, index: int, size: Size) -> Iterator[str]:
+    yield f"    const int64_t whole{index} = {product(size)};"
+    if size.divisor != 1:
+        yield f"    if (whole{index} % {size.divisor}) {{"
+        yield from _fail(kernel, f'"{{}}: %lld is no multiple of {size.divisor}"', f"(long long)whole{index}")
+        yield "    }"
+    yield f"    const int64_t n{index} = run.n[{index}] = whole{index} / {size.divisor};"
+    yield f"    (void)n{index};"
+
+
+def _check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterator[str]:
+    yield f"    if (in{index}[{axis}] != {expected}) {{"
+    yield from _fail(
+        kernel,
+        f'"input {index} of {{}} is %lld long on axis {axis}, %lld expected"',
+        f"(long long)in{index}[{axis}], (long long){expected}",
+    )
+    yield "    }"
+
+
+def _fail(kernel: Kernel, words: str, values: str) -> Iterator[str]:
+    yield "        char message[256];"
+    yield f"        snprintf(message, sizeof message, {words.format(kernel.name)}, {values});"
+    yield "        go_fail(call, message);"
+    yield "        return 1;"
+
+
+def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
+    """Whether a dim is where its symbol is read, so that there is nothing to check."""
+    if dim.factor != dim.divisor or len(dim.symbols) != 1:
+        return False
+    symbol = kernel.symbols[dim.symbols[0]]
+    return (symbol.input, symbol.axis) == (index, axis)
+
+
+def _output(index: int, port: Port, dims: list[str]) -> Iterator[str]:
+    shape = "NULL"
+    if dims:
+        yield f"    const int64_t out{index}[] = {{{', '.join(dims)}}};"
+        shape = f"out{index}"
+    yield f"    run.out[{index}] = go_output(call, {index}, {len(dims)}, {shape});"
+    yield f"    if (!run.out[{index}]) return 1;"
+
+
+def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
+    plan = body.schedule
+    yield "    {"
+    yield from _items(plan, body, number)
+    yield f"        const int64_t weight = run.items[{number}] ? {_weight(plan, body)} : 1;"
+    yield f"        const int64_t total = run.items[{number}] * weight;"
+    yield f"        int64_t step = total < {2 * _CHUNK} ? run.items[{number}] : {_CHUNK} / (weight + 1) + 1;"
+    yield "        if (step < 1) step = 1;"
+    yield f"        run.step[{number}] = step;"
+    yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
+    yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
+    if plan.staging.kept:
+        yield "        if (run.failed) {"
+        yield f'            go_fail(call, "{kernel.name} is out of memory");'
+        yield "            return 1;"
+        yield "        }"
+    yield "    }"
+
+
+def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
+    """How many work items there are, and how wide a block of the vector loop is."""
+    parts = [body.extent(loop) for loop in plan.outer]
+    if plan.blocks:
+        step = f"{plan.unroll} * {body.lanes}"
+        yield f"        const int64_t extent = {body.extent(plan.vector)};"
+        if plan.columns:
+            yield f"        run.width[{number}] = {step};"
+        else:
+            width = f"{_CHUNK // max(plan.weight, 1)} / ({step}) * ({step})"
+            yield f"        run.width[{number}] = extent * {plan.weight} < {2 * _CHUNK} ? extent : {width};"
+            yield f"        if (run.width[{number}] < 1) run.width[{number}] = 1;"
+        parts.append(f"((extent + run.width[{number}] - 1) / run.width[{number}])")
+    yield f"        run.items[{number}] = {' * '.join(parts) or '1'};"
+
+
+def _weight(plan: Schedule, body: Body) -> str:
+    """What a work item costs, in bytes of traffic."""
+    parts = [str(plan.weight)]
+    parts += [body.extent(loop) for loop in plan.inner if loop != plan.vector]
+    parts.append(f"run.width[{body.number}]" if plan.blocks else body.extent(plan.vector))
+    return " * ".join(parts)

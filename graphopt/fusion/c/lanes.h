@@ -1,0 +1,115 @@
+/* Vectors of GO_LANES elements, whose names end in GO_SET: their types, how they are read, written and converted.
+   This text is there once for each number of lanes that kernels use. Tensors need not be aligned, and nothing
+   outside of them is touched: what ends in _part reads or writes the first m elements alone. A "yes" has all bits
+   set, in an integer as wide as what was compared. */
+#define V(name) GO_JOIN(name, GO_SET)
+
+#define GO_VECTOR(name, type) \
+    typedef type V(name) __attribute__((vector_size(GO_LANES * sizeof(type)))); \
+    typedef V(name) V(name##_at) __attribute__((aligned(1), may_alias)); \
+    typedef type V(name##_one) __attribute__((aligned(1), may_alias)); \
+    GO_INLINE V(name) V(splat_##name)(type x) { return x - (V(name)){0}; } \
+    GO_INLINE V(name) V(load_##name)(const void *p) { return *(const V(name##_at) *)p; } \
+    GO_INLINE void V(store_##name)(void *p, V(name) x) { *(V(name##_at) *)p = x; } \
+    GO_INLINE V(name) V(load_part_##name)(const void *p, int m) { \
+        V(name) x; \
+        go_load_part(&x, p, sizeof x, sizeof(type), m); \
+        return x; \
+    } \
+    GO_INLINE void V(store_part_##name)(void *p, V(name) x, int m) { go_store_part(p, &x, sizeof x, sizeof(type), m); } \
+    GO_INLINE V(name) V(load_one_##name)(const void *p) { return V(splat_##name)(*(const V(name##_one) *)p); } \
+    GO_INLINE V(name) V(gather_##name)(const void *p, int64_t stride) { \
+        V(name) x; \
+        for (int i = 0; i < GO_LANES; i++) x[i] = ((const V(name##_one) *)p)[i * stride]; \
+        return x; \
+    } \
+    GO_INLINE V(name) V(gather_part_##name)(const void *p, int64_t stride, int m) { \
+        type x[GO_LANES] = {0}; \
+        for (int i = 0; i < m; i++) x[i] = ((const V(name##_one) *)p)[i * stride]; \
+        return V(load_##name)(x); \
+    } \
+    GO_INLINE void V(scatter_part_##name)(void *p, int64_t stride, V(name) x, int m) { \
+        type of[GO_LANES]; \
+        V(store_##name)(of, x); \
+        for (int i = 0; i < m; i++) ((V(name##_one) *)p)[i * stride] = of[i]; \
+    } \
+    GO_INLINE void V(scatter_##name)(void *p, int64_t stride, V(name) x) { \
+        for (int i = 0; i < GO_LANES; i++) ((V(name##_one) *)p)[i * stride] = x[i]; \
+    }
+GO_VECTOR(f32, float)
+GO_VECTOR(i8, int8_t)
+GO_VECTOR(u8, uint8_t)
+GO_VECTOR(u16, uint16_t)
+GO_VECTOR(i32, int32_t)
+GO_VECTOR(u32, uint32_t)
+GO_VECTOR(i64, int64_t)
+#undef GO_VECTOR
+
+/* yes ? a : b */
+#define GO_SELECT(name, mask) \
+    GO_INLINE V(name) V(select_##name)(V(mask) yes, V(name) a, V(name) b) { \
+        return (V(name))((yes & (V(mask))a) | (~yes & (V(mask))b)); \
+    }
+GO_SELECT(f32, i32)
+GO_SELECT(i8, i8)
+GO_SELECT(u8, i8)
+GO_SELECT(i32, i32)
+GO_SELECT(u32, i32)
+GO_SELECT(i64, i64)
+#undef GO_SELECT
+
+/* Conversions between types of numbers: small integers go by way of int32, for which machines have instructions. */
+#define GO_TO(to, x) __builtin_convertvector(x, V(to))
+#define GO_CONVERT(from, to, value) \
+    GO_INLINE V(to) V(from##_to_##to)(V(from) x) { return value; }
+GO_CONVERT(f32, i32, GO_TO(i32, x))
+GO_CONVERT(f32, i64, GO_TO(i64, x))
+GO_CONVERT(f32, i8, GO_TO(i8, GO_TO(i32, x)))
+GO_CONVERT(f32, u8, GO_TO(u8, GO_TO(i32, x)))
+GO_CONVERT(i32, f32, GO_TO(f32, x))
+GO_CONVERT(i32, i64, GO_TO(i64, x))
+GO_CONVERT(i32, i8, GO_TO(i8, x))
+GO_CONVERT(i32, u8, GO_TO(u8, x))
+GO_CONVERT(i64, f32, GO_TO(f32, x))
+GO_CONVERT(i64, i32, GO_TO(i32, x))
+GO_CONVERT(i64, i8, GO_TO(i8, x))
+GO_CONVERT(i64, u8, GO_TO(u8, x))
+GO_CONVERT(i8, f32, GO_TO(f32, GO_TO(i32, x)))
+GO_CONVERT(i8, i32, GO_TO(i32, x))
+GO_CONVERT(i8, i64, GO_TO(i64, x))
+GO_CONVERT(i8, u8, (V(u8))x)
+GO_CONVERT(u8, f32, GO_TO(f32, GO_TO(i32, x)))
+GO_CONVERT(u8, i32, GO_TO(i32, x))
+GO_CONVERT(u8, i64, GO_TO(i64, x))
+GO_CONVERT(u8, i8, (V(i8))x)
+#undef GO_CONVERT
+
+/* How many of the first m lanes: yes for those. */
+#define GO_FIRST(name, type) \
+    GO_INLINE V(name) V(first_##name)(int m) { \
+        V(name) lane; \
+        for (int i = 0; i < GO_LANES; i++) lane[i] = (type)i; \
+        return lane < (type)m; \
+    }
+#if GO_LANES < 128
+GO_FIRST(i8, int8_t)
+#endif
+GO_FIRST(i32, int32_t)
+GO_FIRST(i64, int64_t)
+#undef GO_FIRST
+
+/* bool: bytes in memory, a mask of bytes in registers. */
+#define GO_YES(x) (V(i8))((x) != 0)
+GO_INLINE V(i8) V(load_bool)(const void *p) { return GO_YES(V(load_u8)(p)); }
+GO_INLINE V(i8) V(load_part_bool)(const void *p, int m) { return GO_YES(V(load_part_u8)(p, m)); }
+GO_INLINE V(i8) V(load_one_bool)(const void *p) { return GO_YES(V(load_one_u8)(p)); }
+GO_INLINE V(i8) V(gather_bool)(const void *p, int64_t stride) { return GO_YES(V(gather_u8)(p, stride)); }
+GO_INLINE V(i8) V(gather_part_bool)(const void *p, int64_t stride, int m) {
+    return GO_YES(V(gather_part_u8)(p, stride, m));
+}
+GO_INLINE void V(store_bool)(void *p, V(i8) x) { V(store_i8)(p, x & 1); }
+GO_INLINE void V(store_part_bool)(void *p, V(i8) x, int m) { V(store_part_i8)(p, x & 1, m); }
+GO_INLINE void V(scatter_bool)(void *p, int64_t stride, V(i8) x) { V(scatter_i8)(p, stride, x & 1); }
+GO_INLINE void V(scatter_part_bool)(void *p, int64_t stride, V(i8) x, int m) {
+    V(scatter_part_i8)(p, stride, x & 1, m);
+}

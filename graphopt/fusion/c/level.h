@@ -1,0 +1,107 @@
+/* What the CPU level that this text is compiled for offers: GO_LEVEL is 2, 3 or 4 for x86-64-v2, v3 and v4, and 0
+   for any other machine. The text needs the vector extensions of gcc or clang, and -ffp-contract=off. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef GO_LEVEL
+#define GO_LEVEL 0
+#endif
+#if GO_LEVEL >= 2
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wpsabi" /* Vectors are passed between inlined functions alone. */
+#endif
+
+/* How many bytes a vector register holds. */
+#if GO_LEVEL == 4
+#define GO_BYTES 64
+#elif GO_LEVEL == 3
+#define GO_BYTES 32
+#else
+#define GO_BYTES 16
+#endif
+
+#define GO_INLINE static inline __attribute__((always_inline, unused))
+#define GO_JOIN_(a, b) a##b
+#define GO_JOIN(a, b) GO_JOIN_(a, b)
+
+/* n elements out of 0 ... 63 bytes, in powers of two. */
+GO_INLINE void go_copy_part(void *to, const void *from, size_t n) {
+    char *t = to;
+    const char *f = from;
+#define GO_STEP(bytes) \
+    if (n & bytes) memcpy(t, f, bytes), t += bytes, f += bytes
+    GO_STEP(32);
+    GO_STEP(16);
+    GO_STEP(8);
+    GO_STEP(4);
+    GO_STEP(2);
+    GO_STEP(1);
+#undef GO_STEP
+}
+
+/* The first m elements of `width` bytes of a vector of `bytes`, zeros after them. */
+GO_INLINE void go_load_part(void *to, const void *from, size_t bytes, size_t width, int m) {
+#if GO_LEVEL == 4
+    if (bytes <= 64) {
+        const uint64_t yes = _bzhi_u64(~0ULL, (unsigned)m);
+        const __m512i x = width == 1 ? _mm512_maskz_loadu_epi8(yes, from)
+                        : width == 2 ? _mm512_maskz_loadu_epi16((__mmask32)yes, from)
+                        : width == 4 ? _mm512_maskz_loadu_epi32((__mmask16)yes, from)
+                                     : _mm512_maskz_loadu_epi64((__mmask8)yes, from);
+        memcpy(to, &x, bytes);
+        return;
+    }
+#elif GO_LEVEL == 3
+    if (bytes == 32 && width == 4) {
+        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        const __m256i x = _mm256_maskload_epi32(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(m), lane));
+        memcpy(to, &x, 32);
+        return;
+    }
+#endif
+    memset(to, 0, bytes);
+    if ((size_t)m * width >= bytes) memcpy(to, from, bytes);
+    else if (bytes <= 64) go_copy_part(to, from, (size_t)m * width);
+    else memcpy(to, from, (size_t)m * width);
+}
+
+GO_INLINE void go_store_part(void *to, const void *from, size_t bytes, size_t width, int m) {
+#if GO_LEVEL == 4
+    if (bytes <= 64) {
+        const uint64_t yes = _bzhi_u64(~0ULL, (unsigned)m);
+        __m512i x = _mm512_setzero_si512();
+        memcpy(&x, from, bytes);
+        if (width == 1) _mm512_mask_storeu_epi8(to, yes, x);
+        else if (width == 2) _mm512_mask_storeu_epi16(to, (__mmask32)yes, x);
+        else if (width == 4) _mm512_mask_storeu_epi32(to, (__mmask16)yes, x);
+        else _mm512_mask_storeu_epi64(to, (__mmask8)yes, x);
+        return;
+    }
+#elif GO_LEVEL == 3
+    if (bytes == 32 && width == 4) {
+        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        __m256i x;
+        memcpy(&x, from, 32);
+        _mm256_maskstore_epi32(to, _mm256_cmpgt_epi32(_mm256_set1_epi32(m), lane), x);
+        return;
+    }
+#endif
+    if ((size_t)m * width >= bytes) memcpy(to, from, bytes);
+    else if (bytes <= 64) go_copy_part(to, from, (size_t)m * width);
+    else memcpy(to, from, (size_t)m * width);
+}
+
+/* x^n of integers, which wraps around; what is not whole is cut off. */
+__attribute__((unused)) static int64_t go_power(int64_t x, int64_t n) {
+    if (n < 0) return x == 1 || x == -1 ? (n & 1 ? x : 1) : 0;
+    uint64_t y = 1, factor = (uint64_t)x;
+    for (; n; n >>= 1, factor *= factor)
+        if (n & 1) y *= factor;
+    return (int64_t)y;
+}

@@ -1,0 +1,83 @@
+"""Which loops of a nest are run how: over work items, over vectors, over what is reduced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..loops import COSTLY, Element, Kernel, Piece
+from ..schedule.nests import Nest, nest
+from ..schedule.stages import Staging, stage
+from .headers import Lanes
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a nest runs.
+
+    The ``outer`` loops, and the blocks into which the vector loop is split when it isn't reduced, make work
+    items, which threads share. Within an item, each pass runs the ``inner`` loops.
+
+    Attributes:
+        nest: the loops.
+        outer: loops over work items.
+        inner: loops of a pass, outermost first.
+        vector: the loop whose points are computed side by side. It is the last of ``inner``, or, where what is
+            reduced lies before it, around them.
+        staging: the passes.
+        unroll: how many vectors are computed in one iteration.
+        weight: what a point of all loops costs, about as many bytes of memory traffic.
+    """
+
+    nest: Nest
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    vector: int
+    staging: Staging
+    unroll: int
+    weight: int
+
+    @property
+    def columns(self) -> bool:
+        """Whether the vector loop is around the reduced ones."""
+        return self.vector not in self.inner
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the vector loop is split into work items."""
+        return not self.nest.loops[self.vector].reduced
+
+
+def schedule(kernel: Kernel, piece: Piece) -> Schedule:
+    """How ``piece`` runs."""
+    found = nest(kernel, piece)
+    last = len(found.loops) - 1
+    inner = found.reduced or (last,)
+    vector = last
+    outer = tuple(index for index in range(last + 1) if index not in inner and index != vector)
+    late = frozenset(output for _, output in kernel.in_place)
+    staging = stage(found, frozenset(inner), late, vector)
+    reductions = sum(len(step.reductions) for step in staging.passes)
+    unroll = 1 if not reductions else 4 if reductions == 1 else 2
+    return Schedule(found, outer, inner, vector, staging, unroll, _weight(kernel, found))
+
+
+def lanes(kernel: Kernel) -> Lanes:
+    """How many elements ``kernel`` computes side by side."""
+    types = {step.element.computed for piece in kernel.pieces for step in piece.body}
+    if Element.I64 in types:
+        return Lanes.LONGS
+    return Lanes.WORDS if types & {Element.F32, Element.I32} else Lanes.BYTES
+
+
+def _weight(kernel: Kernel, nest: Nest) -> int:
+    """Bytes read and written at each point of the loops that change at every point, and costly instructions."""
+    last = len(nest.loops) - 1
+    moved = sum(
+        kernel.inputs[place.port].element.bytes for place in nest.loads.values() if place.strides[last].factor
+    )
+    moved += sum(
+        kernel.outputs[store.place.port].element.bytes
+        for store in nest.stores
+        if store.place.strides[last].factor
+    )
+    return moved + sum(8 if step.op in COSTLY else 1 for step in nest.body)

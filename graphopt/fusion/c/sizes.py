@@ -1,0 +1,37 @@
+"""Sizes in C: numbers where they are known, else variables that are computed once a run."""
+
+from __future__ import annotations
+
+from ..loops import Size
+from ..schedule.sizes import simple
+
+
+class Sizes:
+    """The sizes that a kernel uses."""
+
+    def __init__(self) -> None:
+        self._names: dict[Size, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def c(self, size: Size) -> str:
+        """``size`` as an expression: a number, or ``n3``."""
+        size = simple(size)
+        if size.constant is not None:
+            return str(size.constant)
+        return f"n{self._names.setdefault(size, len(self._names))}"
+
+    def c_sum(self, sizes: tuple[Size, ...]) -> str:
+        """Their sum."""
+        return " + ".join(self.c(size) for size in sizes) or "0"
+
+    @property
+    def all(self) -> list[Size]:
+        """Those that are variables, in the order of their numbers."""
+        return list(self._names)
+
+
+def product(size: Size) -> str:
+    """``size`` without its divisor, from the symbols ``s0``, ``s1`` ..."""
+    return " * ".join([str(size.factor), *(f"s{symbol}" for symbol in size.symbols)])

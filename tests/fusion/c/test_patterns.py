@@ -1,0 +1,91 @@
+"""Kernels as groups of real models give them, compiled and compared with the interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.fusion.c import source
+from graphopt.fusion.loops import (
+    ONE,
+    Access,
+    Axis,
+    Element,
+    Instruction,
+    Kernel,
+    Piece,
+    Port,
+    Size,
+    Store,
+    Symbol,
+)
+from tests.fusion.c.harness import Unit, compiler, levels
+from tests.fusion.interpreter import run
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
+
+F32 = Element.F32
+N, M = Size(1, (0,)), Size(1, (1,))
+ROWS = Access(0, (M, ONE))
+
+
+def step(op: str, *args: int, element: Element = F32) -> Instruction:
+    return Instruction(op, element, args)
+
+
+def load(port: int) -> Instruction:
+    return Instruction("load", F32, access=Access(port, (M, ONE)))
+
+
+def kernel(name: str, inputs: int, body: list[Instruction], reduced: bool = False) -> Kernel:
+    port = Port(F32, (N, M))
+    return Kernel(
+        name,
+        (port,) * inputs,
+        (port,),
+        (Symbol(0, 0), Symbol(0, 1)),
+        (Axis(N), Axis(M, reduced)),
+        (Piece(tuple(body), (Store(ROWS, len(body) - 1),)),),
+        in_place=((0, 0),),
+    )
+
+
+SWISH = kernel(
+    "swish",
+    3,
+    [load(0), load(1), load(2), step("sigmoid", 0), step("mul", 0, 3), step("mul", 4, 1), step("add", 5, 2)],
+)
+SOFTMAX = kernel(
+    "softmax", 1,
+    [load(0), step("reduce_max", 0), step("sub", 0, 1), step("exp", 2), step("reduce_sum", 3), step("div", 3, 4)],
+    reduced=True,
+)  # fmt: skip
+SHAPES = [(3, 5), (0, 4), (4, 0), (1, 1), (7, 64), (33, 1009), (2, 16), (500, 301)]
+
+
+@pytest.fixture(scope="module", params=levels())
+def unit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Unit:
+    return Unit([SWISH, SOFTMAX], tmp_path_factory.mktemp("unit"), request.param)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_kernel_computes_what_its_loops_say(unit: Unit, index: int, shape: tuple[int, int]) -> None:
+    random = np.random.default_rng(1)
+    inputs = [random.standard_normal(shape).astype(np.float32) for _ in unit.kernels[index].inputs]
+    expected = run(unit.kernels[index], inputs)
+    for in_place in (False, True):
+        (found,) = unit.run(index, inputs, in_place)
+        np.testing.assert_allclose(found, expected[0], rtol=3e-6, atol=1e-6)
+
+
+def test_inputs_that_do_not_fit_are_refused(unit: Unit) -> None:
+    a, b = np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32)
+    with pytest.raises(RuntimeError, match="input 2 of swish is 4 long on axis 1, 3 expected"):
+        unit.run(0, [a, a, b])
+
+
+def test_the_text_is_the_same_each_time() -> None:
+    assert source([SWISH, SOFTMAX]) == source([SWISH, SOFTMAX])
