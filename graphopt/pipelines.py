@@ -92,14 +92,13 @@ SUMMARIES = {
 PLANNED: dict[str, str] = {
     "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
     "drop-counters": "remove what counts profiled runs",
-    "fuse-groups": "put neighbouring nodes with types that were seen into groups of at least 2",
     "instrument": "put what records types and contents behind values",
     "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
     "profile-autograd-zero": "record which gradients are zero, before other values are recorded",
 }
 
 #: Packages of the passes that are part of graphopt.
-_PASSES = ("graphopt.passes", "graphopt.partitioning.passes")
+_PASSES = ("graphopt.passes", "graphopt.partitioning.passes", "graphopt.fusion.passes")
 
 
 def registry() -> Registry:

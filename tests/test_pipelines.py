@@ -208,7 +208,7 @@ def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("name", ["no-grad", "profiling", "profiling-gradients", "plan-optimized"])
+@pytest.mark.parametrize("name", ["plan-profiled", "profiling-gradients", "plan-optimized"])
 def test_what_is_not_built_yet_is_skipped_and_told(name: str) -> None:
     text = """g (float[N,2] x) => (float[N,2] y) <int64 first = {0}, float zero = {-0.0}> {
         s = SequenceConstruct(x, x)

@@ -150,6 +150,10 @@ class ShapeFacts:
             value, Fact(fact.dtype, fact.shape, container=fact.container, element=fact.element)
         )
 
+    def settle(self, value: ir.Value, fact: Fact) -> None:
+        """Take ``fact`` for what is true of ``value``, an input."""
+        self._scope.settle(value, fact)
+
     def forget(self, graph: ir.Graph) -> None:
         """Forget what is known inside ``graph``: a function called from new places, or a new body."""
         self._world.forget_calls()

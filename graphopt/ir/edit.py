@@ -49,10 +49,18 @@ class Editor(BodyEditor):
             self._changed("note")
         return removed
 
-    def note(self, item: onnx_ir.Node | onnx_ir.Value | onnx_ir.Function, key: str, text: str) -> None:
-        """Set an entry of the metadata of ``item``."""
+    def note(
+        self,
+        item: onnx_ir.Model | onnx_ir.Node | onnx_ir.Value | onnx_ir.Function,
+        key: str,
+        text: str | None,
+    ) -> None:
+        """Set an entry of the metadata of ``item``, or remove it where ``text`` is ``None``."""
         if item.metadata_props.get(key) != text:
-            item.metadata_props[key] = text
+            if text is None:
+                del item.metadata_props[key]
+            else:
+                item.metadata_props[key] = text
             self._changed("note")
 
     # Versions ----------------------------------------------------------------------------
@@ -118,6 +126,13 @@ class Editor(BodyEditor):
         call.op_type, call.overload = function.name, function.overload
         self.tally[call.domain, call.op_type] += 1
         self._changed("redirect")
+
+    def rename_function(self, function: onnx_ir.Function, call: onnx_ir.Node, name: str) -> None:
+        """Give another name to a function that ``call`` alone calls."""
+        del self.model.functions[function.identifier()]
+        function.name = name
+        self.model.functions[function.identifier()] = function
+        self.redirect(call, function)
 
     def remove_function(self, function: onnx_ir.Function) -> None:
         """Drop a function that nothing calls."""

@@ -1,0 +1,1 @@
+"""What operators are to loop nests, one file a family; see :mod:`graphopt.fusion.operator`."""

@@ -1,0 +1,200 @@
+"""Sums, products, powers, roundings."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.fusion.body import Body, Term
+from graphopt.fusion.loops import Element
+from graphopt.fusion.operator import FLOATS, INTEGERS, NUMBERS, At, operator
+
+_UNSIGNED = frozenset({"UINT8"})
+
+
+def _divides_safely(node: ir.Node, cx: Context) -> str | None:
+    """Why an integer division may trap."""
+    dtype = cx.dtype(node.outputs[0])
+    if dtype is None or dtype.name not in INTEGERS:
+        return None
+    divisor = cx.constant(node.inputs[1])
+    if divisor is None or divisor.size != 1 or int(divisor.reshape(-1)[0]) in (0, -1):
+        return "it divides integers by what may be 0 or -1"
+    return None
+
+
+def _modulo_safely(node: ir.Node, cx: Context) -> str | None:
+    fmod = node.attributes.get("fmod")
+    dtype = cx.dtype(node.outputs[0])
+    if fmod is not None and fmod.as_int() == 1 and dtype is not None and dtype.name not in FLOATS:
+        return "fmod of integers is left to onnxruntime"
+    return _divides_safely(node, cx)
+
+
+def _power_of_floats(node: ir.Node, cx: Context) -> str | None:
+    exponent = cx.dtype(node.inputs[1]) if node.inputs[1] is not None else None
+    return (
+        None if exponent is not None and exponent.name in NUMBERS else "the type of its exponent is unknown"
+    )
+
+
+@operator("Add", "Sum", types=NUMBERS)
+def add(b: Body, at: At, *terms: Term) -> Term:
+    """x + y …"""
+    return b.total("add", terms)
+
+
+@operator("Sub", types=NUMBERS)
+def sub(b: Body, at: At, x: Term, y: Term) -> Term:
+    """x − y."""
+    return x - y
+
+
+@operator("Mul", types=NUMBERS)
+def mul(b: Body, at: At, x: Term, y: Term) -> Term:
+    """x · y."""
+    return x * y
+
+
+@operator("Div", types=NUMBERS, accepts=_divides_safely)
+def div(b: Body, at: At, x: Term, y: Term) -> Term:
+    """x / y; of integers towards zero."""
+    return x / y
+
+
+@operator("Mod", types=NUMBERS, accepts=_modulo_safely)
+def mod(b: Body, at: At, x: Term, y: Term) -> Term:
+    """The rest of a division: with the divisor's sign of integers, with the dividend's of real numbers."""
+    if x.element.is_float:
+        return b.op("fmod", x, y)
+    rest = b.op("mod", x, y)
+    if x.element is Element.U8:
+        return rest
+    differ = b.op("and", b.op("not", b.op("eq", rest, 0)), b.op("xor", rest < 0, y < 0))
+    return b.select(differ, rest + y, rest)
+
+
+@operator("Mean", types=FLOATS)
+def mean(b: Body, at: At, *terms: Term) -> Term:
+    """(x + y + …) / n."""
+    return b.total("add", terms) / float(len(terms))
+
+
+@operator("Max", types=NUMBERS)
+def maximum(b: Body, at: At, *terms: Term) -> Term:
+    """The largest."""
+    return b.total("max", terms)
+
+
+@operator("Min", types=NUMBERS)
+def minimum(b: Body, at: At, *terms: Term) -> Term:
+    """The smallest."""
+    return b.total("min", terms)
+
+
+@operator("Neg", types=NUMBERS - _UNSIGNED)
+def neg(b: Body, at: At, x: Term) -> Term:
+    """−x."""
+    return -x
+
+
+@operator("Abs", types=NUMBERS)
+def absolute(b: Body, at: At, x: Term) -> Term:
+    """|x|."""
+    return x if x.element is Element.U8 else b.op("abs", x)
+
+
+@operator("Sign", types=NUMBERS)
+def sign(b: Body, at: At, x: Term) -> Term:
+    """−1, 0 or 1; of NaN 0, as onnxruntime has it."""
+    positive = b.select(x > 0, b.constant(1, x.element), b.constant(0, x.element))
+    if x.element is Element.U8:
+        return positive
+    return b.select(x < 0, b.constant(-1, x.element), positive)
+
+
+@operator("Reciprocal")
+def reciprocal(b: Body, at: At, x: Term) -> Term:
+    """1 / x."""
+    return 1.0 / x
+
+
+@operator("Sqrt")
+def sqrt(b: Body, at: At, x: Term) -> Term:
+    """√x."""
+    return b.op("sqrt", x)
+
+
+@operator("Pow", types=FLOATS, accepts=_power_of_floats)
+def power(b: Body, at: At, x: Term, y: Term) -> Term:
+    """x to the power of y, by products and roots where y is a small constant."""
+    exponent = at.cx.constant(at.node.inputs[1])
+    if exponent is not None and exponent.size == 1:
+        known = float(exponent.reshape(-1)[0])
+        if known == 1.0:
+            return x
+        if known == 2.0:
+            return x * x
+        if known == 3.0:
+            return x * x * x
+        if known == -1.0:
+            return 1.0 / x
+    return b.op("pow", x, b.cast(y, Element.F32))
+
+
+@operator("Exp")
+def exp(b: Body, at: At, x: Term) -> Term:
+    """e to the power of x."""
+    return b.op("exp", x)
+
+
+@operator("Log")
+def log(b: Body, at: At, x: Term) -> Term:
+    """The natural logarithm."""
+    return b.op("log", x)
+
+
+@operator("Sin")
+def sin(b: Body, at: At, x: Term) -> Term:
+    """The sine of an angle in radians."""
+    return b.op("sin", x)
+
+
+@operator("Cos")
+def cos(b: Body, at: At, x: Term) -> Term:
+    """The cosine of an angle in radians."""
+    return b.op("cos", x)
+
+
+@operator("Erf")
+def erf(b: Body, at: At, x: Term) -> Term:
+    """The error function."""
+    return b.op("erf", x)
+
+
+@operator("Floor")
+def floor(b: Body, at: At, x: Term) -> Term:
+    """The next whole number below."""
+    return b.op("floor", x)
+
+
+@operator("Ceil")
+def ceil(b: Body, at: At, x: Term) -> Term:
+    """The next whole number above."""
+    return b.op("ceil", x)
+
+
+@operator("Round")
+def round_even(b: Body, at: At, x: Term) -> Term:
+    """The nearest whole number, halves to the even one."""
+    return b.op("round_even", x)
+
+
+@operator("Clip", types=NUMBERS)
+def clip(b: Body, at: At, x: Term, low: Term | None = None, high: Term | None = None) -> Term:
+    """x, or the bound that it is beyond; bounds are attributes before opset 11, where all is real."""
+    lowest: Term | float | None = low
+    highest: Term | float | None = high
+    if at.version < 11:
+        lowest, highest = at.node.attributes.get_float("min", None), at.node.attributes.get_float("max", None)
+    found = x if lowest is None else b.op("max", x, lowest)
+    return found if highest is None else b.op("min", found, highest)

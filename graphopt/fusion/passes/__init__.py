@@ -1,0 +1,1 @@
+"""Passes that make groups which run as kernels."""

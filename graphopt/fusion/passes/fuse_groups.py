@@ -1,0 +1,114 @@
+"""fuse-groups: what onnxruntime would compute in several passes over memory runs as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context, Refusal
+from graphopt.fusion.functions import name_of, note_signatures, signatures_of
+from graphopt.fusion.policy import FusionPolicy, Shapes
+from graphopt.fusion.propose import is_inside, propose_kernels
+from graphopt.fusion.signature import Signature
+from graphopt.ops import native
+from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
+from graphopt.partitioning.propose import Partition
+from graphopt.passes.base import Pass
+
+#: Before it, initializers are inputs.
+_INITIALIZERS_SINCE = 4
+
+
+@dataclass(frozen=True)
+class FuseGroups(Pass):
+    """Put neighbouring nodes that one loop nest computes into functions of the domain ``graphopt.native``.
+
+    Each is compiled to a kernel, an operator that onnxruntime runs where the library with it is registered;
+    elsewhere it runs the nodes. What onnxruntime computes as well, or in a product or convolution, stays as
+    it is. Groups that are there already are taken apart and made anew.
+
+    The seed is ``FuseTensorExprs`` of PyTorch's JIT.
+
+    Attributes:
+        min: nodes of a group; each computation counts once, and moves that cost nothing do not.
+        shapes: of which shapes groups are made: ``any``, or ``static``.
+    """
+
+    min: int = 2
+    shapes: Shapes = Shapes.ANY
+
+    name: ClassVar[str] = "fuse-groups"
+    for_speed: ClassVar[bool] = True
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Find all groups, then make functions of them, graph by graph."""
+        if cx.options.device.kind != "cpu":
+            cx.refuse(Refusal(self.name, "", "kernels run on the CPU"))
+            return
+        if model.ir_version < _INITIALIZERS_SINCE:
+            reason = "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
+            cx.refuse(Refusal(self.name, "", reason))
+            return
+        dissolve(model, cx)
+        policy = FusionPolicy(cx, self.min, self.shapes)
+        signatures = signatures_of(model)
+        made = False
+        for proposal in propose_kernels(model.graph, policy):
+            asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
+            allowed = [(group, action) for group, action in asked if action is not None]
+            if allowed and model.ir_version < FUNCTIONS_SINCE:
+                cx.remarks.append(f"IR version {model.ir_version} → {FUNCTIONS_SINCE}, for functions")
+                cx.edit.raise_ir_version(FUNCTIONS_SINCE)
+            calls = make_groups(cx, [group for group, _ in allowed], policy, signatures)
+            for (group, action), call in zip(allowed, calls, strict=True):
+                cx.wrote(action, group.nodes[0], [call])
+            made = made or bool(calls)
+        if made:
+            note_signatures(model, signatures, cx)
+            cx.look_afresh("outline")
+
+
+def make_groups(
+    cx: Context, groups: list[Partition], policy: FusionPolicy, signatures: dict[str, Signature]
+) -> list[ir.Node]:
+    """Make functions of ``groups``, all of one graph, and tell their types; returns the calls."""
+    if not groups:
+        return []
+    variables = {
+        value
+        for group in groups
+        for value in group.inputs
+        if ir.constant_of(value) is not None and not is_inside(value, group, cx)
+    }
+    calls = []
+    for function, call in outline_groups(cx, groups, native.DOMAIN, policy, variables=variables):
+        inputs = [value for value in call.inputs if value is not None]
+        signature = Signature.of(inputs, function.outputs, cx)
+        name = name_of(function, signature)
+        known = cx.model.functions.get((native.DOMAIN, name, ""))
+        if known is None:
+            cx.edit.rename_function(function, call, name)
+        else:
+            cx.edit.redirect(call, known)
+            cx.edit.remove_function(function)
+        signatures[name] = signature
+        calls.append(call)
+    return calls
+
+
+def dissolve(model: ir.Model, cx: Context) -> None:
+    """Put the nodes of all groups back where they are called."""
+    groups = [key for key in model.functions if key[0] == native.DOMAIN]
+    if not groups:
+        return
+    for graph in list(ir.graphs_of(model)):
+        for call in [node for node in graph if node.op_identifier() in groups]:
+            if ir.inline_obstacle(cx.edit, call) is None:
+                ir.inline_call(cx.edit, call)
+    called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
+    for key in groups:
+        if key not in called:
+            cx.edit.remove_function(model.functions[key])
+    note_signatures(model, signatures_of(model), cx)
+    cx.look_afresh("inline")

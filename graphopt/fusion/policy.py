@@ -1,0 +1,134 @@
+"""The policy for groups that run as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from graphopt import ir
+from graphopt.analysis.dims import typical
+from graphopt.context import Context
+from graphopt.fusion.left import why_left
+from graphopt.fusion.operator import element_of, find, spelt
+from graphopt.partitioning.duplicates import executed
+from graphopt.partitioning.policy import Place, Ruling
+
+#: Moves that onnxruntime makes without touching an element.
+_FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
+#: Elements below which a pass over memory costs nothing.
+_FEW = 64
+#: What is read and written may be this share of what it was.
+_SHARE = 0.8
+
+
+class Shapes(Enum):
+    """Of which shapes groups are made: all, or those without symbols."""
+
+    ANY = "any"
+    STATIC = "static"
+
+
+@dataclass(eq=False)
+class FusionPolicy:
+    """A group holds what a loop nest can compute, and onnxruntime would compute in several passes.
+
+    Attributes:
+        cx: facts about the model.
+        minimum: nodes of a group, each computation counted once; moves that cost nothing do not count.
+        shapes: of which shapes groups are made.
+    """
+
+    cx: Context
+    minimum: int = 2
+    shapes: Shapes = Shapes.ANY
+    kind: str = "fusion"
+
+    def size(self, nodes: Sequence[ir.Node]) -> int:
+        """The nodes that do something, as far as the minimum."""
+        return executed([node for node in nodes if not is_free(node)], self.minimum)
+
+    def keeps_its_turn(self, node: ir.Node) -> bool:
+        """None: what has a turn is not fused, and what is fused has none."""
+        return False
+
+    def rule(self, node: ir.Node) -> Ruling:
+        """Where ``node`` may stand, by what it is, what it computes and what stands beside it."""
+        cx = self.cx
+        found = find(node, cx.version(node))
+        if found is None:
+            return Ruling(Place.OUTSIDE, f"kernels do not know {spelt(node)}")
+        outputs = [output for output in node.outputs if output.name]
+        if all(cx.known_ints(output) is not None for output in outputs):
+            return Ruling(Place.OUTSIDE, "it computes sizes")
+        reason = self._by_type(node, found.types) or (found.accepts and found.accepts(node, cx))
+        reason = reason or self._by_shape(node) or why_left(node, cx)
+        if reason:
+            return Ruling(Place.OUTSIDE, reason)
+        if is_free(node):
+            return Ruling(Place.ALONG, "it moves no element in memory")
+        return Ruling(Place.INSIDE)
+
+    def _by_type(self, node: ir.Node, types: frozenset[str]) -> str | None:
+        first = node.inputs[0] if node.inputs else None
+        dtype = None if first is None else self.cx.dtype(first)
+        if dtype is None:
+            return "its type is unknown"
+        if dtype.name not in types:
+            return f"kernels do not compute it of {dtype.name.lower()}"
+        for output in node.outputs:
+            if output.name and element_of(self.cx.dtype(output)) is None:
+                return "kernels do not know the type of its result"
+        return None
+
+    def _by_shape(self, node: ir.Node) -> str | None:
+        for value in (*node.inputs, *node.outputs):
+            if value is None or not value.name:
+                continue
+            shape = self.cx.shape(value)
+            if shape is None:
+                return f"the rank of {value.name!r} is unknown"
+            if self.shapes is Shapes.STATIC and ir.all_ints(shape) is None:
+                return f"the shape of {value.name!r} is not static"
+            if 0 in shape:
+                return f"{value.name!r} has no elements"
+        return None
+
+    def why_not(
+        self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    ) -> str | None:
+        """Why a group of ``nodes`` would not pay."""
+        if self.size(nodes) < self.minimum:
+            return f"its group has fewer than {self.minimum} nodes"
+        elements = [self._elements(value) for value in (*inputs, *outputs)]
+        if all(count is not None and count < _FEW for count in elements):
+            return "its group has too few elements to pay"
+        before = sum(
+            self._bytes(value)
+            for node in nodes
+            if not is_free(node)
+            for value in (*node.inputs, *node.outputs)
+            if value is not None and value.name
+        )
+        after = sum(map(self._bytes, (*inputs, *outputs)))
+        if after > before * _SHARE:
+            return "its group would read and write about as much as before"
+        return None
+
+    def _elements(self, value: ir.Value) -> int | None:
+        shape = self.cx.static_shape(value)
+        if shape is None:
+            return None
+        count = 1
+        for dim in shape:
+            count *= dim
+        return count
+
+    def _bytes(self, value: ir.Value) -> int:
+        found = self.cx.facts.nbytes(value)
+        return 0 if found is None else typical(found) or 0
+
+
+def is_free(node: ir.Node) -> bool:
+    """Whether onnxruntime runs ``node`` without touching an element."""
+    return node.domain == "" and node.op_type in _FREE

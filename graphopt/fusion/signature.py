@@ -1,0 +1,145 @@
+"""The types that a kernel is made for, as text that is kept with the model.
+
+>>> Signature.parse({"inputs": ["f32[d0,64]", "i64[2]={d0,-1}"], "outputs": ["f32[d0,64]"]})  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.analysis.dims import Dim, SymDim, lone_atom, product, symbol
+from graphopt.analysis.facts import Fact
+from graphopt.context import Context
+from graphopt.errors import InvalidModel
+from graphopt.fusion.index import CantFuse
+from graphopt.fusion.loops import Element
+from graphopt.fusion.operator import element_of
+
+_TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:=\{([^}]*)\})?")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of an input or output.
+
+    Attributes:
+        dims: numbers, names, or products of them such as ``4*d0``.
+        ints: the contents of a small tensor of integers, where they are known before it runs.
+    """
+
+    element: Element
+    dims: tuple[str, ...]
+    ints: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        ints = "" if self.ints is None else f"={{{','.join(self.ints)}}}"
+        return f"{self.element.name.lower()}[{','.join(self.dims)}]{ints}"
+
+    @classmethod
+    def parse(cls, text: str) -> Tensor:
+        """The tensor that ``str`` of it reads ``text``; raises ValueError if there is none."""
+        match = _TENSOR.fullmatch(text)
+        if match is None:
+            raise ValueError(text)
+        dims = tuple(match[2].split(",")) if match[2] else ()
+        ints = None if match[3] is None else tuple(match[3].split(",")) if match[3] else ()
+        for dim in (*dims, *(ints or ())):
+            _dim(dim)
+        try:
+            return cls(Element[match[1].upper()], dims, ints)
+        except KeyError as error:
+            raise ValueError(text) from error
+
+    @property
+    def fact(self) -> Fact:
+        """What is known, as shape facts have it."""
+        contents = None if self.ints is None else tuple(map(_dim, self.ints))
+        return Fact(ir.DataType(self.element.value), tuple(map(_dim, self.dims)), contents)
+
+
+def _dim(text: str) -> Dim:
+    """Raises ValueError where ``text`` is no product of numbers and names."""
+    found: list[Dim] = []
+    for factor in text.split("*"):
+        if re.fullmatch(r"-?\d+", factor):
+            found.append(int(factor))
+        elif re.fullmatch(r"d\d+", factor):
+            found.append(symbol(factor))
+        else:
+            raise ValueError(text)
+    return product(found)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The types of the inputs and outputs of a group."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> Signature:
+        """Those of values.
+
+        Raises:
+            CantFuse: a type or rank is unknown, or kernels do not know it.
+        """
+        names = _Names()
+        shapes = [cx.shape(value) for value in (*inputs, *outputs)]
+        for shape in shapes:  # symbols by themselves come first, so that products are told by them
+            for dim in shape or ():
+                if isinstance(dim, SymDim) and lone_atom(dim) is not None:
+                    names.text(dim)
+        return cls(
+            tuple(_tensor(value, names, cx) for value in inputs),
+            tuple(_tensor(value, names, cx, contents=False) for value in outputs),
+        )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """For JSON."""
+        return {"inputs": list(map(str, self.inputs)), "outputs": list(map(str, self.outputs))}
+
+    @classmethod
+    def parse(cls, data: Any) -> Signature:
+        """What :meth:`to_dict` was made of; raises InvalidModel if it is none."""
+        try:
+            parts = [tuple(Tensor.parse(item) for item in data[key]) for key in ("inputs", "outputs")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidModel(f"the types of a kernel can't be read: {data!r}"[:200]) from error
+        return cls(*parts)
+
+
+class _Names:
+    """Names for symbols, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._names: dict[object, str] = {}
+
+    def text(self, dim: Dim) -> str:
+        """``dim`` by names; an expression that is no product has a name of its own."""
+        if isinstance(dim, int):
+            return str(dim)
+        if len(dim.terms) == 1:
+            ((monomial, factor),) = dim.terms
+            if len(monomial) == 1 and factor == 1:
+                return self._name(monomial[0])
+            if all(atom in self._names for atom in monomial):
+                known = [self._names[atom] for atom in monomial]
+                return "*".join([str(factor), *known] if factor != 1 else known)
+        return self._name(dim)
+
+    def _name(self, key: object) -> str:
+        return self._names.setdefault(key, f"d{len(self._names)}")
+
+
+def _tensor(value: ir.Value, names: _Names, cx: Context, contents: bool = True) -> Tensor:
+    element, shape = element_of(cx.dtype(value)), cx.shape(value)
+    if element is None or shape is None:
+        raise CantFuse(f"the type of {value.name!r} is unknown, or none that kernels know")
+    ints = cx.known_ints(value) if contents else None
+    told = None if ints is None else tuple(names.text(item) for item in ints)
+    return Tensor(element, tuple(map(names.text, shape)), told)

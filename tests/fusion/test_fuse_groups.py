@@ -1,0 +1,156 @@
+"""What becomes a group, and what the function of it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import ir
+from graphopt.driver import context_for, make_pipeline
+from graphopt.fusion.functions import Group, groups_of
+from graphopt.ops import native
+from tests.support import parse
+
+
+def fused(text: str, pipeline: str = "fuse-groups") -> tuple[ir.Model, list[Group]]:
+    """The model with its groups."""
+    model = parse(text)
+    with context_for(model) as cx:
+        make_pipeline(pipeline).run(model, cx)
+    return model, groups_of(model)
+
+
+def ops(graph: ir.Graph | ir.Function) -> list[str]:
+    return [node.op_type for node in graph if node.op_type != "Constant"]
+
+
+GROUPS = {
+    "pointwise": """g (float[N,C] x, float[C] b) => (float[N,C] y) {
+        s = Sigmoid(x)
+        m = Mul(x, s)
+        y = Add(m, b)
+    }""",
+    "two results": """g (float[N,64] x, float[N,64] y) => (float[N,64] o, float[N,64] p) {
+        h = Mul(x, y)
+        o = Tanh(h)
+        p = Sigmoid(h)
+    }""",
+    "a norm and what it is of": """g (float[N,64] x, float[N,64] y, float[64] w) => (float[N,64] h, float[N,64] o)
+        <float two = {2}, float e = {0.00001}> {
+        h = Add(x, y)
+        p = Pow(h, two)
+        m = ReduceMean <axes = [-1]> (p)
+        q = Add(m, e)
+        r = Sqrt(q)
+        i = Reciprocal(r)
+        n = Mul(h, i)
+        o = Mul(n, w)
+    }""",
+    "softmax over the middle": """g (float[N,C,M] x) => (float[N,C,M] o) {
+        e = Abs(x)
+        o = Softmax <axis = 1> (e)
+    }""",
+    "rotary": """g (float[B,S,128] x, float[1,1,S,32] c, float[1,1,S,32] s) => (float[B,4,S,32] o)
+        <int64[4] sh = {0,0,4,32}, int64[1] z = {0}, int64[1] h = {16}, int64[1] e = {32}, int64[1] ax = {3}> {
+        r = Reshape(x, sh)
+        t = Transpose <perm = [0,2,1,3]> (r)
+        a = Slice(t, z, h, ax)
+        b = Slice(t, h, e, ax)
+        nb = Neg(b)
+        k = Concat <axis = -1> (nb, a)
+        u = Mul(t, c)
+        v = Mul(k, s)
+        o = Add(u, v)
+    }""",
+    "image": """g (uint8[1,H,W,3] x, float[3] mean, float[3] std) => (float[1,3,H,W] o) <float k = {255}> {
+        c = Cast <to = 1> (x)
+        d = Div(c, k)
+        e = Sub(d, mean)
+        f = Div(e, std)
+        o = Transpose <perm = [0,3,1,2]> (f)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_it_becomes_one_group_with_a_kernel(name: str) -> None:
+    text = GROUPS[name]
+    model, groups = fused(text)
+    assert len(groups) == 1 and groups[0].kernel is not None, groups
+    assert [node.domain for node in model.graph] == [native.DOMAIN]
+    free = {"Reshape"}
+    assert [op for op in ops(groups[0].function) if op not in free] == [
+        op for op in ops(parse(text).graph) if op not in free
+    ]
+    # a second run makes the same of it
+    again = ir.from_proto(ir.to_proto(model))
+    with context_for(again) as cx:
+        make_pipeline("fuse-groups").run(again, cx)
+    assert [group.name for group in groups_of(again)] == [groups[0].name]
+
+
+LEFT = {
+    "one node": ("g (float[N] x) => (float[N] y) { y = Exp(x) }", "Exp"),
+    "sizes": (
+        """g (float[N,M] x) => (int64[1] y) <int64 i = {0}, int64[1] two = {2}> {
+        s = Shape(x)
+        a = Gather(s, i)
+        b = Mul(a, two)
+        y = Add(b, two)
+    }""",
+        "Mul",
+    ),
+    "beside a convolution": (
+        """g (float[1,3,8,8] x, float[3,3,1,1] w) => (float[1,3,8,8] z) {
+        y = Conv(x, w)
+        a = Abs(y)
+        z = Neg(a)
+    }""",
+        "Abs",
+    ),
+    "the scale of a product": (
+        """g (float[4,N,64] x, float[4,64,N] k) => (float[4,N,N] z) <float s = {0.125}> {
+        p = MatMul(x, k)
+        z = Mul(p, s)
+    }""",
+        "Mul",
+    ),
+    "a broadcast that is not known": (
+        """g (float[N] x, float[M] y) => (float[K] z) {
+        a = Add(x, y)
+        z = Exp(a)
+    }""",
+        "Add",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_it_is_left_alone(name: str) -> None:
+    text, op = LEFT[name]
+    model, groups = fused(text)
+    assert not groups and op in ops(model.graph)
+    assert native.SIGNATURES not in model.metadata_props
+
+
+def test_groups_that_are_built_the_same_are_one_function() -> None:
+    model, groups = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
+        a = Sigmoid(x)
+        b = Mul(x, a)
+        m = MatMul(b, w)
+        c = Sigmoid(m)
+        y = Mul(m, c)
+    }""")
+    assert [(group.calls, len(group.function)) for group in groups] == [(2, 2)]
+    assert ops(model.graph) == [groups[0].name, "MatMul", groups[0].name]
+
+
+def test_a_changed_function_has_no_kernel() -> None:
+    model, (group,) = fused(GROUPS["pointwise"])
+    node = next(node for node in group.function if node.op_type == "Sigmoid")
+    with context_for(model) as cx:
+        other = cx.edit.make_node("Tanh", node.inputs, {}, name="other")
+        cx.edit.insert_before(node, [other])
+        cx.edit.replace(node.outputs[0], other.outputs[0])
+        cx.edit.remove(node)
+    (changed,) = groups_of(model)
+    assert changed.kernel is None and changed.reason == "it was changed after it was made"
