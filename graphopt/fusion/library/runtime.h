@@ -6,13 +6,17 @@
 #include <stdint.h>
 
 /* The instruction set that a unit is compiled for: 2, 3 and 4 stand for x86-64-v2, -v3 and -v4, 0 for what the
-   compiler takes by default. A unit is compiled once for each, so its external names end in it. */
+   compiler takes by default. A unit is compiled once for each. The kernels of a library may be spread over several
+   units; GO_UNIT counts them. A unit's external names end in both. */
 #ifndef GO_LEVEL
 #define GO_LEVEL 0
 #endif
-#define GO_PASTE_(name, level) name##_v##level
-#define GO_PASTE(name, level) GO_PASTE_(name, level)
-#define GO_NAME(name) GO_PASTE(name, GO_LEVEL)
+#ifndef GO_UNIT
+#define GO_UNIT 0
+#endif
+#define GO_PASTE_(name, level, unit) name##_v##level##_u##unit
+#define GO_PASTE(name, level, unit) GO_PASTE_(name, level, unit)
+#define GO_NAME(name) GO_PASTE(name, GO_LEVEL, GO_UNIT)
 
 /* One run of one kernel. Its functions are called by the thread that runs the kernel only. */
 typedef struct go_call go_call;
@@ -40,5 +44,9 @@ typedef struct go_kernel {
   const int *in_place;                  /* input, output, input, output ...: pairs that may share memory */
   int (*run)(go_call *call);            /* 0 if all went well; anything else fails, with go_fail's message */
 } go_kernel;
+
+/* Each unit defines, with its kernels and their number:
+     const go_kernel GO_NAME(go_kernels)[];
+     const int GO_NAME(go_kernel_count); */
 
 #endif
