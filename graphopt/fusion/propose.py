@@ -10,10 +10,13 @@ from graphopt.fusion.functions import compiled
 from graphopt.fusion.index import CantFuse
 from graphopt.fusion.left import touches_convolution
 from graphopt.fusion.operator import find
-from graphopt.fusion.planner import Planned, plan
+from graphopt.fusion.planner import plan
 from graphopt.fusion.policy import FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
 from graphopt.partitioning.propose import Partition, Proposal, propose_all
+
+#: How often what comes last in a group is left out, where the group can't be compiled.
+_PEELS = 6
 
 
 def propose_kernels(root: ir.Graph, policy: FusionPolicy) -> list[Proposal]:
@@ -22,36 +25,56 @@ def propose_kernels(root: ir.Graph, policy: FusionPolicy) -> list[Proposal]:
     for proposal in found:
         clusters, proposal.groups = proposal.groups, []
         for cluster in clusters:
-            for planned in plan(cluster.nodes, policy.cx):
-                _decide(planned, proposal, policy)
+            _take(cluster.nodes, proposal, policy, _PEELS)
         place = {node: number for number, node in enumerate(proposal.graph)}
         proposal.groups.sort(key=lambda group: place[group.nodes[0]])
         proposal.outside = dict(sorted(proposal.outside.items(), key=lambda item: place[item[0]]))
     return found
 
 
-def _decide(planned: Planned, proposal: Proposal, policy: FusionPolicy) -> None:
-    nodes, edge = _without_free_ends(planned.nodes)
-    proposal.outside.update(dict.fromkeys(edge, "it moves no element in memory"))
-    if not nodes:
-        return
-    group = Partition.of(nodes, policy.kind)
-    reason = planned.why if planned.nest is None else None
-    reason = reason or _why_not(group, policy)
-    if reason is None:
-        proposal.groups.append(group)
-    else:
-        lonely = reason if len(nodes) > 1 or not planned.why else planned.why
-        proposal.outside.update(dict.fromkeys(nodes, lonely))
-    for node in (*nodes, *edge):
-        if reason is not None or node in edge:
-            proposal.along.pop(node, None)
+def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, peels: int) -> None:
+    """Make groups of ``nodes``, or tell why not.
+
+    Args:
+        peels: how often what comes last may be left out, where a nest can't be compiled with it.
+    """
+    for planned in plan(nodes, policy.cx):
+        kept, edge = _without_free_ends(planned.nodes)
+        _leave(edge, "it moves no element in memory", proposal)
+        if not kept:
+            continue
+        group = Partition.of(kept, policy.kind)
+        reason = planned.why if planned.nest is None else _unprofitable(group, policy)
+        if reason is None:
+            fault = _fault(group, policy)
+            if fault is None:
+                proposal.groups.append(group)
+                continue
+            last = [node for node in kept if not any(reader in kept for reader in _readers(node))]
+            _leave(last, fault, proposal)
+            rest = [node for node in kept if node not in last]
+            if peels:
+                _take(rest, proposal, policy, peels - 1)
+            else:
+                _leave(rest, fault, proposal)
+        else:
+            _leave(kept, planned.why if len(kept) == 1 and planned.why else reason, proposal)
 
 
-def _why_not(group: Partition, policy: FusionPolicy) -> str | None:
+def _leave(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
+    for node in nodes:
+        proposal.outside[node] = reason
+        proposal.along.pop(node, None)
+
+
+def _readers(node: ir.Node) -> list[ir.Node]:
+    return [reader for output in node.outputs for reader in ir.readers(output)]
+
+
+def _unprofitable(group: Partition, policy: FusionPolicy) -> str | None:
+    """Why a kernel of ``group`` would not pay."""
     cx = policy.cx
-    inputs = kernel_inputs(group, cx)
-    reason = policy.why_not(group.nodes, inputs, group.outputs)
+    reason = policy.why_not(group.nodes, kernel_inputs(group, cx), group.outputs)
     if reason is not None:
         return reason
     if not any(_reduces(node, cx) for node in group.nodes):
@@ -60,6 +83,13 @@ def _why_not(group: Partition, policy: FusionPolicy) -> str | None:
             return (
                 f"it stands beside {beside}, and a kernel there breaks onnxruntime's layout of convolutions"
             )
+    return None
+
+
+def _fault(group: Partition, policy: FusionPolicy) -> str | None:
+    """Why ``group`` can't be compiled."""
+    cx = policy.cx
+    inputs = kernel_inputs(group, cx)
     try:
         signature = Signature.of(inputs, group.outputs, cx)
         imports = cx.edit.scopes.imports(group.graph)
@@ -105,7 +135,7 @@ def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir
             if node not in kept or not is_free(node):
                 continue
             before = [value.producer() for value in node.inputs[:1] if value is not None]
-            behind = [reader for output in node.outputs for reader in ir.readers(output)]
+            behind = _readers(node)
             first = not any(producer in kept for producer in before)
             last = not any(reader in kept for reader in behind)
             if first or last:
