@@ -100,7 +100,7 @@ class Body:
             port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
             terms = [f"{'out' if written else 'in'}{place.port}", *map(self.sizes.c, place.offsets)]
             terms += [
-                f"i{loop} * {self.sizes.c(place.strides[loop])}"
+                _scaled(f"i{loop}", self.sizes.c(place.strides[loop]))
                 for loop in self.schedule.outer
                 if place.strides[loop].factor
             ]
@@ -439,6 +439,10 @@ class Body:
 
     def _line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
+
+
+def _scaled(counter: str, stride: str) -> str:
+    return counter if stride == "1" else f"{counter} * {stride}"
 
 
 def _is_used(declaration: str, text: str) -> bool:

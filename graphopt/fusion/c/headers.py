@@ -25,7 +25,7 @@ class Lanes(Enum):
 
 def preamble(used: list[Lanes]) -> str:
     """Everything before the kernels."""
-    parts = ['#include "runtime.h"\n', _file("level.h")]
+    parts = ['#include "runtime.h"\n', _file("level.h"), _file("scalars.h")]
     for lanes in used:
         whole = lanes is Lanes.BYTES
         parts.append(f"#define GO_SET _{lanes.value}\n")
@@ -35,14 +35,11 @@ def preamble(used: list[Lanes]) -> str:
         names = ["lanes.h", "integers.h", "sums.h"]
         if not whole:
             names = ["lanes.h", "halves.h", "machine.h", "integers.h", "sums.h", "math.h"]
+            names += ["trigonometry.h", "power.h"]
         parts += [_file(name) for name in names]
-        parts.append("".join(f"#undef {name}\n" for name in _undone(parts, names)))
-        parts.append("#undef GO_WHOLE\n#undef GO_LANES\n#undef GO_SET\n")
+        undone = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
+        parts.append("".join(f"#undef {name}\n" for name in undone))
     return "\n".join(parts)
-
-
-def _undone(parts: list[str], names: list[str]) -> list[str]:
-    return ["V", "GO_TO", "GO_YES", *(["C"] if "math.h" in names else [])]
 
 
 @cache

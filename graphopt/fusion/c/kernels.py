@@ -1,10 +1,10 @@
-"""One kernel in C: its state during a run, its loops, and the function that checks the inputs and runs them."""
+"""One kernel in C: its state during a run, its loops, and the function that checks inputs and runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..loops import Kernel, Port, Size
+from ..loops import Kernel, Size
 from .bodies import Body
 from .schedules import Schedule, schedule
 from .sizes import Sizes, product
@@ -17,12 +17,11 @@ def kernel_text(kernel: Kernel) -> str:
     """All functions of ``kernel``; the last is ``NAME_main``, what a run calls."""
     sizes = Sizes()
     plans = [schedule(kernel, piece) for piece in kernel.pieces]
-    for plan in plans:  # every size has its number before the first function is written
-        Body(kernel, plan, sizes, 0).text()
-    bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
-    texts = [body.text() for body in bodies]
-    run = "\n".join(_run(kernel, bodies, sizes))
-    return "\n".join([_state(kernel, sizes), *texts, run])
+    for _ in range(2):  # The first time, every size that is used gets its number.
+        bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
+        texts = [body.text() for body in bodies]
+        run = "\n".join(_run(kernel, bodies, sizes))
+    return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
 
 
 def _state(kernel: Kernel, sizes: Sizes) -> str:
@@ -38,9 +37,6 @@ typedef struct {{
 
 
 def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
-    # Every size is asked for before the variables are declared.
-    outputs = [[sizes.c(dim) for dim in port.dims] for port in kernel.outputs]
-    inputs = [[sizes.c(dim) for dim in port.dims] for port in kernel.inputs]
     yield f"static int {kernel.name}_main(go_call *call) {{"
     yield f"    {kernel.name}_run run = {{0}};"
     for index, port in enumerate(kernel.inputs):
@@ -56,9 +52,9 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
     for index, port in enumerate(kernel.inputs):
         for axis, dim in enumerate(port.dims):
             if not _is_symbol(kernel, index, axis, dim):
-                yield from _check(kernel, index, axis, inputs[index][axis])
+                yield from _check(kernel, index, axis, sizes.c(dim))
     for index, port in enumerate(kernel.outputs):
-        yield from _output(index, port, outputs[index])
+        yield from _output(index, [sizes.c(dim) for dim in port.dims])
     for number, body in enumerate(bodies):
         yield from _piece(kernel, body, number)
     yield "    return 0;"
@@ -66,12 +62,14 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
 
 
 def _size(kernel: Kernel, index: int, size: Size) -> Iterator[str]:
-    yield f"    const int64_t whole{index} = {product(size)};"
-    if size.divisor != 1:
+    if size.divisor == 1:
+        yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
+    else:
+        yield f"    const int64_t whole{index} = {product(size)};"
         yield f"    if (whole{index} % {size.divisor}) {{"
         yield from _fail(kernel, f'"{{}}: %lld is no multiple of {size.divisor}"', f"(long long)whole{index}")
         yield "    }"
-    yield f"    const int64_t n{index} = run.n[{index}] = whole{index} / {size.divisor};"
+        yield f"    const int64_t n{index} = run.n[{index}] = whole{index} / {size.divisor};"
     yield f"    (void)n{index};"
 
 
@@ -100,7 +98,7 @@ def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
     return (symbol.input, symbol.axis) == (index, axis)
 
 
-def _output(index: int, port: Port, dims: list[str]) -> Iterator[str]:
+def _output(index: int, dims: list[str]) -> Iterator[str]:
     shape = "NULL"
     if dims:
         yield f"    const int64_t out{index}[] = {{{', '.join(dims)}}};"

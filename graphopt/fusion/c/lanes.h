@@ -12,7 +12,7 @@
     GO_INLINE V(name) V(load_##name)(const void *p) { return *(const V(name##_at) *)p; } \
     GO_INLINE void V(store_##name)(void *p, V(name) x) { *(V(name##_at) *)p = x; } \
     GO_INLINE V(name) V(load_part_##name)(const void *p, int m) { \
-        V(name) x; \
+        V(name) x = {0}; \
         go_load_part(&x, p, sizeof x, sizeof(type), m); \
         return x; \
     } \

@@ -45,7 +45,7 @@ GO_INLINE void go_copy_part(void *to, const void *from, size_t n) {
 #undef GO_STEP
 }
 
-/* The first m elements of `width` bytes of a vector of `bytes`, zeros after them. */
+/* The first m elements of `width` bytes of a vector of `bytes`, which holds zeros. */
 GO_INLINE void go_load_part(void *to, const void *from, size_t bytes, size_t width, int m) {
 #if GO_LEVEL == 4
     if (bytes <= 64) {
@@ -65,7 +65,6 @@ GO_INLINE void go_load_part(void *to, const void *from, size_t bytes, size_t wid
         return;
     }
 #endif
-    memset(to, 0, bytes);
     if ((size_t)m * width >= bytes) memcpy(to, from, bytes);
     else if (bytes <= 64) go_copy_part(to, from, (size_t)m * width);
     else memcpy(to, from, (size_t)m * width);
@@ -95,13 +94,4 @@ GO_INLINE void go_store_part(void *to, const void *from, size_t bytes, size_t wi
     if ((size_t)m * width >= bytes) memcpy(to, from, bytes);
     else if (bytes <= 64) go_copy_part(to, from, (size_t)m * width);
     else memcpy(to, from, (size_t)m * width);
-}
-
-/* x^n of integers, which wraps around; what is not whole is cut off. */
-__attribute__((unused)) static int64_t go_power(int64_t x, int64_t n) {
-    if (n < 0) return x == 1 || x == -1 ? (n & 1 ? x : 1) : 0;
-    uint64_t y = 1, factor = (uint64_t)x;
-    for (; n; n >>= 1, factor *= factor)
-        if (n & 1) y *= factor;
-    return (int64_t)y;
 }

@@ -21,8 +21,8 @@ class Schedule:
         nest: the loops.
         outer: loops over work items.
         inner: loops of a pass, outermost first.
-        vector: the loop whose points are computed side by side. It is the last of ``inner``, or, where what is
-            reduced lies before it, around them.
+        vector: the loop whose points are computed side by side. It is the last of ``inner``, or, where what
+            is reduced lies before it, around them.
         staging: the passes.
         unroll: how many vectors are computed in one iteration.
         weight: what a point of all loops costs, about as many bytes of memory traffic.
@@ -70,7 +70,7 @@ def lanes(kernel: Kernel) -> Lanes:
 
 
 def _weight(kernel: Kernel, nest: Nest) -> int:
-    """Bytes read and written at each point of the loops that change at every point, and costly instructions."""
+    """Bytes moved at each point of all loops, and the work, as bytes that could be moved meanwhile."""
     last = len(nest.loops) - 1
     moved = sum(
         kernel.inputs[place.port].element.bytes for place in nest.loads.values() if place.strides[last].factor

@@ -34,4 +34,5 @@ class Sizes:
 
 def product(size: Size) -> str:
     """``size`` without its divisor, from the symbols ``s0``, ``s1`` ..."""
-    return " * ".join([str(size.factor), *(f"s{symbol}" for symbol in size.symbols)])
+    factors = [f"s{symbol}" for symbol in size.symbols]
+    return " * ".join(factors if size.factor == 1 else [str(size.factor), *factors])

@@ -1,1 +1,1 @@
-"""How a kernel is computed, before it is printed for some device: merged loops, and passes over reduced axes."""
+"""How a kernel is computed, whatever the device: merged loops, and passes over reduced axes."""

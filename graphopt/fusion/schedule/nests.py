@@ -1,4 +1,4 @@
-"""The loops of one piece of a kernel: without those of size 1, and neighbours merged that one loop can stand for.
+"""The loops of one piece of a kernel: none of size 1, and neighbours merged that one loop can stand for.
 
 ``x[n, c, h, w] * scale[c]`` has four axes, but h and w always go together: element (h, w) of an image lies at
 ``W * h + w`` in both operands. One loop over H * W is left of them.
@@ -51,13 +51,15 @@ class Nest:
     Attributes:
         loops: outermost first.
         body: its instructions; their accesses are not to be used.
-        loads: where each ``load`` reads, by the index of the instruction.
+        needed: the instructions that the stores need, in order.
+        loads: where each ``load`` of those reads, by the index of the instruction.
         stores: what is written.
         axes: of each instruction, the loops that it depends on.
     """
 
     loops: tuple[Loop, ...]
     body: tuple[Instruction, ...]
+    needed: tuple[int, ...]
     loads: dict[int, Place]
     stores: tuple[Store, ...]
     axes: tuple[frozenset[int], ...]
@@ -82,13 +84,23 @@ def nest(kernel: Kernel, piece: Piece) -> Nest:
             start, stop = piece.start, axis.size if piece.stop is None else piece.stop
         loops.append(Loop(simple(stop), simple(start), axis.reduced))
     start = ZERO if kernel.cut is None else loops[kernel.cut].start
+    needed = _needed(piece)
     loads = {
         index: _place(step.access, kernel.cut, start)
         for index, step in enumerate(piece.body)
-        if step.access is not None
+        if step.access is not None and index in needed
     }
     stores = [Store(_place(store.access, kernel.cut, start), store.instruction) for store in piece.stores]
-    return _merged(loops, piece.body, loads, stores)
+    return _merged(loops, piece.body, tuple(needed), loads, stores)
+
+
+def _needed(piece: Piece) -> list[int]:
+    """The instructions that the stores need, in order."""
+    needed = {store.instruction for store in piece.stores}
+    for index in reversed(range(len(piece.body))):
+        if index in needed:
+            needed.update(piece.body[index].args)
+    return sorted(needed)
 
 
 def _place(access: Access, cut: int | None, start: Size) -> Place:
@@ -100,7 +112,11 @@ def _place(access: Access, cut: int | None, start: Size) -> Place:
 
 
 def _merged(
-    loops: list[Loop], body: tuple[Instruction, ...], loads: dict[int, Place], stores: list[Store]
+    loops: list[Loop],
+    body: tuple[Instruction, ...],
+    needed: tuple[int, ...],
+    loads: dict[int, Place],
+    stores: list[Store],
 ) -> Nest:
     places = [*loads.values(), *(store.place for store in stores)]
     kept: list[tuple[Loop, list[Size]]] = []  # each loop, and the stride that each place has in it
@@ -127,7 +143,7 @@ def _merged(
         Store(place, store.instruction) for place, store in zip(merged[len(loads) :], stores, strict=True)
     )
     final = tuple(loop for loop, _ in kept)
-    return Nest(final, body, moved, written, _axes(final, body, moved))
+    return Nest(final, body, needed, moved, written, _axes(final, body, moved))
 
 
 def _only_reduced(loops: list[Loop]) -> int | None:

@@ -1,7 +1,7 @@
 """Passes over the reduced axes.
 
-A reduction ends a pass: what depends on it is computed in a later one. A value that several passes need is computed
-in each of them again when that is cheap, loads and arithmetic, and kept in a buffer when it is not.
+A reduction ends a pass: what depends on it is computed in a later one. A value that several passes need is
+computed in each of them again when that is cheap, loads and arithmetic, and kept in a buffer when it is not.
 
 A softmax takes three passes: the maximum; the sum of exponentials, which are kept; the quotients.
 """
@@ -74,7 +74,7 @@ def stage(nest: Nest, inner: frozenset[int], late: frozenset[int], vector: int) 
         costly.append(
             not reduction and (step.op in COSTLY or any(costly[arg] and varies[arg] for arg in step.args))
         )
-    needed = _needed(nest)
+    needed = nest.needed
     reductions = [index for index in needed if body[index].op.startswith("reduce_")]
     full = [index for index, store in enumerate(nest.stores) if _full(nest, index, inner)]
     count = max(
@@ -120,15 +120,6 @@ def stage(nest: Nest, inner: frozenset[int], late: frozenset[int], vector: int) 
     )
     once = tuple(index for index in range(len(nest.stores)) if index not in when)
     return Staging(passes, tuple(index for index in fixed if stages[index] >= count), once)
-
-
-def _needed(nest: Nest) -> list[int]:
-    """What the stores need, in order."""
-    needed = {store.instruction for store in nest.stores}
-    for index in reversed(range(len(nest.body))):
-        if index in needed:
-            needed.update(nest.body[index].args)
-    return sorted(needed)
 
 
 def _full(nest: Nest, index: int, inner: frozenset[int]) -> bool:
