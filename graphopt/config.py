@@ -51,6 +51,12 @@ class Settings:
     costs: Annotated[
         str, "what fused operators cost: auto (as calibrated here, else as shipped), shipped, or a .json file"
     ] = "auto"
+    compiler: Annotated[
+        str, "C compiler of native kernels, maybe with arguments: auto for $CC, gcc, clang or ziglang"
+    ] = "auto"
+    cpu_level: Annotated[
+        int | None, "level of x86-64 whose native kernels run: 2, 3 or 4; by default the CPU's own"
+    ] = None
     seed: Annotated[int, "seed of made-up inputs"] = 0
     external_data: Annotated[bool | None, "weights in a file beside the model; by default as before"] = None
     allow_external: Annotated[tuple[Path, ...], "further folders that external data may lie in"] = ()
@@ -60,6 +66,8 @@ class Settings:
     debug: Annotated[bool, "show the traceback of errors"] = False
 
     def __post_init__(self) -> None:
+        if self.cpu_level not in (None, 2, 3, 4):
+            raise UsageError(f"cpu-level can't be {self.cpu_level}: give 2, 3 or 4")
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")

@@ -140,6 +140,10 @@ class RuntimeFailure(GraphoptError):
     status = ExitStatus.RUNTIME_FAILURE
 
 
+class NoCompiler(RuntimeFailure):
+    """There is no C compiler to build native kernels with; the model runs without them."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:
     """The error for a name that nothing bears, which names the nearest that something does.
 

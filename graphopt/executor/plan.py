@@ -13,6 +13,7 @@ from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.variant_session import VariantSession
 
@@ -28,11 +29,13 @@ class Host:
         device: the device.
         threads: inside one operator; by default onnxruntime's choice.
         optimizations: those of onnxruntime.
+        choice: session options that suit the models.
     """
 
     device: Device
     threads: int | None
     optimizations: Optimizations
+    choice: SessionChoice | None = None
 
 
 @dataclass(eq=False)
@@ -77,6 +80,7 @@ class Plan:
                     optimizations=host.optimizations,
                     device=host.device,
                     threads=host.threads,
+                    choice=host.choice,
                 )
                 self._ready = VariantSession(made, Signature.of(self.model))
             return self._ready

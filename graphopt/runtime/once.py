@@ -112,11 +112,12 @@ def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None =
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
         stack.callback(artifact.close)
-        if may_crash(model) is None or not (choice is None or choice.plain):
+        if may_crash(model) is None:
             yield Runs(artifact.source, device, choice=choice)
             return
         child = stack.enter_context(Child(preload=("onnxruntime", "graphopt.runtime.trial")))
-        yield RemoteRuns(RemoteHost(lambda: child, {"model": artifact.source}, device), "model")
+        host = RemoteHost(lambda: child, {"model": artifact.source}, device, choice=choice)
+        yield RemoteRuns(host, "model")
 
 
 def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:

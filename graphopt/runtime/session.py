@@ -61,7 +61,7 @@ def create(
         choice: session options that suit the model; what else is given here wins.
 
     Raises:
-        RuntimeFailure: onnxruntime refuses the model or the device.
+        RuntimeFailure: onnxruntime refuses the model, the device or a library.
     """
     import onnxruntime
 
@@ -75,7 +75,7 @@ def create(
     options.log_severity_level = FATAL
     extra: dict[str, Any] = {}
     if choice is not None and not choice.plain:
-        choice.apply(options)
+        choice.apply(options, device)
         extra = {"disabled_optimizers": list(choice.disabled)} if choice.disabled else {}
     if threads is not None:
         options.intra_op_num_threads = threads

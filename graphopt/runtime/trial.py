@@ -92,8 +92,14 @@ class Runs:
 class Host:
     """Several :class:`Runs` by key; lives in a child."""
 
-    def __init__(self, sources: Mapping[str, Source], device: Device, threads: int | None) -> None:
-        self._runs = {key: Runs(source, device, threads) for key, source in sources.items()}
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        device: Device,
+        threads: int | None,
+        choice: SessionChoice | None = None,
+    ) -> None:
+        self._runs = {key: Runs(source, device, threads, choice=choice) for key, source in sources.items()}
 
     def run(self, key: str, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the model ``key``."""
@@ -106,6 +112,7 @@ class RemoteHost:
     Args:
         child: gives the process, when it is needed; the caller closes it.
         sources: models by key.
+        choice: session options of all of them.
     """
 
     def __init__(
@@ -114,9 +121,10 @@ class RemoteHost:
         sources: Mapping[str, Source],
         device: Device = CPU,
         threads: int | None = None,
+        choice: SessionChoice | None = None,
     ) -> None:
         self._child = child
-        self._arguments = (dict(sources), device, threads)
+        self._arguments = (dict(sources), device, threads, choice)
         self._made: tuple[Child, int] | None = None
 
     def run(

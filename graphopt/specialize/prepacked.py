@@ -39,7 +39,7 @@ def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store) ->
         ResourceLimit: the store can't be written.
     """
     machine = (Target().version, processor(), features())
-    key = key_of(_FORM, *machine, ",".join(choice.disabled), weights, model.read_bytes())
+    key = key_of(_FORM, *machine, ",".join(choice.disabled + choice.libraries), weights, model.read_bytes())
     return store.folder(_KIND, key, lambda folder: _write(model, folder, choice)) / _MODEL
 
 

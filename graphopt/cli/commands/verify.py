@@ -96,8 +96,9 @@ def _print(run: Run, verdict: Verdict) -> None:
         table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
         for row in rows:
             mark = "excused" if row.excused else "same" if row.ok else "differs"
+            level = f"{row.level}, library" if row.libraries else row.level
             delta = "–" if row.delta is None else f"{row.delta:.1e}"
-            table.add(mark, row.binding, row.flavour, row.level, delta, row.output, row.reason or "")
+            table.add(mark, row.binding, row.flavour, level, delta, row.output, row.reason or "")
         run.console.table(table)
     for skipped in verdict.skipped if run.verbose else ():
         show(f"  not compared: {skipped}")

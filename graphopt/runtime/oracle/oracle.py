@@ -73,6 +73,7 @@ from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
 from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Change, Signature, diff
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
 
@@ -91,11 +92,12 @@ def verify(
     numerics: Numerics = Numerics.REASSOCIATES,
     options: InputOptions | None = None,
     signature: bool = True,
+    libraries: Sequence[str] = (),
     **settings: Any,
 ) -> Verdict:
     """Compare ``candidate`` with ``original``; ``settings`` as for :class:`Oracle`."""
     with Oracle(original, options=options, **settings) as oracle:
-        return oracle.verify(candidate, numerics=numerics, signature=signature)
+        return oracle.verify(candidate, numerics=numerics, signature=signature, libraries=libraries)
 
 
 class Oracle:
@@ -190,6 +192,7 @@ class Oracle:
         signature: bool = True,
         bits: bool = False,
         like: Row | None = None,
+        libraries: Sequence[str] = (),
     ) -> Verdict:
         """Compare ``candidate`` with the original.
 
@@ -201,6 +204,7 @@ class Oracle:
                 every bit guarantees that: some kernels compute in another order where an operand is
                 constant.
             like: compare on nothing but the inputs of this row of an earlier verdict.
+            libraries: of operators of the candidate. It is compared without them, and again with them.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
@@ -208,7 +212,9 @@ class Oracle:
         with Meter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
-                rows, changes, skipped, unverifiable = self._judge(artifact, numerics, signature, bits, like)
+                rows, changes, skipped, unverifiable = self._judge(
+                    artifact, numerics, signature, bits, like, tuple(libraries)
+                )
             finally:
                 artifact.close()
         peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
@@ -256,10 +262,17 @@ class Oracle:
         self._own.append(child)
         return child
 
-    def _runner(self, source: Source, *, isolated: bool, child: Callable[[], Child] | None = None) -> Runner:
+    def _runner(
+        self,
+        source: Source,
+        *,
+        isolated: bool,
+        child: Callable[[], Child] | None = None,
+        choice: SessionChoice | None = None,
+    ) -> Runner:
         if not isolated:
-            return Runs(source, self._device, self._threads, self._patience)
-        host = RemoteHost(child or self._risky, {"model": source}, self._device, self._threads)
+            return Runs(source, self._device, self._threads, self._patience, choice)
+        host = RemoteHost(child or self._risky, {"model": source}, self._device, self._threads, choice)
         return RemoteRuns(host, "model", self._patience)
 
     def _shake(self) -> Runner | None:
@@ -273,7 +286,13 @@ class Oracle:
     # Judging ----------------------------------------------------------------------------------
 
     def _judge(
-        self, artifact: Artifact, numerics: Numerics, signature: bool, bits: bool, like: Row | None
+        self,
+        artifact: Artifact,
+        numerics: Numerics,
+        signature: bool,
+        bits: bool,
+        like: Row | None,
+        libraries: tuple[str, ...],
     ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
         cases = self._gathered()
         model = artifact.model()
@@ -283,35 +302,42 @@ class Oracle:
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         isolated = self._isolated or may_crash(model) is not None
-        runner = self._runner(artifact.source, isolated=isolated)
+        forms = [None, SessionChoice(libraries=libraries)] if libraries else [None]
         if cases.refusal is not None:
-            return self._loads(runner), changes, cases.skipped, self.refusal
+            rows = [
+                replace(row, libraries=form is not None)
+                for form in forms
+                for row in self._loads(self._runner(artifact.source, isolated=isolated, choice=form))
+            ]
+            return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
         original = self._original
         if self._isolated:
             original = self._runner(self._artifact.source, isolated=True, child=self._second)
-        judge = Judge(
-            outputs,
-            runner,
-            numerics,
-            self._natures,
-            self._rounding,
-            original,
-            references,
-            bits=bits,
-            draws=self._draws,
-            empties=self._empties,
-            shaken=self._shake,
-        )
-        rows = judge.rows(_like(cases.found, like))
-        skipped = [*cases.skipped]
-        if self._empty and (like is None or not rows):
-            empty = self._gathered_empty(cases)
-            skipped += empty.skipped
-            remote = self._runner(artifact.source, isolated=True)
-            judge = replace(judge, candidate=remote, original=None)
-            rows += judge.rows(_like(empty.found, like))
+        rows, skipped = [], [*cases.skipped]
+        for form in forms:
+            judge = Judge(
+                outputs,
+                self._runner(artifact.source, isolated=isolated, choice=form),
+                numerics,
+                self._natures,
+                self._rounding,
+                original,
+                references,
+                bits=bits,
+                draws=self._draws,
+                empties=self._empties,
+                shaken=self._shake,
+            )
+            found = judge.rows(_like(cases.found, like))
+            if self._empty and (like is None or not found):
+                empty = self._gathered_empty(cases)
+                skipped += empty.skipped if form is None else []
+                remote = self._runner(artifact.source, isolated=True, choice=form)
+                judge = replace(judge, candidate=remote, original=None)
+                found += judge.rows(_like(empty.found, like))
+            rows += found if form is None else [replace(row, libraries=True) for row in found]
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:

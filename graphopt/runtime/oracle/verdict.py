@@ -25,6 +25,7 @@ class Row:
         output: the output that is at fault, or moved most.
         ok: whether the difference is allowed.
         reason: what is wrong; where it is allowed, the excuse for a difference that is not demanded away.
+        libraries: the candidate ran with its libraries of operators.
     """
 
     binding: str
@@ -34,6 +35,7 @@ class Row:
     output: str
     ok: bool
     reason: str | None = None
+    libraries: bool = False
 
     @property
     def excused(self) -> bool:
@@ -109,6 +111,7 @@ class Verdict:
             row = self.failures[0]
             output = f"output {row.output!r}: " if row.output else ""
             where = f"{row.binding}, {row.flavour} inputs, optimizations {row.level}"
+            where += ", with its library" if row.libraries else ""
             return (
                 f"{output}{row.reason} ({where}; {len(self.failures)} of {len(self.rows)} comparisons failed)"
             )

@@ -1,0 +1,185 @@
+"""C compilers: which there is, what it is, and how it is asked."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from graphopt import config
+from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
+
+#: Whatever is compiled. NaN, infinities and -0.0 are left alone: no ``-ffast-math``, and no operation is
+#: contracted with another (kernels ask for ``fma`` where they want it), so that all levels round alike.
+COMPILE = (
+    "-std=gnu11",
+    "-O3",
+    "-g0",
+    "-w",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-ffp-contract=off",
+)
+_VERSION_SECONDS = 60.0
+
+Kind = Literal["gcc", "clang", "zig"]
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that answered.
+
+    Attributes:
+        command: how it is called, with the arguments that the user gave it.
+        kind: whose arguments it takes.
+        version: what it says that it is, in one line.
+    """
+
+    command: tuple[str, ...]
+    kind: Kind
+    version: str
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return "ziglang" if "ziglang" in self.command else Path(self.command[0]).name
+
+    def level(self, level: int) -> tuple[str, ...]:
+        """Arguments that compile for a level of x86-64; 0 for the least that machines of this kind have."""
+        if not is_x86():
+            return ()
+        name = f"x86-64-v{level}" if level else "x86-64"
+        return (f"-march={name.replace('-', '_')}" if self.kind == "zig" else f"-march={name}",)
+
+    def compile(self) -> tuple[str, ...]:
+        """Arguments of every call that compiles."""
+        return (*COMPILE, "-fno-sanitize=undefined") if self.kind == "zig" else COMPILE
+
+    def link(self) -> tuple[str, ...]:
+        """Arguments that link a shared library, to the same bytes each time."""
+        system = ("-s", "-Wl,--build-id=none") if sys.platform.startswith("linux") else ()
+        return ("-shared", "-fPIC", *system)
+
+    def libraries(self) -> tuple[str, ...]:
+        """What is linked with."""
+        return ("-lm", "-pthread", "-ldl") if sys.platform.startswith("linux") else ()
+
+    def run(self, arguments: Sequence[str], folder: Path, seconds: float) -> None:
+        """Call it in ``folder``.
+
+        Raises:
+            RuntimeFailure: it says that something is wrong.
+            ResourceLimit: it takes more than ``seconds``.
+        """
+        code, output = _call([*self.command, *arguments], folder, seconds)
+        if code is None:
+            raise ResourceLimit(
+                f"the C compiler {self.name} took more than {seconds:g} s for kernels",
+                hint="another compiler: --set compiler=COMMAND",
+            )
+        if code != 0:
+            raise RuntimeFailure(
+                f"the C compiler {self.name} ({self.version}) can't compile kernels: {_first_error(output)}",
+                hint="another compiler: --set compiler=COMMAND, or the package ziglang",
+            )
+
+
+def is_x86() -> bool:
+    """Whether this machine is one of x86-64."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def find_compiler(wanted: str | None = None) -> Compiler:
+    """The C compiler: ``wanted``, else ``$CC``, gcc, clang, or the one of the package ziglang.
+
+    Args:
+        wanted: a command, maybe with arguments; ``None`` or ``auto`` to search.
+
+    Raises:
+        NoCompiler: there is none, or the one that is asked for does not run.
+    """
+    given = None if wanted in (None, "", "auto") else wanted
+    source = "the setting 'compiler'" if given else "$CC"
+    given = given or config.variable("CC")
+    if given is not None:
+        words = [given] if shutil.which(given) else shlex.split(given)
+        found = _compiler(words) if words else None
+        if found is None:
+            raise NoCompiler(f"the C compiler that {source} names does not run: {given}")
+        return found
+    for words in _known():
+        found = _compiler(words)
+        if found is not None:
+            return found
+    raise NoCompiler(
+        "there is no C compiler for native kernels",
+        hint="install gcc or clang, or: pip install 'graphopt[native]'",
+    )
+
+
+def _known() -> Iterator[list[str]]:
+    for name in ("gcc", "clang"):
+        if shutil.which(name) is not None:
+            yield [name]
+    if importlib.util.find_spec("ziglang") is not None:
+        yield [sys.executable, "-m", "ziglang", "cc"]
+
+
+def _compiler(words: Sequence[str]) -> Compiler | None:
+    try:
+        code, output = _call([*words, "--version"], None, _VERSION_SECONDS)
+    except OSError:
+        return None
+    lines = output.strip().splitlines()
+    if code != 0 or not lines:
+        return None
+    kind: Kind = "gcc"
+    if "ziglang" in words or any(Path(word).name == "zig" for word in words):
+        kind = "zig"
+    elif "clang" in output:
+        kind = "clang"
+    return Compiler(tuple(words), kind, lines[0].strip())
+
+
+def _call(words: Sequence[str], folder: Path | None, seconds: float) -> tuple[int | None, str]:
+    """The exit status, ``None`` if the time was up, and all that was printed."""
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # a compiler starts others, which end with it
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        return process.returncode, output.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        return None, ""
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def _first_error(output: str) -> str:
+    """The line of ``output`` that tells most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    found = next(
+        (line for line in lines if "error" in line.lower()), lines[0] if lines else "it says nothing"
+    )
+    return found if len(found) <= 200 else found[:197] + "..."
