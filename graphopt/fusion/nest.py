@@ -94,12 +94,16 @@ class Nest:
         """Where ``value`` is read."""
         return list(dict.fromkeys(self.resolved(at) for at in self.demands.get(value, ())))
 
+    def covers(self, index: Index, dim: Dim) -> bool:
+        """Whether the loops go over all places along an axis of size ``dim``, in their order."""
+        return index.pure and self.facts.dim_equal(product(self.sizes[loop] for loop in index.loops), dim)
+
     def store(self, value: ir.Value) -> None:
         """Let ``value``, which is demanded, be written to memory, once for each of its elements."""
         for at in self.maps(value):
             loops = [loop for index in at for loop in index.loops]
             inside = dict.fromkeys(loops)
-            whole = all(index.pure for index in at) and len(inside) == len(loops)
+            whole = all(map(self.covers, at, self.dims(value))) and len(inside) == len(loops)
             row = self.row or []
             rows = [loop for loop in row if loop in inside]
             if whole and all(loop in inside for loop in self.outer) and (not rows or len(rows) == len(row)):

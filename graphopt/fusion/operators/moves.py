@@ -35,7 +35,7 @@ def _reshaped(at: At) -> list[tuple[ir.Value, Map] | None]:
         back += 1
     middle = index[front : len(shape) - back]
     sizes, wanted = shape[front : len(shape) - back], dims[front : len(dims) - back]
-    if all(where.pure and (where.loops or size == 1) for where, size in zip(middle, sizes, strict=True)):
+    if all(map(nest.covers, nest.resolved(middle), sizes)):
         loops = [loop for where in middle for loop in where.loops]
         between = tuple(map(Index, nest.regrouped(loops, wanted)))
     elif len(wanted) == 1:
@@ -138,7 +138,7 @@ def _joined(at: At) -> list[tuple[ir.Value, Map] | None]:
     """Concat: each input in a piece of the loop along its axis."""
     axis = at.axis(at.attribute("axis"), len(at.map))
     where = at.map[axis]
-    if not where.pure or len(where.loops) != 1:
+    if not at.nest.covers(where, at.shape[axis]) or len(where.loops) != 1:
         raise CantFuse("what is concatenated is sliced or reshaped")
     found: list[tuple[ir.Value, Map] | None] = []
     start = 0

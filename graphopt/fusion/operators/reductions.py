@@ -49,7 +49,7 @@ def _along(axes: Callable[[At, int], Sequence[int]], like: Callable[[At, int, in
         row = list(axes(at, len(dims)))
         if at.output != 0 or len(at.map) != len(dims):
             raise CantFuse("what it computes besides is wanted")
-        if any(not at.map[axis].pure for axis in row):
+        if not all(at.nest.covers(at.map[axis], dims[axis]) for axis in row):
             raise CantFuse("a row is sliced")
         kept = tuple(index for axis, index in enumerate(at.map) if axis not in row)
         inside = [loop for axis in row for loop in at.map[axis].loops]
