@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir
 from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
-from graphopt.errors import VerificationFailed
+from graphopt.errors import VerificationFailed, unknown
 
 if TYPE_CHECKING:
     from graphopt.partitioning.partitioned import Partitioned
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
     from graphopt.runtime.oracle.verdict import Verdict
 
 
+#: What groups can be for.
+POLICIES = ("autodiff", "fusion")
+
+
 def partition(
     model: ir.Model | PathLike,
     policy: str = "autodiff",
     *,
-    wrt: str | Iterable[str] = "all",
     minimum: int = 2,
+    wrt: str | Iterable[str] = "all",
     views: bool = True,
     no_grad: Sequence[str] = (),
     profile: Profile | None = None,
+    shapes: str = "any",
 ) -> Partitioned:
-    """Groups of nodes that are differentiated as one, and why the other nodes are in none.
+    """Groups of nodes that are handled as one, and why the other nodes are in none.
 
     >>> found = partition("model.onnx", wrt="params")                    # doctest: +SKIP
     >>> [group.ops for group in found.groups]                            # doctest: +SKIP
@@ -38,21 +43,32 @@ def partition(
 
     Args:
         model: a model, which is left as it is, or the path of one.
-        policy: what groups are for: ``autodiff``.
-        wrt: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        policy: what groups are for: ``autodiff``, to be differentiated, or ``fusion``, to run as one kernel.
         minimum: nodes of a group; each computation counts once.
-        views: whether operators that only move elements may be in groups.
-        no_grad: names of nodes, or scopes of them, in which no gradient is wanted.
-        profile: tells of which inputs a gradient was wanted.
+        wrt: of autodiff: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        views: of autodiff: whether operators that only move elements may be in groups.
+        no_grad: of autodiff: names of nodes, or scopes of them, in which no gradient is wanted.
+        profile: of autodiff: tells of which inputs a gradient was wanted.
+        shapes: of fusion: of which shapes groups are made, ``any`` or ``static``.
 
     Raises:
         UsageError: there is no such policy or value, or the profile is of another model.
     """
     from graphopt.partitioning.partitioned import partitioned
 
-    return partitioned(
-        loaded(model), policy, wrt=wrt, minimum=minimum, views=views, no_grad=no_grad, profile=profile
-    )
+    if policy == "autodiff":
+        from graphopt.partitioning.autodiff_groups import AutodiffGroups
+
+        names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        return partitioned(loaded(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
+    if policy == "fusion":
+        from graphopt.fusion.fusion_groups import FusionGroups
+        from graphopt.fusion.policy import Shapes
+
+        if shapes not in (known := [one.value for one in Shapes]):
+            raise unknown("kind of shapes", shapes, known, f"known are {', '.join(known)}", alike=0.0)
+        return partitioned(loaded(model), FusionGroups(minimum, Shapes(shapes)))
+    raise unknown("policy", policy, POLICIES, f"known are {', '.join(POLICIES)}", alike=0.0)
 
 
 def with_groups(

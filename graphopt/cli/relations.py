@@ -16,6 +16,7 @@ class Option(click.Option):
     Args:
         goes_with: another that has to be given, too.
         excludes: others of which none may be given.
+        where: another option, and the value that it has to have.
         hint: what to do where that is not so.
     """
 
@@ -24,12 +25,14 @@ class Option(click.Option):
         *arguments: Any,
         goes_with: str | None = None,
         excludes: Sequence[str] = (),
+        where: tuple[str, str] | None = None,
         hint: str | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
         self.goes_with = goes_with
         self.excludes = excludes
+        self.where = where
         self.hint = hint
 
     @property
@@ -62,6 +65,11 @@ def check(context: click.Context) -> None:
         if param.goes_with is not None and named(command, param.goes_with) not in given:
             hint = param.hint or f"add {param.goes_with}, or leave {param.label} out"
             raise UsageError(f"{param.label} goes with {param.goes_with}", hint=hint)
+        if param.where is not None:
+            other, value = param.where
+            if context.params.get(named(command, other).name or "") != value:
+                hint = param.hint or f"add {other} {value}, or leave {param.label} out"
+                raise UsageError(f"{param.label} goes with {other} {value}", hint=hint)
         for other in param.excludes:
             if named(command, other) in given:
                 raise UsageError(

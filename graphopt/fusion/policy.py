@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import typical
+from graphopt.analysis.dims import Dim, typical
 from graphopt.context import Context
 from graphopt.fusion.left import why_left
 from graphopt.fusion.operator import element_of, find, spelt
@@ -103,17 +104,38 @@ class FusionPolicy:
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
             return "its group has too few elements to pay"
+        before, after = self._moved(nodes, inputs, outputs, self._bytes)
+        if after > before * _SHARE:
+            return "its group would read and write about as much as before"
+        return None
+
+    def saved(
+        self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    ) -> Dim | None:
+        """The bytes that ``nodes`` read and write one by one, less what a kernel of them does."""
+        values = [*inputs, *outputs, *(value for node in nodes for value in (*node.inputs, *node.outputs))]
+        known = {value: self.cx.facts.nbytes(value) for value in values if value is not None and value.name}
+        if any(size is None for size in known.values()):
+            return None
+        before, after = self._moved(nodes, inputs, outputs, known.__getitem__)
+        return before - after
+
+    def _moved(
+        self,
+        nodes: Sequence[ir.Node],
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        size: Callable[[ir.Value], Any],
+    ) -> tuple[Any, Any]:
+        """What ``nodes`` read and write one by one, and what a kernel of them does, by the ``size`` of values."""
         before = sum(
-            self._bytes(value)
+            size(value)
             for node in nodes
             if not is_free(node)
             for value in (*node.inputs, *node.outputs)
             if value is not None and value.name
         )
-        after = sum(map(self._bytes, (*inputs, *outputs)))
-        if after > before * _SHARE:
-            return "its group would read and write about as much as before"
-        return None
+        return before, sum(map(size, (*inputs, *outputs)))
 
     def _elements(self, value: ir.Value) -> int | None:
         shape = self.cx.static_shape(value)

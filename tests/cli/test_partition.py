@@ -112,7 +112,9 @@ def test_options_of_python(path: Path) -> None:
     ] == "no gradient is wanted in Neg(b)"
     assert len(graphopt.partition(path, minimum=3).groups) == 1
     with pytest.raises(UsageError, match="no policy"):
-        graphopt.partition(path, policy="fusion")
+        graphopt.partition(path, policy="constants")
+    with pytest.raises(UsageError, match="no kind of shapes"):
+        graphopt.partition(path, policy="fusion", shapes="few")
 
 
 def test_the_profile_tells_of_which_inputs_a_gradient_was_wanted() -> None:
@@ -144,3 +146,44 @@ def test_names_of_groups_are_those_of_their_functions() -> None:
     for group in found.groups:
         function = functions["graphopt.autodiff", group.name, ""]
         assert [node.op_type for node in function.graph] == list(group.ops)
+
+
+FUSED = """m (float[N,64] x, float[64] b) => (float[N,64] y) {
+    s = Sigmoid(x)
+    m = Mul(x, s)
+    z = Add(m, b)
+    r = RandomNormalLike(z)
+    y = Add(z, r)
+}"""
+
+
+def test_groups_for_kernels(invoke: Invoke, path: Path) -> None:
+    ir.save(parse(FUSED), path)
+    text = invoke("partition", path, "--policy", "fusion", "--explain").out
+    assert "1 group with 3 of 5 nodes" in text and "saved" in text
+    assert "it is computed in the same loops" in text and "kernels do not know RandomNormalLike" in text
+    told = json.loads(invoke("partition", path, "--policy", "fusion", "--json").out)
+    (group,) = told["groups"]
+    assert group["saved"] == "1280*N" and "requires_grad" not in group["inputs"][0]
+    found = graphopt.partition(path, "fusion", shapes="static")
+    assert not found.groups and "not static" in found.reasons[0].reason
+
+
+def test_groups_for_kernels_are_written_as_functions(invoke: Invoke, path: Path) -> None:
+    text = FUSED.replace("r = RandomNormalLike(z)", "r = CumSum(z, a)").replace(
+        "=> (float[N,64] y) {", "=> (float[N,64] y) <int64 a = {0}> {"
+    )
+    ir.save(parse(text), path)
+    out = path.with_name("groups.onnx")
+    assert invoke("partition", path, "--policy", "fusion", "-o", out).status == 0
+    assert [key[0] for key in ir.load(out).functions] == ["graphopt.native"]
+
+
+def test_each_policy_has_options_of_its_own(invoke: Invoke, path: Path) -> None:
+    for policy, others in (
+        ("fusion", ["--wrt", "x"]),
+        ("fusion", ["--no-views"]),
+        ("autodiff", ["--shapes", "any"]),
+    ):
+        ran = invoke("partition", path, "--policy", policy, *others)
+        assert ran.status == 2 and "goes with --policy" in ran.err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes
 from graphopt.errors import UsageError
@@ -22,6 +22,7 @@ graphopt partition model.onnx --policy autodiff
 graphopt partition model.onnx --wrt fc.weight,fc.bias --explain
 graphopt partition model.onnx --no-grad /encoder -o groups.onnx
 graphopt partition model.onnx --plot groups.svg
+graphopt partition model.onnx --policy fusion --explain
 """
 
 #: Groups that are shown without -v, and operators of each.
@@ -29,6 +30,7 @@ _GROUPS, _OPS = 20, 5
 #: Characters of an expression over symbols that is shown.
 _EXPRESSION = 24
 _DRAWINGS = (".svg", ".dot")
+_AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 
 
 @command_line.command("partition", example=EXAMPLE)
@@ -37,12 +39,13 @@ _DRAWINGS = (".svg", ".dot")
     "Groups",
     click.option(
         "--policy",
-        type=click.Choice(["autodiff"]),
+        type=click.Choice(["autodiff", "fusion"]),
         default="autodiff",
-        help="What they are for: autodiff, to be differentiated as one.  [default: autodiff]",
+        help="What they are for: to be differentiated as one, or to run as one kernel.  [default: autodiff]",
     ),
-    click.option(
+    relations.option(
         "--wrt",
+        where=_AUTODIFF,
         default=("all",),
         multiple=True,
         metavar="all|params|inputs|NAMES",
@@ -52,24 +55,34 @@ _DRAWINGS = (".svg", ".dot")
     click.option(
         "--minimum", type=Count(1), default=2, metavar="N", help="Nodes of a group, at least.  [default: 2]"
     ),
-    click.option(
+    relations.option(
         "--views/--no-views",
+        where=_AUTODIFF,
         default=True,
         help="Let Reshape, Transpose and the like be in groups.  [default: views]",
     ),
-    click.option(
+    relations.option(
         "--no-grad",
+        where=_AUTODIFF,
         multiple=True,
         callback=split_some,
         metavar="A,B",
         help="Nodes, or scopes of them, in which no gradient is wanted.",
     ),
-    click.option(
+    relations.option(
         "--profile",
         "profile_path",
+        where=_AUTODIFF,
         type=reads_data,
         metavar="FILE.json",
         help="What tells of which inputs a gradient was wanted.",
+    ),
+    relations.option(
+        "--shapes",
+        where=_FUSION,
+        type=click.Choice(["any", "static"]),
+        default="any",
+        help="Of which shapes kernels are made.  [default: any]",
     ),
     click.option("--explain", is_flag=True, help="Tell of each node why it is in a group, or in none."),
 )
@@ -94,6 +107,7 @@ def command(
     views: bool,
     no_grad: tuple[str, ...],
     profile_path: Path | None,
+    shapes: str,
     explain: bool,
     output: Path | None,
     plot: Path | None,
@@ -102,8 +116,9 @@ def command(
     """Find groups of nodes that can be handled as one.
 
     No group needs itself, and no two need each other. A group for autodiff holds nodes that have gradients
-    and depend on what is differentiated by. With -o the model is written with a function of the domain
-    graphopt.autodiff for each group, once it is compared with the original (docs/partition.md).
+    and depend on what is differentiated by; one for fusion holds what a loop nest computes in one pass over
+    memory. With -o the model is written with a function of the domain graphopt.autodiff, or graphopt.native,
+    for each group, once it is compared with the original (docs/partition.md).
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
@@ -121,7 +136,14 @@ def command(
     with run.console.progress(model.name) as advance:
         advance(None, "finding groups")
         found = api.partition(
-            model, policy, wrt=wrt, minimum=minimum, views=views, no_grad=no_grad, profile=profile
+            model,
+            policy,
+            minimum=minimum,
+            wrt=wrt,
+            views=views,
+            no_grad=no_grad,
+            profile=profile,
+            shapes=shapes,
         )
         verdict, sizes = None, {}
         if output is not None:
@@ -154,11 +176,16 @@ def command(
 
 
 def _print(run: Run, found: Partitioned, explain: bool) -> None:
-    table = Table(["group", "where", "nodes", "operators", "in", "out", "bytes in", "bytes out"], "<<><>>>>")
+    saves = any(group.saved is not None for group in found.groups)
+    more = (["saved"], ">") if saves else ([], "")
+    heads = ["group", "where", "nodes", "operators", "in", "out", "bytes in", "bytes out", *more[0]]
+    table = Table(heads, "<<><>>>>" + more[1])
     shown = found.groups if run.verbose else found.groups[:_GROUPS]
     for group in shown:
         ends = [group.inputs, group.outputs]
-        table.add(group.name, group.where, len(group.nodes), _ops(group), *map(len, ends), *map(_bytes, ends))
+        saved = [_size(group.saved)] if saves else []
+        sizes = (*map(len, ends), *map(_bytes, ends), *saved)
+        table.add(group.name, group.where, len(group.nodes), _ops(group), *sizes)
     if found.groups:
         run.console.table(table)
     if len(shown) < len(found.groups):
@@ -187,9 +214,14 @@ def _bytes(ports: tuple[Port, ...]) -> str:
         if port.bytes is None:
             return "?"
         total = total + port.bytes
-    if isinstance(total, int):
-        return human_bytes(total)
-    return text if len(text := str(total)) <= _EXPRESSION else "?"
+    return _size(total)
+
+
+def _size(size: Dim | None) -> str:
+    """Bytes, which may be an expression over symbols."""
+    if isinstance(size, int):
+        return human_bytes(size)
+    return "?" if size is None or len(text := str(size)) > _EXPRESSION else text
 
 
 def _draw(found: Partitioned, path: Path) -> None:
