@@ -88,7 +88,7 @@ class Body:
 
     def constant(self, value: Number, element: Element) -> Term:
         """A number."""
-        if element is Element.F32:
+        if element.is_float:
             value = _single(float(value))
         elif element is Element.BOOL:
             value = bool(value)

@@ -88,10 +88,27 @@ class _Lowering:
     def _orders(self) -> list[list[int]]:
         """The loops, outermost first: the row last, or before the last of the others."""
         outer, row = self._nest.outer, self._nest.row or []
-        found = [[*outer, *row]]
-        if outer and row:
-            found.append([*outer[:-1], *row, outer[-1]])
-        return found
+        if not row:
+            return [self._nearest_last(outer)]
+        return [[*outer, *row], [*outer[:-1], *row, outer[-1]]] if outer else [list(row)]
+
+    def _nearest_last(self, loops: list[int]) -> list[int]:
+        """``loops`` so that what lies between the elements of the last loop is read soon after them.
+
+        Pixels with their channels together are an example: while those of one channel are read, the others
+        are in the cache.
+        """
+        if not loops:
+            return loops
+        last = loops[-1]
+        between: list[int] = []
+        for value in self._graph.inputs:
+            for at in self._nest.maps(value):
+                digits = [loop for index in at for loop in index.loops]
+                if last in digits:
+                    between += digits[digits.index(last) + 1 :]
+        inner = [loop for loop in loops if loop in between]
+        return [*(loop for loop in loops[:-1] if loop not in inner), *inner, last]
 
     def _port(self, value: ir.Value) -> Port:
         element = element_of(self._cx.dtype(value))
