@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..loops import Element, Kernel
 from ..schedule.nests import Place
@@ -40,6 +41,7 @@ class Body:
         self.store_numbers = [len(self.places) + index for index in range(len(self.nest.stores))]
         self.places += [(store.place, True) for store in self.nest.stores]
         self.pointers: dict[int, str] = {}
+        self.period = ""  # elements after which all operands that repeat do so, if any
 
     def text(self) -> str:
         """The function."""
@@ -107,6 +109,19 @@ class Body:
             const = "" if written else "const "
             self._line(f"{const}{_C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
             self.pointers[number] = f"p{number}"
+            if place.period:
+                self._repeat(number, place)
+
+    def _repeat(self, number: int, place: Place) -> None:
+        """Copies an operand that repeats, until its end is the end of a vector, too."""
+        period, type_ = place.period or 1, _C_TYPES[self.kernel.inputs[place.port].element]
+        power = period & -period
+        length = f"{period} * {self.lanes} / ({power} < {self.lanes} ? {power} : {self.lanes})"
+        self._line(f"{type_} again{number}[{length}];")
+        stride = self.sizes.c(place.strides[self.schedule.vector])
+        with self._block(f"for (int k = 0; k < {length}; k++)"):
+            self._line(f"again{number}[k] = p{number}[{_scaled(f'(k % {period})', stride)}];")
+        self.period = length
 
     def _next_item(self) -> None:
         counters = [(f"i{loop}", self.extent(loop)) for loop in self.schedule.outer]
@@ -216,11 +231,15 @@ class Body:
 
     def _vector_loop(self, step: Pass, sums: dict[int, list[str]], start: str, stop: str | None) -> None:
         plan = self.schedule
+        if self.period:
+            self._line(f"int64_t turn = ({start}) % ({self.period});")
         step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
         self._line(f"int64_t x = {start};")
         self._line(f"const int64_t stop = {stop or self.extent(plan.vector)};")
         with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
             self._point(step, sums, plan.unroll, None)
+            if self.period:
+                self._line(f"turn = turn + {step_width} == {self.period} ? 0 : turn + {step_width};")
         with self._block(f"for (; x < stop; x += {self.lanes})"):
             self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
             self._point(step, sums, 1, "m")
@@ -313,7 +332,7 @@ class Body:
     def _define(self, index: int, unit: int, value: Value) -> None:
         name = f"v{index}" if unit < 0 else f"v{index}_{unit}"
         self._line(f"const {value.vector}{self.end} {name} = {value.code};")
-        self.values[index, unit] = Value(name, value.element, value.width)
+        self.values[index, unit] = replace(value, code=name)
 
     def _value(self, index: int, unit: int) -> Value:
         return self.values[index, unit] if (index, unit) in self.values else self.values[index, -1]
@@ -333,7 +352,9 @@ class Body:
         stride = place.strides[self.schedule.vector]
         rest = f", {part}" if part else ""
         kind = "_part" if part else ""
-        if unit < 0 or not stride.factor:
+        if place.period:
+            code = f"load_{name}(again{number} + turn)"
+        elif unit < 0 or not stride.factor:
             code = f"load_one_{name}({pointer})"
         elif stride.constant == 1:
             code = f"load{kind}_{name}({pointer} + {self._at(unit)}{rest})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isinf, isnan
 
 from ..loops import Element, Instruction
@@ -48,11 +48,13 @@ class Value:
         code: an expression for it, without side effects.
         element: its type.
         width: bytes of an element of the mask, of a bool; of the type, else.
+        number: whether it is a constant other than NaN.
     """
 
     code: str
     element: Element
     width: int
+    number: bool = False
 
     @property
     def vector(self) -> str:
@@ -70,7 +72,8 @@ class Expressions:
     def value(self, step: Instruction, args: list[Value]) -> Value:
         """The result of ``step``, which is neither a load nor a reduction nor an extent."""
         if step.op == "constant":
-            return self.constant(step.element, step.value)
+            found = self.constant(step.element, step.value)
+            return replace(found, number=step.value == step.value)
         if step.op == "cast":
             return self._cast(args[0], step.element)
         if step.op == "select":
@@ -96,7 +99,7 @@ class Expressions:
         """A bool with elements of ``width`` bytes."""
         if value.width == width:
             return value.code
-        return f"__builtin_convertvector({value.code}, {_MASKS[width]}{self.end})"
+        return f"{_MASKS[value.width]}_to_{_MASKS[width]}{self.end}({value.code})"
 
     def first(self, width: int, count: str) -> str:
         """The mask of the first ``count`` lanes."""
@@ -140,6 +143,8 @@ class Expressions:
         op, first = step.op, args[0]
         element, end = first.element, self.end
         code = [arg.code for arg in args]
+        if op in ("min", "max") and element.is_float:
+            return self._bounded(op, *args)
         if op in ("lt", "le", "eq"):
             text = f"({code[0]} {_INFIX[op]} {code[1]})"
             mask = f"({_MASKS[first.width]}{end})"
@@ -164,6 +169,13 @@ class Expressions:
         else:  # min, max, abs, and div, mod, pow, shl, shr of integers
             text = f"{op}_{NAMES[element]}{end}({', '.join(code)})"
         return Value(text, element, first.width)
+
+    def _bounded(self, op: str, a: Value, b: Value) -> Value:
+        """The smaller or the larger number; with a bound that is known, NaN comes through by itself."""
+        if b.number:
+            a, b = b, a
+        name = {"min": "less", "max": "more"}[op] if a.number else f"{op}_f32"
+        return Value(f"{name}{self.end}({a.code}, {b.code})", Element.F32, 4)
 
     def _logic(self, op: str, args: list[Value]) -> Value:
         width = args[0].width

@@ -1,10 +1,10 @@
 /* Half precision: f16 and bf16 in memory, single precision in registers, rounded to the nearest, ties to even. */
-GO_INLINE V(f32) V(from_bf16)(V(u16) x) { return (V(f32))(GO_TO(u32, x) << 16); }
+GO_INLINE V(f32) V(from_bf16)(V(u16) x) { return (V(f32))(V(wide_u16)(x) << 16); }
 
 GO_INLINE V(u16) V(to_bf16)(V(f32) x) {
     const V(u32) bits = (V(u32))x;
     const V(u32) rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    return GO_TO(u16, V(select_u32)((V(i32))(x != x), bits | 0x400000, rounded) >> 16);
+    return V(narrow_u16)(V(select_u32)((V(i32))(x != x), bits | 0x400000, rounded) >> 16);
 }
 
 #if GO_LEVEL >= 3 && GO_LANES == 16
@@ -15,7 +15,7 @@ GO_INLINE V(f32) V(from_f16)(V(u16) x) { return (V(f32))_mm256_cvtph_ps((__m128i
 GO_INLINE V(u16) V(to_f16)(V(f32) x) { return (V(u16))_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT); }
 #else
 GO_INLINE V(f32) V(from_f16)(V(u16) x) {
-    const V(u32) wide = GO_TO(u32, x), sign = (wide & 0x8000) << 16, shifted = (wide & 0x7fff) << 13;
+    const V(u32) wide = V(wide_u16)(x), sign = (wide & 0x8000) << 16, shifted = (wide & 0x7fff) << 13;
     const V(i32) special = (V(i32))(shifted >= 0x0f800000); /* infinite or NaN: the exponent is 31 */
     const V(u32) bits = shifted + V(select_u32)(special, V(splat_u32)(0x70000000), V(splat_u32)(0x38000000));
     /* Below 2^-14 the leading 1 is missing: put it there, and take it away as a number. */
@@ -31,7 +31,7 @@ GO_INLINE V(u16) V(to_f16)(V(f32) x) {
     V(u32) half = V(select_u32)((V(i32))(magnitude < 0x38800000), small, rounded);
     half = V(select_u32)((V(i32))(magnitude >= 0x477ff000), V(splat_u32)(0x7c00), half);
     half = V(select_u32)((V(i32))(magnitude > 0x7f800000), 0x7e00 | ((magnitude >> 13) & 0x3ff), half);
-    return GO_TO(u16, half | sign);
+    return V(narrow_u16)(half | sign);
 }
 #endif
 

@@ -32,10 +32,9 @@ def preamble(used: list[Lanes]) -> str:
         parts.append(f"#define GO_LANES (GO_BYTES / {lanes.width})\n")
         parts.append(f"#define GO_WHOLE {int(whole)} /* Kernels of bytes compute no real numbers. */\n")
         parts.append(f"enum {{ LANES_{lanes.value} = GO_LANES }};\n")
-        names = ["lanes.h", "integers.h", "sums.h"]
+        names = ["lanes.h", "widths.h", "conversions.h", "integers.h", "sums.h"]
         if not whole:
-            names = ["lanes.h", "halves.h", "machine.h", "integers.h", "sums.h", "math.h"]
-            names += ["trigonometry.h", "power.h"]
+            names[-1:-1] = ["halves.h", "machine.h", "math.h", "trigonometry.h", "power.h"]
         parts += [_file(name) for name in names]
         undone = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
         parts.append("".join(f"#undef {name}\n" for name in undone))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ..loops import COSTLY, Element, Kernel, Piece
-from ..schedule.nests import Nest, nest
+from ..schedule.nests import Nest, nest, swapped, with_periods
 from ..schedule.stages import Staging, stage
 from .headers import Lanes
+
+#: Up to here a last loop is too short for vectors, and a row of reduced elements.
+_SHORT, _SHORT_ROW = 4, 16
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Schedule:
 
 def schedule(kernel: Kernel, piece: Piece) -> Schedule:
     """How ``piece`` runs."""
-    found = nest(kernel, piece)
+    found = _ordered(with_periods(nest(kernel, piece)))
     last = len(found.loops) - 1
     inner = found.reduced or (last,)
     vector = last
@@ -59,6 +63,23 @@ def schedule(kernel: Kernel, piece: Piece) -> Schedule:
     reductions = sum(len(step.reductions) for step in staging.passes)
     unroll = 1 if not reductions else 4 if reductions == 1 else 2
     return Schedule(found, outer, inner, vector, staging, unroll, _weight(kernel, found))
+
+
+def _ordered(nest: Nest) -> Nest:
+    """Moves a loop to the end where the last one is too short for vectors."""
+    free = [index for index, loop in enumerate(nest.loops) if not loop.reduced]
+    if nest.reduced:
+        points = prod(nest.loops[index].constant or _SHORT_ROW + 1 for index in nest.reduced)
+        short = nest.reduced[-1] == len(nest.loops) - 1 and points <= _SHORT_ROW
+        candidates = free
+    else:
+        short = (nest.loops[-1].constant or _SHORT + 1) <= _SHORT
+        candidates = free[:-1]
+    if not short or not candidates:
+        return nest
+    best = candidates[-1]
+    size = nest.loops[best].constant
+    return swapped(nest, best) if size is None or size > _SHORT else nest
 
 
 def lanes(kernel: Kernel) -> Lanes:
@@ -73,7 +94,9 @@ def _weight(kernel: Kernel, nest: Nest) -> int:
     """Bytes moved at each point of all loops, and the work, as bytes that could be moved meanwhile."""
     last = len(nest.loops) - 1
     moved = sum(
-        kernel.inputs[place.port].element.bytes for place in nest.loads.values() if place.strides[last].factor
+        kernel.inputs[place.port].element.bytes
+        for place in nest.loads.values()
+        if place.strides[last].factor and not place.period
     )
     moved += sum(
         kernel.outputs[store.place.port].element.bytes

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from ..loops import ONE, ZERO, Access, Instruction, Kernel, Piece, Size
 from .sizes import simple, times
 
+#: Up to here a last loop counts as short.
+LONGEST_PERIOD = 64
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -29,11 +32,15 @@ class Loop:
 
 @dataclass(frozen=True)
 class Place:
-    """An element of a port: the sum of ``offsets`` and of ``strides[k]`` times the counter of loop k."""
+    """An element of a port: the sum of ``offsets`` and of ``strides[k]`` times the counter of loop k.
+
+    With a ``period`` the counter of the last loop counts modulo that.
+    """
 
     port: int
     strides: tuple[Size, ...]
     offsets: tuple[Size, ...] = ()
+    period: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,57 @@ def _merged(
     )
     final = tuple(loop for loop, _ in kept)
     return Nest(final, body, needed, moved, written, _axes(final, body, moved))
+
+
+def with_periods(nest: Nest) -> Nest:
+    """Merges a short last loop with those before it although some operands only go with the short one.
+
+    ``pixels[y, x, 3] * scale[3]`` becomes one loop in which the index of ``scale`` counts modulo 3.
+    """
+    loops, loads = list(nest.loops), dict(nest.loads)
+    written = [store.place for store in nest.stores]
+    period = loops[-1].constant
+    if nest.reduced or period is None or not 1 < period <= LONGEST_PERIOD:
+        return nest
+    while len(loops) > 1 and loops[-1].start == ZERO:
+        places = [*loads.values(), *written]
+        joined = [_joined(place, loops[-1].stop, period) for place in places]
+        if any(place is None for place in joined) or any(p and p.period for p in joined[len(loads) :]):
+            break
+        inner = loops.pop()
+        outer = loops.pop()
+        loops.append(Loop(times(outer.stop, inner.stop), times(outer.start, inner.stop)))
+        whole = [place for place in joined if place is not None]
+        loads = dict(zip(loads, whole, strict=False))
+        written = whole[len(loads) :]
+    stores = tuple(Store(place, store.instruction) for place, store in zip(written, nest.stores, strict=True))
+    return replace(
+        nest, loops=tuple(loops), loads=loads, stores=stores, axes=_axes(tuple(loops), nest.body, loads)
+    )
+
+
+def _joined(place: Place, inner: Size, period: int) -> Place | None:
+    """The place when the last loop, of size ``inner``, is merged with that before it; None if it can't be."""
+    outer, last = place.strides[-2:]
+    strides = (*place.strides[:-2], last)
+    if place.period is None and times(last, inner) == outer:
+        return replace(place, strides=strides)
+    if outer == ZERO and (place.period is not None or inner.constant == period):
+        return replace(place, strides=strides, period=period)
+    return None
+
+
+def swapped(nest: Nest, first: int) -> Nest:
+    """The same with loop ``first`` as the last one."""
+    order = [*(loop for loop in range(len(nest.loops)) if loop != first), first]
+    loops = tuple(nest.loops[loop] for loop in order)
+
+    def moved(place: Place) -> Place:
+        return replace(place, strides=tuple(place.strides[loop] for loop in order))
+
+    loads = {index: moved(place) for index, place in nest.loads.items()}
+    stores = tuple(Store(moved(store.place), store.instruction) for store in nest.stores)
+    return replace(nest, loops=loops, loads=loads, stores=stores, axes=_axes(loops, nest.body, loads))
 
 
 def _only_reduced(loops: list[Loop]) -> int | None:
