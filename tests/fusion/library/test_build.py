@@ -1,0 +1,133 @@
+"""Building libraries: which compiler, the store, the same bytes, and what goes wrong."""
+
+import importlib.util
+import sys
+
+import pytest
+
+from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
+from graphopt.fusion.library import build, compiler
+from graphopt.fusion.library.compiler import find_compiler
+from graphopt.store import Store
+from tests.fusion.library import samples
+
+UNITS = [samples.unit({"one": "x"}), samples.unit({"two": "x * x"})]
+
+
+def made(store, command=None, units=UNITS, progress=None):
+    return build.build_sources(units, len(units), store, command, progress)
+
+
+@samples.compiled
+def test_the_same_sources_make_the_same_bytes(tmp_path):
+    told = []
+    first = made(Store(tmp_path / "a"), progress=lambda done, text: told.append((done, text)))
+    second = made(Store(tmp_path / "somewhere" / "else"))
+    assert first.read_bytes() == second.read_bytes()
+    assert str(tmp_path).encode() not in first.read_bytes()
+    assert first.parent.name == second.parent.name  # the key
+    fractions = [done for done, _ in told]
+    assert fractions == sorted(fractions) and fractions[0] == 0.0 and told[-1] == (1.0, "linked")
+
+
+@samples.compiled
+def test_a_library_is_built_once_and_again_when_damaged(tmp_path):
+    store, told = Store(tmp_path), []
+    path = made(store, progress=lambda done, text: told.append(text))
+    whole, calls = path.read_bytes(), len(told)
+    assert made(store, progress=lambda done, text: told.append(text)) == path and len(told) == calls
+    for damage in (whole[:-1], b"", whole[:100] + b"\0" + whole[101:]):
+        path.write_bytes(damage)
+        assert made(store).read_bytes() == whole
+    path.unlink()
+    assert made(store).read_bytes() == whole
+    path.with_name("kernels.sha256").write_bytes(b"\xff")
+    assert made(store).read_bytes() == whole
+
+
+@samples.compiled
+def test_another_source_compiler_or_flag_is_another_library(tmp_path):
+    store, name = Store(tmp_path), find_compiler().command[0]
+    paths = {
+        made(store),
+        made(store, units=[*UNITS, samples.unit({"six": "x"})]),
+        made(store, f"{name} -DX=1"),
+    }
+    assert len(paths) == 3
+
+
+def test_without_a_compiler_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NoCompiler, match="there is no C compiler for native kernels") as error:
+        made(Store(tmp_path))
+    assert "graphopt[native]" in error.value.hint
+
+
+def test_a_compiler_that_does_not_run(tmp_path, monkeypatch):
+    with pytest.raises(NoCompiler, match="the setting 'compiler' names does not run: /nowhere/cc"):
+        made(Store(tmp_path), "/nowhere/cc")
+    monkeypatch.setenv("CC", "no-such-cc -m64")
+    with pytest.raises(NoCompiler, match=r"\$CC names does not run: no-such-cc -m64"):
+        find_compiler()
+
+
+def _fake(folder, body):
+    """A program that answers --version as a compiler does, and else does ``body``."""
+    script = folder / "fakecc"
+    script.write_text(f"#!/bin/sh\ncase $1 in --version) echo fake 1.0; exit 0;; esac\n{body}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
+
+
+@posix
+def test_the_first_error_of_a_compiler_is_told(tmp_path):
+    command = _fake(tmp_path, "echo 'In file x:'; echo 'unit0.c:3: error: no'; echo 'error: more'; exit 1")
+    with pytest.raises(
+        RuntimeFailure, match=r"fakecc \(fake 1.0\) can't compile kernels: unit0.c:3: error: no"
+    ):
+        made(Store(tmp_path), command)
+    assert not list(Store(tmp_path).entries())
+    assert not list(tmp_path.glob("kernels/*/.*"))  # nor something half done
+
+
+@posix
+def test_a_compiler_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_PATIENCE", 0.2)
+    with pytest.raises(ResourceLimit, match=r"took more than 0\.2 s"):
+        made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
+
+
+@posix
+def test_the_order_of_compilers(tmp_path, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ziglang" or None)
+    calls = []
+
+    def answer(words, folder, seconds):
+        calls.append(words)
+        return 0, {"gcc": "gcc (GCC) 14", "clang": "clang version 19"}.get(words[0], "clang version 19 (zig)")
+
+    monkeypatch.setattr(compiler, "_call", answer)
+    assert find_compiler().kind == "zig" and find_compiler().name == "ziglang"
+    for name in ("clang", "gcc"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+        assert find_compiler().kind == name
+    monkeypatch.setenv("CC", "clang --target=x")
+    assert find_compiler().command == ("clang", "--target=x")
+    assert find_compiler("gcc").kind == "gcc"
+    assert find_compiler("auto").command == ("clang", "--target=x")
+
+
+@pytest.mark.parametrize("kind, flag", [("gcc", "-march=x86-64-v3"), ("zig", "-march=x86_64_v3")])
+def test_levels_by_compiler(kind, flag, monkeypatch):
+    monkeypatch.setattr(compiler, "is_x86", lambda: True)
+    assert compiler.Compiler(("cc",), kind, "").level(3) == (flag,)
+    monkeypatch.setattr(compiler, "is_x86", lambda: False)
+    assert compiler.Compiler(("cc",), kind, "").level(0) == ()
