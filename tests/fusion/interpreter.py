@@ -25,7 +25,7 @@ TYPES: dict[Element, Any] = {
     Element.BF16: ml_dtypes.bfloat16,
 }
 
-_PRECISE = {
+PRECISE = {
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,
@@ -136,7 +136,7 @@ class _Run:
         if op == "select":
             return np.where(args[0], args[1], args[2])
         if op == "erf":
-            return _erf(args[0].astype(np.float64)).astype(kind)
+            return erf(args[0].astype(np.float64)).astype(kind)
         if op in ("div", "mod") and args[0].dtype.kind != "f":
             quotient = np.trunc(args[0].astype(np.longdouble) / args[1].astype(np.longdouble)).astype(
                 args[0].dtype
@@ -150,8 +150,8 @@ class _Run:
             count = np.where(inside, args[1], 0).astype(args[0].dtype)
             moved = np.left_shift(args[0], count) if op == "shl" else np.right_shift(args[0], count)
             return np.where(inside, moved, 0).astype(kind)
-        if op in _PRECISE and args[0].dtype.kind == "f":
-            return _PRECISE[op](*(arg.astype(np.float64) for arg in args)).astype(kind)
+        if op in PRECISE and args[0].dtype.kind == "f":
+            return PRECISE[op](*(arg.astype(np.float64) for arg in args)).astype(kind)
         if args[0].dtype == np.bool_ and op in ("lt", "le"):
             return ~args[0] & args[1] if op == "lt" else ~args[0] | args[1]
         if op in ("floor", "ceil", "round_even", "trunc") and args[0].dtype.kind != "f":
@@ -179,7 +179,7 @@ class _Run:
         return np.min(value, axis=axes, keepdims=True, initial=ends[1]).astype(kind)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    from math import erf
+def erf(x: np.ndarray) -> np.ndarray:
+    from math import erf as erf_of
 
-    return np.vectorize(erf, otypes=[np.float64])(x)
+    return np.vectorize(erf_of, otypes=[np.float64])(x)

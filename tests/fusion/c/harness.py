@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -117,5 +118,6 @@ def build(text: Path, target: Path, level: int, flags: Sequence[str] = ()) -> No
     march = [f"-march=x86-64-v{level}"] if level else []
     command = [found, *FLAGS, *march, f"-DGO_LEVEL={level}", f"-I{headers}", *flags]
     command += [str(text), str(stub), "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[:4000]

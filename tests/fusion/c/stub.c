@@ -18,7 +18,7 @@ struct go_call {
     char message[256];
 };
 
-static char *buffer(int64_t bytes) {
+__attribute__((unused)) static char *buffer(int64_t bytes) {
     char *p = malloc((size_t)bytes + 2 * MARK);
     memset(p, 0x5a, (size_t)bytes + 2 * MARK);
     return p + MARK;
