@@ -22,6 +22,8 @@ typedef struct OrtMemoryInfo OrtMemoryInfo;
        (OrtSession *, const void *options, const char *const *, const OrtValue *const *, size_t,                    \
         const char *const *, size_t, OrtValue **))                                                                  \
   each(10, CreateSessionOptions, OrtStatus *, (OrtSessionOptions * *))                                              \
+  each(17, DisableMemPattern, OrtStatus *, (OrtSessionOptions *))                                                   \
+  each(19, DisableCpuMemArena, OrtStatus *, (OrtSessionOptions *))                                                  \
   each(23, SetSessionGraphOptimizationLevel, OrtStatus *, (OrtSessionOptions *, int))                               \
   each(49, CreateTensorWithDataAsOrtValue, OrtStatus *,                                                             \
        (const OrtMemoryInfo *, void *, size_t bytes, const int64_t *, size_t rank, int type, OrtValue **))          \
@@ -69,6 +71,9 @@ int main(int count, char **words) {
   check(GO(api, CreateEnv)(4, "host", &env));
   check(GO(api, CreateSessionOptions)(&options));
   check(GO(api, SetSessionGraphOptimizationLevel)(options, atoi(words[4])));
+  /* each tensor is memory of its own, so that sanitizers see who writes beyond one */
+  check(GO(api, DisableMemPattern)(options));
+  check(GO(api, DisableCpuMemArena)(options));
   if (strcmp(words[3], "-") != 0) check(GO(api, RegisterCustomOpsLibrary_V2)(options, words[3]));
   check(GO(api, CreateSession)(env, words[2], options, &session));
   GO(api, ReleaseSessionOptions)(options);

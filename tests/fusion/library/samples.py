@@ -198,7 +198,7 @@ def in_host(
     found = subprocess.run(
         [str(host), *words], check=False, capture_output=True, text=True, timeout=120, env=environ
     )
-    assert found.returncode == 0, found.stderr[-3000:]
+    assert found.returncode == 0, found.stderr
     return {
         name: np.frombuffer((folder / f"{name}.out").read_bytes(), dtype) for name, dtype in outputs.items()
     }

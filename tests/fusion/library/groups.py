@@ -1,0 +1,50 @@
+"""A model whose groups are compiled: from its text to functions, loops, C and a library."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.driver import context_for, make_pipeline
+from tests.support import parse
+
+TEXT = """g (float[N,C] x, float[C] b, uint8[N,C] u, float16[N,C] h) =>
+    (float[N,C] gated, float[N,C] soft, float[N,C] pixels, float16[N,C] half, int64[N,C] counted)
+    <float scale = {0.0078125}, float one = {1.0}, float zero = {0.0}, int64 three = {3}> {
+    s = Sigmoid(x)
+    m = Mul(x, s)
+    gated = Add(m, b)
+    a = Abs(x)
+    soft = Softmax <axis = -1> (a)
+    f = Cast <to = 1> (u)
+    g1 = Mul(f, scale)
+    g2 = Sub(g1, one)
+    pixels = Max(g2, zero)
+    h1 = Tanh(h)
+    half = Mul(h1, h1)
+    i = Cast <to = 7> (u)
+    j = Mul(i, three)
+    counted = Add(j, i)
+}"""
+
+
+def fused() -> tuple[ir.Model, ir.Model]:
+    """The model, and with its groups."""
+    model = parse(TEXT)
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups").run(model, cx)
+    return parse(TEXT), model
+
+
+def feeds(rows: int, columns: int) -> dict[str, np.ndarray]:
+    """Inputs, of which some are not finite."""
+    random = np.random.default_rng(rows * 1000 + columns)
+    x = random.normal(0, 4, (rows, columns)).astype(np.float32)
+    x.flat[::17] = np.inf
+    x.flat[5::29] = np.nan
+    return {
+        "x": x,
+        "b": random.normal(0, 1, columns).astype(np.float32),
+        "u": random.integers(0, 256, (rows, columns), np.uint8),
+        "h": random.normal(0, 2, (rows, columns)).astype(np.float16),
+    }
