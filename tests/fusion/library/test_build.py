@@ -6,10 +6,13 @@ import sys
 import pytest
 
 from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
+from graphopt.fusion.c import source
+from graphopt.fusion.functions import kernels_of
 from graphopt.fusion.library import build, compiler
 from graphopt.fusion.library.compiler import find_compiler
 from graphopt.store import Store
 from tests.fusion.library import samples
+from tests.fusion.library.groups import fused
 
 UNITS = [samples.unit({"one": "x"}), samples.unit({"two": "x * x"})]
 
@@ -131,3 +134,15 @@ def test_levels_by_compiler(kind, flag, monkeypatch):
     assert compiler.Compiler(("cc",), kind, "").level(3) == (flag,)
     monkeypatch.setattr(compiler, "is_x86", lambda: False)
     assert compiler.Compiler(("cc",), kind, "").level(0) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="there is no ziglang")
+@pytest.mark.parametrize("target", ["aarch64-linux-gnu", "aarch64-macos"])
+def test_kernels_compile_for_other_machines(tmp_path, monkeypatch, target):
+    monkeypatch.setattr(compiler, "is_x86", lambda: False)
+    model = fused()[1]
+    kernels = kernels_of(model)
+    found = find_compiler(f"{sys.executable} -m ziglang cc --target={target}")
+    build.Plan((source(kernels),), len(kernels), found, (0,)).make(tmp_path, tmp_path / "kernels.so")
+    assert (tmp_path / "kernels.so").stat().st_size > 1000
