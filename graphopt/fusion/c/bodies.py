@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..loops import Element, Kernel
 from ..schedule.nests import Place
-from ..schedule.stages import Pass
+from ..schedule.stages import Pass, may_invert
 from .expressions import Expressions, Value
 from .schedules import Schedule, lanes
 from .sizes import Sizes
@@ -77,12 +77,15 @@ class Body:
         if plan.blocks:
             self._line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
             self._line("const int64_t blocks = (extent + width - 1) / width;")
+            self._line("if (!blocks) return;")
             self._line("int64_t block = rest % blocks;")
             self._line("rest /= blocks;")
         for loop in reversed(plan.outer):
             self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
             self._line(f"rest /= {self.extent(loop)};")
         self._line("(void)rest;")
+        if plan.blocks:
+            self._line("(void)block;")
         self._buffers()
         with self._block("for (; item < end; item++)"):
             self._start_item()
@@ -326,7 +329,11 @@ class Body:
             assert step.size is not None
             value = self.write.splat(step.element, self.sizes.c(step.size))
         else:
-            value = self.write.value(step, [self._value(arg, unit) for arg in step.args])
+            args = [self._value(arg, unit) for arg in step.args]
+            if may_invert(self.nest, index):
+                value = replace(args[0], code=f"({args[0].code} * (1 / {args[1].code}))", number=False)
+            else:
+                value = self.write.value(step, args)
         self._define(index, unit, value)
 
     def _define(self, index: int, unit: int, value: Value) -> None:

@@ -9,6 +9,8 @@ from .bodies import Body
 from .schedules import Schedule, schedule
 from .sizes import Sizes, product
 
+#: Work items that are enough for all threads.
+_ENOUGH = 64
 #: Memory traffic of a chunk of work, in bytes. Less than two chunks are not split.
 _CHUNK = 65536
 
@@ -21,7 +23,14 @@ def kernel_text(kernel: Kernel) -> str:
         bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
         texts = [body.text() for body in bodies]
         run = "\n".join(_run(kernel, bodies, sizes))
+    if _shared(bodies):
+        texts.append(_all(kernel, len(bodies)))
     return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
+
+
+def _all(kernel: Kernel, pieces: int) -> str:
+    calls = "".join(f"    {kernel.name}_{number}(data, chunk);\n" for number in range(pieces))
+    return f"static void {kernel.name}_all(void *data, size_t chunk) {{\n{calls}}}\n"
 
 
 def _state(kernel: Kernel, sizes: Sizes) -> str:
@@ -55,10 +64,50 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
                 yield from _check(kernel, index, axis, sizes.c(dim))
     for index, port in enumerate(kernel.outputs):
         yield from _output(index, [sizes.c(dim) for dim in port.dims])
+    shared = _shared(bodies)
+    if shared:
+        yield f"    const int64_t shared = {shared};"
+        yield f"    if (shared >= {_ENOUGH}) {{"
+        yield from _together(kernel, bodies)
+        yield "        return 0;"
+        yield "    }"
     for number, body in enumerate(bodies):
         yield from _piece(kernel, body, number)
     yield "    return 0;"
     yield "}"
+
+
+def _shared(bodies: list[Body]) -> str:
+    """How many work items all pieces have, if they have the same; empty for one piece."""
+    extents = [[body.extent(loop) for loop in body.schedule.outer] for body in bodies]
+    alike = len(bodies) > 1 and all(each == extents[0] for each in extents)
+    return " * ".join(extents[0]) if alike else ""
+
+
+def _together(kernel: Kernel, bodies: list[Body]) -> Iterator[str]:
+    """Runs all pieces of a work item, then the next item: what they share is read from memory once."""
+    weights = []
+    for number, body in enumerate(bodies):
+        if body.schedule.blocks:
+            extent = body.extent(body.schedule.vector)
+            yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
+        weights.append(_weight(body.schedule, body))
+    yield f"        const int64_t weight = {' + '.join(weights)};"
+    few = f"shared * weight < {2 * _CHUNK}"
+    yield f"        const int64_t step = {few} ? shared : {_CHUNK} / (weight + 1) + 1;"
+    for number in range(len(bodies)):
+        yield f"        run.items[{number}] = shared;"
+        yield f"        run.step[{number}] = step;"
+    yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
+    if any(body.schedule.staging.kept for body in bodies):
+        yield from _memory(kernel, "        ")
+
+
+def _memory(kernel: Kernel, indent: str) -> Iterator[str]:
+    yield f"{indent}if (run.failed) {{"
+    yield f'{indent}    go_fail(call, "{kernel.name} is out of memory");'
+    yield f"{indent}    return 1;"
+    yield f"{indent}}}"
 
 
 def _size(kernel: Kernel, index: int, size: Size) -> Iterator[str]:
@@ -119,10 +168,7 @@ def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
     if plan.staging.kept:
-        yield "        if (run.failed) {"
-        yield f'            go_fail(call, "{kernel.name} is out of memory");'
-        yield "            return 1;"
-        yield "        }"
+        yield from _memory(kernel, "        ")
     yield "    }"
 
 

@@ -122,6 +122,44 @@ def stage(nest: Nest, inner: frozenset[int], late: frozenset[int], vector: int) 
     return Staging(passes, tuple(index for index in fixed if stages[index] >= count), once)
 
 
+def may_invert(nest: Nest, index: int) -> bool:
+    """Whether division ``index`` may be a product with the inverse of its divisor, which many elements share.
+
+    The inverse is an ordinary number wherever the divisor is one: roots are far from the ends of single
+    precision, and the exponentials of a softmax, of which the largest is 1, add up to 1 or more. As sums do
+    in another order, results may differ in the last place.
+    """
+    body, step = nest.body, nest.body[index]
+    if step.op != "div" or not step.element.is_float:
+        return False
+    above, below = step.args
+    if not nest.axes[below] < nest.axes[above]:
+        return False
+    if body[below].op == "sqrt":
+        return _reduces(nest, below)
+    if body[below].op != "reduce_sum" or body[below].args[0] != above or body[above].op != "exp":
+        return False
+    shifted = body[body[above].args[0]]
+    return (
+        shifted.op == "sub"
+        and body[shifted.args[1]].op == "reduce_max"
+        and body[shifted.args[1]].args[0] == shifted.args[0]
+    )
+
+
+def _reduces(nest: Nest, index: int) -> bool:
+    """Whether a reduction goes into a value."""
+    open_, seen = [index], set()
+    while open_:
+        index = open_.pop()
+        if nest.body[index].op.startswith("reduce_"):
+            return True
+        if index not in seen:
+            seen.add(index)
+            open_ += nest.body[index].args
+    return False
+
+
 def _full(nest: Nest, index: int, inner: frozenset[int]) -> bool:
     """Whether a store stands at all points of the inner loops."""
     store = nest.stores[index]
