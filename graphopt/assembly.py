@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config, ir
 from graphopt.driver import Job, copy
 from graphopt.errors import InvalidModel, NotFused, PassFailed, VerificationFailed
+from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
+    from graphopt.fusion.libraries import Libraries
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.oracle import Oracle
@@ -130,6 +132,19 @@ def saver_for(
         numerics=job.options.numerics, inputs=options, device=chosen, memory=settings.memory_limit
     )
     return save_found(folder, attempt, check, command)
+
+
+def kernels_of(
+    model: ir.Model, settings: config.Settings, device: Device, watchers: Sequence[Watcher] = ()
+) -> Libraries:
+    """The libraries that go with ``model`` on ``device``; ``watchers`` are told how far they are."""
+    from graphopt.fusion.libraries import libraries_for
+
+    def progress(done: float | None, text: str) -> None:
+        for watcher in watchers:
+            watcher.entered(f"kernels: {text}", done)
+
+    return libraries_for(model, settings, device, progress)
 
 
 def produce(

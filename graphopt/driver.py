@@ -53,6 +53,7 @@ class Job:
         weigh_each: add up the weights after each pass.
         watchers: told of everything.
         gate: asked before each rewrite, unless ``stop_after`` is given.
+        libraries: tells the libraries of operators that go with a result, which is judged with and without.
     """
 
     pipeline: Pipeline
@@ -66,6 +67,7 @@ class Job:
     watchers: Sequence[Watcher] = ()
     gate: Callable[[Action], bool] | None = None
     require_verified: bool = False
+    libraries: Callable[[ir.Model], Sequence[str]] | None = None
 
     def run(self, model: ir.Model) -> Report:
         """Optimize ``model`` in place.
@@ -175,10 +177,11 @@ class Job:
 
     def _verify(self, model: ir.Model, report: Report) -> None:
         assert self.oracle is not None, "somebody has to judge"
-        for watcher in self.watchers:
-            watcher.entered("verifying")
         try:
-            report.verdict = self.oracle.verify(model, numerics=self.options.numerics)
+            libraries = () if self.libraries is None else self.libraries(model)
+            for watcher in self.watchers:
+                watcher.entered("verifying")
+            report.verdict = self.oracle.verify(model, numerics=self.options.numerics, libraries=libraries)
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except GraphoptError:  # about the original

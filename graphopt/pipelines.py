@@ -61,6 +61,7 @@ PIPELINES = {
     "O2": _CLEAN.format(peephole="peephole"),
     "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
 }
+PIPELINES["native"] = PIPELINES["O3"] + ",fuse-groups"
 
 SUMMARIES = {
     "fallback": "where optimizing or profiling is switched off: only what onnxruntime could not run goes",
@@ -86,6 +87,7 @@ SUMMARIES = {
     "O1": "clean the graph with rewrites that keep every bit",
     "O2": "clean the graph; sums may be evaluated in another order (the default)",
     "O3": "like O2, and use the fused operators of the runtime where they are faster",
+    "native": "like O3, and compile kernels for what the runtime would compute in several passes over memory",
 }
 
 #: Steps that pipelines name though they are not built yet, and what they will do.

@@ -13,6 +13,7 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 from graphopt.api.bailing import Bailed, bailout, with_bailouts
 from graphopt.api.files import is_bundle, load, load_model, save
 from graphopt.api.gradients import grad, split, value_and_grad, verify_split
+from graphopt.api.native import build_kernels, kernels
 from graphopt.api.optimizing import Result, explain, optimize
 from graphopt.api.parameters import lift_parameters, unlift_parameters
 from graphopt.api.partitioning import partition, with_groups
@@ -29,6 +30,7 @@ __all__ = [
     "Report",
     "Result",
     "bailout",
+    "build_kernels",
     "choose_device",
     "compile",
     "context_for",
@@ -36,6 +38,7 @@ __all__ = [
     "explain",
     "grad",
     "is_bundle",
+    "kernels",
     "lift_parameters",
     "load",
     "load_model",

@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.assembly import (
     PathLike,
     chosen_settings,
+    kernels_of,
     meant_device,
     oracle_for,
     produce,
@@ -83,6 +84,7 @@ def optimize(
     save_repro: PathLike | None = None,
     command: Sequence[str] = (),
     tune: Tune | None = None,
+    fuser: str | None = None,
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
@@ -129,9 +131,11 @@ def optimize(
         command: the command line that led here, for the reproducers.
         tune: measure what rewrites give, and keep those that pay; session options that pay are
             recommended in the model's metadata.
+        fuser: in the place of ``pipeline``, who puts nodes together: ``none``, ``ort``, ``builtin``, or
+            ``native``, for kernels that are compiled (:attr:`Report.libraries`).
 
     Raises:
-        UsageError: a pass, rule or option is unknown.
+        UsageError: a pass, rule, fuser or option is unknown, or both ``pipeline`` and ``fuser`` are given.
         VerificationFailed: the result does not compute the same, or is called differently, and
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator.
@@ -141,6 +145,12 @@ def optimize(
     """
     if tune is not None and stop_after is not None:
         raise UsageError("only whole results are tuned: leave out stop_after")
+    if fuser is not None:
+        from graphopt.executor.switches import FUSERS, check_fuser
+
+        if pipeline is not None:
+            raise UsageError("fuser and pipeline exclude each other", hint="leave one of them out")
+        pipeline = FUSERS[check_fuser(fuser)].pipeline
     settings = chosen_settings(
         pipeline=pipeline if isinstance(pipeline, str) else None,
         exact=exact,
@@ -194,6 +204,7 @@ def optimize(
             weigh_each,
             instruments,
             require_verified=settings.require_verified,
+            libraries=lambda model: kernels_of(model, settings, options.device, instruments).paths,
         )
         found = None
         if save_repro is not None:
@@ -214,6 +225,9 @@ def optimize(
     if remark and (device or settings.device) != "auto":
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
+    native = kernels_of(candidate, settings, options.device, instruments)
+    report.kernels, report.libraries = native.kernels, native.paths
+    report.remarks += native.remarks
     return Result(candidate, report)
 
 

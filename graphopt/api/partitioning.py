@@ -45,7 +45,7 @@ def partition(
         model: a model, which is left as it is, or the path of one.
         policy: what groups are for: ``autodiff``, to be differentiated, or ``fusion``, to run as one kernel.
         minimum: nodes of a group; each computation counts once.
-        wrt: of autodiff: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        wrt: of autodiff: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names.
         views: of autodiff: whether operators that only move elements may be in groups.
         no_grad: of autodiff: names of nodes, or scopes of them, in which no gradient is wanted.
         profile: of autodiff: tells of which inputs a gradient was wanted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
@@ -10,6 +10,7 @@ from graphopt.assembly import (
     PathLike,
     choose_device,
     chosen_settings,
+    kernels_of,
     loaded,
     oracle_for,
 )
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.once import Trial
     from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.runtime.session import Optimizations
+    from graphopt.runtime.session_choice import SessionChoice
 
 
 def verify(
@@ -37,6 +39,7 @@ def verify(
     bits: bool = False,
     device: str | Device | None = None,
     allow_fallback: bool | None = None,
+    libraries: Sequence[str] | None = None,
 ) -> Verdict:
     """Compare two models by running them: with onnxruntime's optimizations off, and at its defaults.
 
@@ -53,6 +56,8 @@ def verify(
         signature: they must be called alike, too.
         bits: demand identical outputs where onnxruntime's optimizations are off.
         device, allow_fallback: as for :func:`run`.
+        libraries: of operators of the candidate, which is compared with and without them; by default kernels
+            of its native groups.
 
     Raises:
         UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
@@ -68,7 +73,10 @@ def verify(
     heavy = is_heavy(loaded(original), settings.memory_limit)
     oracle, _ = oracle_for(original, inputs, settings, device, heavy)
     with oracle:
-        return oracle.verify(loaded(candidate), numerics=numerics, signature=signature, bits=bits)
+        found = loaded(candidate)
+        if libraries is None:
+            libraries = kernels_of(found, settings, choose_device(device, settings)[0]).paths
+        return oracle.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
 
 
 def run(
@@ -79,6 +87,7 @@ def run(
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
     session_options: bool = True,
+    libraries: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Run a model through onnxruntime; returns its outputs by name, in the model's order.
 
@@ -92,17 +101,19 @@ def run(
         allow_fallback: run on the CPU where the device can't be used.
         optimizations: onnxruntime's own, ``default`` or ``off``.
         session_options: use those that the model's metadata recommends for the device.
+        libraries: paths of libraries with operators; by default kernels of the model's native groups,
+            from the store or built (:func:`graphopt.kernels`).
 
     Raises:
         UsageError: an input is missing, or there is none of that name.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
     from graphopt.runtime.once import run_once
-    from graphopt.runtime.session_choice import recommended
 
-    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
+    settings = chosen_settings(allow_fallback=allow_fallback)
+    chosen, _ = choose_device(device, settings)
     found = loaded(model)
-    choice = recommended(found, chosen) if session_options else None
+    choice = _choice(found, chosen, settings, session_options, libraries)
     return run_once(found, feeds, device=chosen, optimizations=optimizations, choice=choice)
 
 
@@ -114,13 +125,14 @@ def try_out(
     allow_fallback: bool | None = None,
     optimizations: Optimizations = "default",
     session_options: bool = True,
+    libraries: Sequence[str] | None = None,
 ) -> Trial:
     """Run a model on inputs that are made up to suit it, in shapes that it accepts.
 
     Args:
         model: a model, or the path of one.
         inputs: what is given: shapes, arrays in files, the seed.
-        device, allow_fallback, optimizations, session_options: as for :func:`run`.
+        device, allow_fallback, optimizations, session_options, libraries: as for :func:`run`.
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
@@ -128,10 +140,25 @@ def try_out(
     """
     from graphopt.runtime import once
     from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.session_choice import recommended
 
-    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
-    given = inputs or InputOptions(seed=config.current().seed)
+    settings = chosen_settings(allow_fallback=allow_fallback)
+    chosen, _ = choose_device(device, settings)
+    given = inputs or InputOptions(seed=settings.seed)
     found = loaded(model)
-    choice = recommended(found, chosen) if session_options else None
+    choice = _choice(found, chosen, settings, session_options, libraries)
     return once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)
+
+
+def _choice(
+    model: ir.Model,
+    device: Device,
+    settings: config.Settings,
+    session_options: bool,
+    libraries: Sequence[str] | None,
+) -> SessionChoice:
+    from graphopt.runtime.session_choice import SessionChoice, recommended
+
+    if libraries is None:
+        libraries = kernels_of(model, settings, device).paths
+    choice = recommended(model, device) if session_options else SessionChoice()
+    return choice | SessionChoice(libraries=tuple(libraries))

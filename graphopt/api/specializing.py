@@ -14,6 +14,7 @@ from graphopt.assembly import (
     PathLike,
     choose_device,
     chosen_settings,
+    kernels_of,
     loaded,
     oracle_for,
     settings_among,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from graphopt.executor.executor import Executor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.structure import Nested
+    from graphopt.fusion.libraries import Libraries
     from graphopt.profile import Profile
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
@@ -165,9 +167,12 @@ def compile(
     text = pipeline or ("O3" if fuser is None else fuser.pipeline)
     inspect.signature(optimize).bind(None, pipeline=text, pre_passes=(), device=None, **arguments)
     make_pipeline(text)  # fails now if there is no such pipeline
-    host = Host(
-        choose_device(device, settings)[0], threads, "default" if fuser is None else fuser.optimizations
-    )
+    chosen = choose_device(device, settings)[0]
+
+    def libraries(found: ir.Model) -> Libraries:
+        return kernels_of(found, settings, chosen)
+
+    host = Host(chosen, threads, "default" if fuser is None else fuser.optimizations, libraries)
 
     def optimized(candidate: ir.Model, first: tuple[str, ...]) -> ir.Model:
         with config.using(settings):

@@ -24,7 +24,15 @@ _with_inputs = partial(
 executor_options = options.group(
     "Executor",
     recorded_option(
-        excludes=("-o", "--input", "--input-shape", "--seed", "--optimizations", "--session-options"),
+        excludes=(
+            "-o",
+            "--input",
+            "--input-shape",
+            "--seed",
+            "--optimizations",
+            "--session-options",
+            "--kernels",
+        ),
         hint="--inputs makes many runs, of an executor",
     ),
     _with_inputs("--rounds", type=Count(1), metavar="N", help="Run all of them so often.  [default: 1]"),
@@ -38,8 +46,9 @@ executor_options = options.group(
     ),
     _with_inputs(
         "--fuser",
-        metavar="none|ort|builtin",
-        help="Who fuses: nobody, onnxruntime, or graphopt too.  [default: builtin]",
+        metavar="none|ort|builtin|native",
+        help="Who fuses: nobody, onnxruntime, or graphopt too, with its own kernels or without."
+        "  [default: builtin]",
     ),
     _with_inputs("--no-optimize", is_flag=True, help="Run the model as it came."),
 )

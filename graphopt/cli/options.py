@@ -18,6 +18,8 @@ from graphopt.cli.parameters import Count, ReadsArrays, Seconds, Size, split_nam
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.cli.console import Advance
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
 
@@ -95,6 +97,14 @@ pipeline_options = group(
         excludes=("-O", "--pipeline"),
         hint=_ONE_PIPELINE,
         help="Only these passes, in order.",
+    ),
+    relations.option(
+        "--fuser",
+        type=click.Choice(["none", "ort", "builtin", "native"]),
+        excludes=("-O", "--pipeline", "--passes"),
+        hint="a fuser chooses the passes: none and ort those of -O2, builtin those of -O3",
+        help="Who puts nodes together: onnxruntime alone, graphopt too (builtin: -O3), or with kernels that"
+        " are compiled (native; docs/kernels.md).",
     ),
     click.option(
         "--skip",
@@ -271,6 +281,15 @@ session_options = group(
     ),
 )
 
+kernel_options = group(
+    "Device",
+    click.option(
+        "--kernels/--no-kernels",
+        default=True,
+        help="Build kernels for native groups, and run them (docs/kernels.md).  [default: kernels]",
+    ),
+)
+
 
 def check_idle(sections: Collection[str], why: str, hint: str) -> None:
     """Refuse options of these sections of the help, which would have no effect, if any is given.
@@ -287,12 +306,16 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
 
 
 def chosen_pipeline(values: dict[str, Any]) -> str | None:
-    """What ``-O``, ``--pipeline`` and ``--passes`` say; takes ``level`` and ``passes`` out of ``values``.
+    """What ``-O``, ``--pipeline``, ``--passes`` and ``--fuser`` say; takes them out of ``values``.
 
     ``--pipeline`` is a setting, and has gone its own way.
     """
-    level, passes = values.pop("level"), values.pop("passes")
+    level, passes, fuser = values.pop("level"), values.pop("passes"), values.pop("fuser")
     chosen = f"O{level}" if level is not None else ",".join(passes) or None
+    if fuser is not None:
+        from graphopt.executor.switches import FUSERS
+
+        chosen = FUSERS[fuser].pipeline
     _tell_idle_portable(chosen, values)
     return chosen
 
@@ -323,6 +346,20 @@ def chosen_device(run: Run) -> Device:
     if remark and (run.verbose or run.settings.device != "auto"):
         run.console.note(f"  {remark}")
     return device
+
+
+def libraries_of(
+    run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
+) -> tuple[str, ...]:
+    """The libraries of kernels that go with ``model``; a line tells why some are missing."""
+    if not wanted:
+        return ()
+    from graphopt.fusion.libraries import libraries_for
+
+    found = libraries_for(model, run.settings, device, advance)
+    for remark in found.remarks:
+        run.console.note(f"  {remark}")
+    return found.paths
 
 
 def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:

@@ -19,7 +19,7 @@ import math
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -158,10 +158,19 @@ class NumericsCheck:
         oracle: judges against the original.
         numerics: how far results may move.
         crashes_only: a model that runs is good, whatever it computes.
+        libraries: tells the libraries of operators that go with a model, which is judged with and without.
     """
 
-    def __init__(self, oracle: Oracle, numerics: Numerics, *, crashes_only: bool = False) -> None:
+    def __init__(
+        self,
+        oracle: Oracle,
+        numerics: Numerics,
+        *,
+        crashes_only: bool = False,
+        libraries: Callable[[ir.Model], Sequence[str]] | None = None,
+    ) -> None:
         self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
+        self._libraries = libraries or (lambda model: ())
         self._failed: Row | None = None
 
     def __call__(self, model: ir.Model) -> str | None:
@@ -169,7 +178,11 @@ class NumericsCheck:
         signature = not self._crashes_only
         try:
             verdict = self._oracle.verify(
-                model, numerics=self._numerics, signature=signature, like=self._failed
+                model,
+                numerics=self._numerics,
+                signature=signature,
+                like=self._failed,
+                libraries=self._libraries(model),
             )
         except InvalidModel as error:
             return error.message

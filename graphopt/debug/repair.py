@@ -96,7 +96,7 @@ def repair(
 def _check_of(job: Job, original: ir.Model) -> Check:
     if job.verify:
         assert job.oracle is not None
-        return NumericsCheck(job.oracle, job.options.numerics)
+        return NumericsCheck(job.oracle, job.options.numerics, libraries=job.libraries)
     return ValidCheck(original)
 
 

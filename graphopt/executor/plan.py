@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from graphopt import ir
+from graphopt.fusion.libraries import Libraries
 from graphopt.profile import Behaviour, Guard
 from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
@@ -21,6 +22,10 @@ from graphopt.specialize.variant_session import VariantSession
 Kind = Literal["fallback", "general", "optimized"]
 
 
+def _none(model: ir.Model) -> Libraries:
+    return Libraries()
+
+
 @dataclass(frozen=True)
 class Host:
     """Where plans run.
@@ -29,13 +34,13 @@ class Host:
         device: the device.
         threads: inside one operator; by default onnxruntime's choice.
         optimizations: those of onnxruntime.
-        choice: session options that suit the models.
+        libraries: tells the kernels that go with a model, and why some do not.
     """
 
     device: Device
     threads: int | None
     optimizations: Optimizations
-    choice: SessionChoice | None = None
+    libraries: Callable[[ir.Model], Libraries] = _none
 
 
 @dataclass(eq=False)
@@ -51,6 +56,7 @@ class Plan:
         behaviour: how closely it keeps to what was seen.
         hits: how often it ran.
         last_used: when it ran last, as counted by all runs.
+        remarks: why it runs without kernels that it could have, once it is prepared.
     """
 
     name: str
@@ -61,6 +67,7 @@ class Plan:
     behaviour: Behaviour | None = None
     hits: int = 0
     last_used: int = 0
+    remarks: tuple[str, ...] = ()
     _ready: VariantSession | None = None
     _artifact: Artifact | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -75,12 +82,14 @@ class Plan:
             if self._ready is None:
                 self._artifact = Artifact(self.model)
                 host = self.host
+                libraries = host.libraries(self.model)
+                self.remarks = libraries.remarks
                 made = session.create(
                     self._artifact.source,
                     optimizations=host.optimizations,
                     device=host.device,
                     threads=host.threads,
-                    choice=host.choice,
+                    choice=SessionChoice(libraries=libraries.paths),
                 )
                 self._ready = VariantSession(made, Signature.of(self.model))
             return self._ready

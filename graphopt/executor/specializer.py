@@ -291,4 +291,5 @@ class Specializer:
                 evicted=self._evicted,
                 failures=tuple(self._failures),
             )
-        return replace(state, plans=tuple(map(PlanState.of, plans, hits)))
+        remarks = dict.fromkeys(remark for plan in plans for remark in plan.remarks)
+        return replace(state, plans=tuple(map(PlanState.of, plans, hits)), remarks=tuple(remarks))

@@ -53,6 +53,7 @@ class DebugState:
         kept: why it could not be let go when it was time.
         evicted: how many plans were let go because there were too many.
         failures: specializations that could not be made, and why.
+        remarks: why plans run without kernels that they could have.
     """
 
     strategy: str
@@ -65,6 +66,7 @@ class DebugState:
     kept: str | None
     evicted: int
     failures: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def compiled(self) -> int:
@@ -87,6 +89,7 @@ class DebugState:
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
+        yield from self.remarks
         if self.evicted:
             yield f"{counted(self.evicted, 'plan')} let go, whose last run was longest ago"
         if self.compiling:
@@ -109,4 +112,5 @@ class DebugState:
             "kept": self.kept,
             "evicted": self.evicted,
             "failures": list(self.failures),
+            "remarks": list(self.remarks),
         }

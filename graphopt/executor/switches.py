@@ -33,11 +33,13 @@ class Fuser:
     optimizations: Optimizations
 
 
-#: By name. ``none``: nobody; ``ort``: onnxruntime; ``builtin``: graphopt too, with operators of onnxruntime.
+#: By name. ``none``: nobody; ``ort``: onnxruntime; ``builtin``: graphopt too, with operators of onnxruntime;
+#: ``native``: graphopt also compiles kernels of its own.
 FUSERS = {
     "none": Fuser("O2", "basic"),
     "ort": Fuser("O2", "default"),
     "builtin": Fuser("O3", "default"),
+    "native": Fuser("native", "default"),
 }
 _fuser: ContextVar[str | None] = ContextVar("graphopt fuser", default=None)
 _last: ContextVar[ir.Model | None] = ContextVar("graphopt's last graph", default=None)
@@ -91,7 +93,7 @@ def fuser(name: str) -> Iterator[None]:
     """Choose who puts nodes together, for executors that are made in a ``with`` block.
 
     Args:
-        name: ``none``, ``ort`` or ``builtin``; ``native`` is not built yet.
+        name: ``none``, ``ort``, ``builtin`` or ``native``.
 
     Raises:
         UsageError: there is no such fuser.
@@ -105,10 +107,6 @@ def fuser(name: str) -> Iterator[None]:
 
 def check_fuser(name: str) -> str:
     """``name``, if a fuser bears it; raises UsageError as :func:`fuser` does."""
-    if name == "native":
-        raise UsageError(
-            "native kernels are not built yet", hint="fuser('builtin') uses those of onnxruntime"
-        )
     if name not in FUSERS:
         raise unknown("fuser", name, FUSERS, f"fusers: {', '.join(FUSERS)}")
     return name

@@ -127,7 +127,7 @@ class FusionPolicy:
         outputs: Sequence[ir.Value],
         size: Callable[[ir.Value], Any],
     ) -> tuple[Any, Any]:
-        """What ``nodes`` read and write one by one, and what a kernel of them does, by the ``size`` of values."""
+        """What ``nodes`` read and write one by one, and what a kernel of them does."""
         before = sum(
             size(value)
             for node in nodes

@@ -84,6 +84,8 @@ class Report:
         decisions: what it decided, and how often it was asked.
         variants: specializations that a profile called for.
         profiled_runs: how many runs that profile is of.
+        kernels: names of the native kernels that go with the result.
+        libraries: paths of the libraries that they are in.
     """
 
     pipeline: str
@@ -110,6 +112,8 @@ class Report:
     decisions: Counter[Decision] = field(default_factory=Counter)
     variants: list[VariantReport] = field(default_factory=list)
     profiled_runs: int = 0
+    kernels: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -145,6 +149,8 @@ class Report:
         counts = Counter(one.op.rpartition(".")[2] for one in self.fused)
         if counts:
             yield f"  fused     {', '.join(f'{count:,} {op}' for op, count in counts.most_common())}"
+        if self.kernels:
+            yield f"  kernels   {counted(len(self.kernels), 'native kernel')}"
 
     def _not_fused(self) -> Iterator[str]:
         """The most frequent reasons why places did not become fused operators."""
@@ -242,6 +248,7 @@ class Report:
             "skipped": self.skipped,
             "dropped": [asdict(drop) for drop in self.dropped],
             "fused": [one.to_dict() for one in self.fused],
+            "kernels": list(self.kernels),
             "missed": [place.to_dict() for place in self.missed],
             "refusals": [refused.to_dict() for refused in self.refusals],
             "remarks": self.remarks,

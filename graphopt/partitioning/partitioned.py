@@ -48,7 +48,7 @@ class Group:
         ops: how often each operator is in it.
         inputs, outputs: what goes into it and comes out, constants left out that it has to itself.
         partition: the nodes themselves.
-        saved: the bytes that it reads and writes less than its nodes one by one; ``None`` if that is not told.
+        saved: the bytes that it reads and writes less than its nodes; ``None`` if that is not told.
     """
 
     name: str

@@ -20,11 +20,13 @@ from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
+    from graphopt.runtime.devices import Device
     from graphopt.runtime.timing.bench import Contestant
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
 graphopt bench model.onnx --against original,onnxslim --input-shape x:1x3x224x224,8x3x224x224
+graphopt bench model.onnx --fuser native
 graphopt bench a.onnx b.onnx --processes 15 --plot speed.svg
 graphopt bench model.onnx --device cuda --cuda-graph --hot
 """
@@ -75,6 +77,7 @@ _ORIGINAL = "original"
 @options.input_options
 @options.device_options
 @options.session_options
+@options.kernel_options
 @options.group(
     "CUDA",
     click.option("--tf32/--no-tf32", default=None, help="Round float32 products.  [default: tf32]"),
@@ -90,6 +93,7 @@ def command(
     hot: bool,
     plot: Path | None,
     session_options: bool,
+    kernels: bool,
     **values: Any,
 ) -> int:
     """Time models against one another.
@@ -123,7 +127,9 @@ def command(
     provider_options = cuda_options(device, **flags)
     results = []
     with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        contestants = _Contestants(run, Path(folder)).all(models, against, peer_python, values)
+        contestants = _Contestants(run, Path(folder), device, kernels).all(
+            models, against, peer_python, values
+        )
         contestants[0] = replace(contestants[0], model=loaded[0])  # inputs keep to what is said of dims
         bench = Bench(contestants, device, threads, provider_options, limits, session_options)
         for shapes in grid:
@@ -186,9 +192,10 @@ def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
 class _Contestants:
     """Makes the models that are compared, as files in a folder."""
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, folder: Path, device: Device, kernels: bool) -> None:
         self._run = run
         self._folder = folder
+        self._device, self._kernels = device, kernels
 
     def all(
         self, models: Sequence[Path], against: Sequence[str], python: str, passes: dict[str, Any]
@@ -211,7 +218,7 @@ class _Contestants:
         if path.suffix != ".onnx" or self._run.settings.allow_external:
             path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
             api.save(model, path)
-        return Contestant.of(name, path, model)
+        return Contestant.of(name, path, model, self._libraries(model))
 
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
@@ -227,7 +234,12 @@ class _Contestants:
         target = self._folder / "graphopt.onnx"
         api.save(model, target)
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
-        return Contestant.of(name, target, model)
+        name = "graphopt native" if text == "native" else name
+        return Contestant.of(name, target, model, self._libraries(model))
+
+    def _libraries(self, model: ir.Model) -> tuple[str, ...]:
+        with self._run.console.progress("kernels") as advance:
+            return options.libraries_of(self._run, model, self._device, self._kernels, advance)
 
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:

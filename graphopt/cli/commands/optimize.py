@@ -29,6 +29,7 @@ graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
 graphopt optimize model.onnx -o out.onnx -O3 --tune --budget 2m --input-shape x:1x64,8x64
 graphopt optimize model.onnx -o out.onnx -O3 --strict-fusion /encoder/layer.0/attention/self/Softmax
+graphopt optimize model.onnx -o out.onnx --fuser native
 graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
 graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle
@@ -119,9 +120,16 @@ def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path 
     targets = [specializing.bundle_folder(output)] if bundled else _targets(sources, output)
     check_file(report_path, [".json"])
     check_folder(values["dump_dir"])
+    fuser = values["fuser"]
     arguments = _arguments(run, values)
-    if arguments["specialize"] is not None and len(sources) > 1:
-        raise UsageError("a profile is of one model, and several are given")
+    if arguments["specialize"] is not None:
+        if len(sources) > 1:
+            raise UsageError("a profile is of one model, and several are given")
+        if fuser == "native":
+            raise UsageError(
+                "variants for a profile have no kernels of their own: --fuser native goes without --profile",
+                hint="an executor compiles some for what comes: graphopt run MODEL --inputs … --fuser native",
+            )
     if len(sources) == 1:
         report = _optimize(run, sources[0], targets[0], arguments)
         told = run.console.as_json or report_path is not None
@@ -210,6 +218,7 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it."""
     from graphopt import api, ir
+    from graphopt.cli.libraries import writing
     from graphopt.cli.outputs import check_told, make_folder
     from graphopt.cli.watching import Progress, instruments
 
@@ -231,7 +240,8 @@ def _optimize(
         before_save = time.perf_counter()
         if not target.parent.exists():
             make_folder(target.parent)
-        written = specializing.write(made, target, asked)
+        with writing(report.libraries, _library(target)):
+            written = specializing.write(made, target, asked)
     run.invocation.written += written
     end = time.perf_counter()
     about = f"{source}: " if several else ""
@@ -289,8 +299,19 @@ def _optimize_all(
     return {"models": results, "status": int(status)}, status
 
 
+def _library(target: Path) -> Path:
+    """The file for the kernels of the model in ``target``."""
+    return target.with_suffix(".kernels.so")
+
+
 def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
-    return {"source": str(source), "target": str(target), **report.to_dict()}
+    told = {"source": str(source), "target": str(target), **report.to_dict()}
+    if not report.libraries:
+        return {**told, "library": None}
+    from graphopt.fusion.inventory import session_lines
+
+    library = _library(target)
+    return {**told, "library": str(library), "session": list(session_lines(target, library))}
 
 
 def _print(run: Run, report: Report, target: Path) -> None:
@@ -299,6 +320,13 @@ def _print(run: Run, report: Report, target: Path) -> None:
     for line in report.lines(run.verbose, warned=True):
         run.console.print(line)
     run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")
+    if report.libraries:
+        from graphopt.fusion.inventory import session_lines
+
+        library = _library(target)
+        run.console.print(f"  wrote     {library}   kernels; without it, onnxruntime runs their nodes")
+        for line in session_lines(target, library):
+            run.console.print(f"              {line}")
 
 
 def _write_report(path: Path, result: dict[str, Any]) -> None:

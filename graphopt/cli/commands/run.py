@@ -32,6 +32,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 @options.input_options
 @options.device_options
 @options.session_options
+@options.kernel_options
 @options.group(
     "Device",
     click.option(
@@ -43,7 +44,13 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 )
 @executing.executor_options
 def command(
-    run: Run, model: Path, output: Path | None, optimizations: Any, session_options: bool, **values: Any
+    run: Run,
+    model: Path,
+    output: Path | None,
+    optimizations: Any,
+    session_options: bool,
+    kernels: bool,
+    **values: Any,
 ) -> None:
     """Run a model once and show its outputs.
 
@@ -67,15 +74,21 @@ def command(
 
     check_file(output, [".npz"])
     inputs = options.given_inputs(run, values)
-    bundle = None
+    bundle, libraries = None, tuple[str, ...]()
     if api.is_bundle(model):
         bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
     device = options.chosen_device(run)
-    with run.console.progress("running"):
+    with run.console.progress("running") as advance:
         if bundle is None:
+            libraries = options.libraries_of(run, loaded, device, kernels, advance)
             trial = api.try_out(
-                loaded, inputs, device=device, optimizations=optimizations, session_options=session_options
+                loaded,
+                inputs,
+                device=device,
+                optimizations=optimizations,
+                session_options=session_options,
+                libraries=libraries,
             )
         else:
             trial = try_bundle(bundle, inputs or InputOptions(seed=run.settings.seed))
@@ -88,6 +101,7 @@ def command(
             "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
             "session_options": choice.to_dict() if used else {},
+            "libraries": list(libraries),
             "seconds": trial.seconds,
         }
     )

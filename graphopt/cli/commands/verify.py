@@ -42,14 +42,16 @@ graphopt verify model.onnx model.bundle
 @options.dim_options
 @options.input_options
 @options.device_options
+@options.kernel_options
 @options.model_options
-def command(run: Run, original: Path, candidate: Path, signature: bool, **values: Any) -> int:
+def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool, **values: Any) -> int:
     """Tell whether model B computes the same as model A.
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
     onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ, or if A does
     not run and nothing could be compared. Of a bundle, each variant is compared with A where its guard
-    lets inputs through, and the general model everywhere.
+    lets inputs through, and the general model everywhere. If B has native groups, it runs without their
+    kernels and with them.
     """
     from graphopt import api
     from graphopt.cli import bundles
@@ -62,7 +64,8 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
     numerics = api.make_options(run.settings).numerics
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
     device = options.chosen_device(run)
-    with run.console.progress("verifying"):
+    with run.console.progress("verifying") as advance:
+        libraries = options.libraries_of(run, loaded[1], device, kernels, advance)
         verdict = api.verify(
             original,
             candidate,
@@ -73,6 +76,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, **values
             signature=signature,
             bits=run.settings.exact,
             device=device,
+            libraries=libraries,
         )
     run.console.json(verdict_dict(verdict))
     _print(run, verdict)

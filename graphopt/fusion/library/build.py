@@ -54,10 +54,22 @@ def build(
         RuntimeFailure: the compiler fails.
         ResourceLimit: it takes too long, or the store can't be written.
     """
+    return build_sources(_sources(kernels), len(kernels), store, compiler, progress)
+
+
+def find(kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+    """The library of ``kernels`` if it is in ``store``; arguments and errors are those of :func:`build`."""
+    key = Plan(tuple(_sources(kernels)), len(kernels), find_compiler(compiler), levels()).key()
+    if all(entry.key != key for entry in store.entries(_KIND)):
+        return None
+    return build(kernels, store, compiler=compiler)
+
+
+def _sources(kernels: Sequence[Kernel]) -> list[str]:
+    """The units that ``kernels`` are printed as."""
     from graphopt.fusion.c import source
 
-    groups = [kernels[start : start + _UNIT] for start in range(0, len(kernels), _UNIT)]
-    return build_sources([source(group) for group in groups], len(kernels), store, compiler, progress)
+    return [source(kernels[start : start + _UNIT]) for start in range(0, len(kernels), _UNIT)]
 
 
 def build_sources(

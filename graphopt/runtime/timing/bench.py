@@ -38,6 +38,7 @@ class Contestant:
         model: the same, for its signature; ``None`` if only onnxruntime can read it.
         nodes: of its graph and the bodies in it, without Constant.
         failure: why there is none.
+        libraries: of operators that are registered for it.
     """
 
     name: str
@@ -45,11 +46,13 @@ class Contestant:
     model: ir.Model | None = None
     nodes: int | None = None
     failure: str | None = None
+    libraries: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, name: str, path: Path, model: ir.Model | None) -> Contestant:
+    def of(cls, name: str, path: Path, model: ir.Model | None, libraries: tuple[str, ...] = ()) -> Contestant:
         """A contestant with its nodes counted."""
-        return cls(name, path, model, None if model is None else ir.count_nodes(model.graph))
+        nodes = None if model is None else ir.count_nodes(model.graph)
+        return cls(name, path, model, nodes, libraries=libraries)
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,12 @@ class Bench:
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
-        """The session options that models recommend, by name, if they are heeded."""
-        models = {one.name: one.model for one in self.contestants if self.heeds_choices}
-        found = {name: recommended(model, self.device) for name, model in models.items() if model is not None}
+        """The session options of models, by name: recommended ones, if they are heeded, and libraries."""
+        found = {}
+        for one in self.contestants:
+            heeded = self.heeds_choices and one.model is not None
+            choice = recommended(one.model, self.device) if heeded and one.model else SessionChoice()
+            found[one.name] = choice | SessionChoice(libraries=one.libraries)
         return {name: choice for name, choice in found.items() if not choice.plain}
 
     @property

@@ -1,6 +1,7 @@
 """How libraries reach sessions: choices, children, the oracle, executors."""
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -9,6 +10,7 @@ import pytest
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.executor.plan import Host, Plan
+from graphopt.fusion.libraries import Libraries
 from graphopt.runtime import once, session, trial
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU
@@ -54,6 +56,10 @@ def test_a_library_that_is_none(tmp_path):
         session.create(data, choice=SessionChoice(libraries=(_ctypes.__file__,)))
 
 
+def _given(choice: SessionChoice) -> Callable[[ir.Model], Libraries]:
+    return lambda model: Libraries(choice.libraries)
+
+
 @samples.compiled
 def test_children_plans_and_single_runs_take_libraries(tmp_path):
     choice = SessionChoice(libraries=(library(tmp_path, {NAME: RIGHT + " + 5.0f"}),))
@@ -67,7 +73,7 @@ def test_children_plans_and_single_runs_take_libraries(tmp_path):
             np.testing.assert_array_equal(array, wanted)
         plain = trial.RemoteRuns(trial.RemoteHost(lambda: child, {"model": source}), "model")
         np.testing.assert_array_equal(plain.run("off", FEEDS)[0], affine(X)["main"])
-    plan = Plan("p", "general", ir.from_proto(proto), Host(CPU, None, "default", choice))
+    plan = Plan("p", "general", ir.from_proto(proto), Host(CPU, None, "default", _given(choice)))
     np.testing.assert_array_equal(plan.run(FEEDS)["main"], expected["main"])
     found = once.run_once(ir.from_proto(proto), FEEDS, choice=choice)
     np.testing.assert_array_equal(found["nested"], expected["nested"])

@@ -1,0 +1,55 @@
+"""Native kernels of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt import config, ir
+from graphopt.assembly import PathLike, loaded
+
+if TYPE_CHECKING:
+    from graphopt.fusion.inventory import Inventory
+    from graphopt.fusion.library.build import Advance
+
+
+def kernels(model: ir.Model | PathLike) -> Inventory:
+    """The native kernels of a model; of a model without groups, those that ``fuse-groups`` would make of it.
+
+    >>> found = kernels("model.onnx")                                    # doctest: +SKIP
+    >>> [(group.name, group.calls) for group in found.groups]            # doctest: +SKIP
+    [('sigmoid_mul_add_0c5e1f3a77b2', 12)]
+    >>> print(found.source())                                            # doctest: +SKIP
+
+    Args:
+        model: a model, which is left as it is, or the path of one.
+
+    Raises:
+        InvalidModel: what it tells of its groups can't be read.
+    """
+    from graphopt.fusion.inventory import Inventory
+
+    return Inventory.of(loaded(model), config.current())
+
+
+def build_kernels(model: ir.Model | PathLike, path: PathLike, progress: Advance | None = None) -> Inventory:
+    """Build the library with the native kernels of a model, and write it to ``path``.
+
+    >>> build_kernels("model.onnx", "model.kernels.so")                  # doctest: +SKIP
+    >>> options = onnxruntime.SessionOptions()                           # doctest: +SKIP
+    >>> options.register_custom_ops_library("model.kernels.so")          # doctest: +SKIP
+
+    Args:
+        model: a model with native groups (``optimize(…, fuser="native")``), or the path of one.
+        path: where the library goes.
+        progress: is told how much is done.
+
+    Raises:
+        UnsupportedModel: the model has no kernels.
+        NoCompiler: there is no C compiler.
+        RuntimeFailure: the compiler fails.
+        UsageError: ``path`` can't be written.
+    """
+    found = kernels(model)
+    found.build(Path(path), progress)
+    return found

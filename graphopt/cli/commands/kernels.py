@@ -1,0 +1,175 @@
+"""graphopt kernels: the native kernels of a model, their source, and the library of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import reads_model, writes
+from graphopt.errors import UsageError
+from graphopt.tables import Table, counted, human_bytes
+
+if TYPE_CHECKING:
+    from graphopt.fusion.functions import Group
+    from graphopt.fusion.inventory import Inventory
+    from graphopt.fusion.signature import Tensor
+
+EXAMPLE = """
+graphopt kernels model.opt.onnx
+graphopt kernels model.opt.onnx -o model.kernels.so
+graphopt kernels model.onnx --source
+"""
+
+#: Operators of a kernel, and characters of types, that are shown without -v.
+_OPS, _TYPES = 4, 40
+_SUFFIXES = (".so", ".dylib", ".dll")
+
+
+@command_line.command("kernels", example=EXAMPLE)
+@click.argument("model", type=reads_model, metavar="MODEL")
+@options.group(
+    "Files",
+    click.option(
+        "-o", "--output", type=writes, metavar="LIBRARY.so", help="Build the library, and write it there."
+    ),
+)
+@options.group(
+    "Kernels",
+    click.option("--source", is_flag=True, help="Print the kernels in C instead."),
+)
+@options.model_options
+def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
+    """Show the native kernels of a model, and build the library with them.
+
+    These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. Of a
+    model without them, the kernels are shown that its nodes as they are would become. The library is of
+    use to any program that runs the model with onnxruntime (docs/kernels.md); graphopt itself builds what it
+    needs, and loads no library that lies beside a model.
+    """
+    from graphopt import api
+    from graphopt.cli.outputs import check_file
+
+    if source and run.console.as_json:
+        raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
+    check_file(output, _SUFFIXES)
+    with run.console.progress(model.name) as advance:
+        advance(None, "looking for groups")
+        found = api.kernels(model)
+        if output is not None:
+            if found.proposed:
+                raise UsageError(
+                    f"{model} has no native groups, so no library goes with it",
+                    hint="graphopt optimize MODEL -o OUT.onnx --fuser native writes a model with its library",
+                )
+            found.build(output, advance)
+    if source:
+        if found.kernels:
+            click.echo(found.source())
+        return
+    built = found.built
+    run.console.json(_told(model, found, built, output))
+    _print(run, model, found, built)
+    if output is not None:
+        run.console.print(f"  wrote     {output}   {human_bytes(output.stat().st_size)}")
+        _print_use(run, model, output)
+
+
+def _told(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
+    from graphopt.fusion.inventory import bytes_of, cpu_level, session_lines
+
+    kernels = []
+    for group in found.groups:
+        signature = group.signature
+        types = {} if signature is None else signature.to_dict()
+        moved = None if signature is None else bytes_of((*signature.inputs, *signature.outputs))
+        kernels.append(
+            {
+                "name": group.name,
+                "calls": group.calls,
+                "ops": _ops(group),
+                "inputs": types.get("inputs"),
+                "outputs": types.get("outputs"),
+                "bytes": moved if moved is None or isinstance(moved, int) else str(moved),
+                "reason": group.reason or None,
+            }
+        )
+    return {
+        "model": str(model),
+        "proposed": found.proposed,
+        "kernels": kernels,
+        "built": built is not None,
+        "cpu_level": None if built is None else cpu_level(built),
+        "library": None if output is None else str(output),
+        "session": None if output is None else list(session_lines(model, output)),
+    }
+
+
+def _ops(group: Group) -> dict[str, int]:
+    """How often each operator is in a group."""
+    ops = Counter(node.op_type for node in group.function.graph if node.op_type != "Constant")
+    return dict(ops.most_common())
+
+
+def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
+    from graphopt.fusion.inventory import bytes_of, cpu_level
+
+    if run.console.quiet:
+        return
+    show = run.console.print
+    if not found.groups:
+        show("  no native groups, and none would be made (graphopt partition --policy fusion --explain)")
+        return
+    table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
+    for group in found.groups:
+        told = [f"{op} × {count}" if count > 1 else op for op, count in _ops(group).items()]
+        ops = ", ".join(told if run.verbose else told[:_OPS]) + (
+            " …" if len(told) > _OPS and not run.verbose else ""
+        )
+        signature = group.signature
+        if signature is None:
+            table.add(group.name, group.calls, ops, "?", "?", "?")
+            continue
+        moved = bytes_of((*signature.inputs, *signature.outputs))
+        size = human_bytes(moved) if isinstance(moved, int) else _short(str(moved), run)
+        ends = (_types(signature.inputs, run), _types(signature.outputs, run))
+        table.add(group.name, group.calls, ops, *ends, size)
+    run.console.table(table)
+    for group in found.groups:
+        if group.kernel is None:
+            show(f"  no kernel for {group.name}: {group.reason}")
+    if found.proposed:
+        show(f"  {model} has no native groups: these are what fuse-groups would make of it as it is")
+        show(
+            "  (graphopt optimize --fuser native fuses what onnxruntime has operators for, and then the rest)"
+        )
+    elif built is not None:
+        level = cpu_level(built)
+        runs = f", and runs its kernels for x86-64-v{level}" if level else ""
+        show(f"  {counted(len(found.kernels), 'kernel')}; the library is in the store{runs}")
+    elif found.kernels:
+        show(f"  {counted(len(found.kernels), 'kernel')}; the library is not built yet (-o LIBRARY.so)")
+
+
+def _types(tensors: Sequence[Tensor], run: Run) -> str:
+    return _short(", ".join(map(str, tensors)), run)
+
+
+def _short(text: str, run: Run) -> str:
+    return text if run.verbose or len(text) <= _TYPES else f"{text[: _TYPES - 1]}…"
+
+
+def _print_use(run: Run, model: Path, library: Path) -> None:
+    """How a program runs the model with the library."""
+    from graphopt.fusion.inventory import session_lines
+
+    if run.console.quiet:
+        return
+    for line in session_lines(model, library):
+        run.console.print(f"              {line}")
+    run.console.print("  (in C: RegisterCustomOpsLibrary_V2; without it, onnxruntime runs the nodes)")

@@ -1,0 +1,143 @@
+"""The kernels of a model: those of its groups, or of the groups that it would get."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt import ir
+from graphopt.config import Settings
+from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
+from graphopt.fusion.functions import Group, groups_of
+from graphopt.fusion.loops import Kernel
+from graphopt.ops import native
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.store import Store
+
+if TYPE_CHECKING:
+    from graphopt.analysis.dims import Dim
+    from graphopt.fusion.library.build import Advance
+    from graphopt.fusion.signature import Tensor
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The kernels of a model.
+
+    Attributes:
+        groups: the groups, by name.
+        proposed: the model has none; these are what ``fuse-groups`` would make of it as it is.
+        settings: where the store is, and which compiler builds.
+    """
+
+    groups: tuple[Group, ...]
+    proposed: bool
+    settings: Settings
+
+    @classmethod
+    def of(cls, model: ir.Model, settings: Settings) -> Inventory:
+        """That of ``model``, which is left as it is.
+
+        Raises:
+            InvalidModel: what it tells of its groups can't be read.
+        """
+        proposed = not any(key[0] == native.DOMAIN for key in model.functions)
+        if proposed:
+            model = copy(model)
+            with context_for(model) as cx:
+                make_pipeline("fuse-groups").run(model, cx)
+        return cls(tuple(groups_of(model)), proposed, settings)
+
+    @cached_property
+    def kernels(self) -> list[Kernel]:
+        """Those of the groups that have one."""
+        return [group.kernel for group in self.groups if group.kernel is not None]
+
+    def source(self) -> str:
+        """The kernels in C."""
+        from graphopt.fusion.c import source
+
+        return source(self.kernels)
+
+    @cached_property
+    def built(self) -> Path | None:
+        """The library in the store, if it is there."""
+        from graphopt.fusion.library.build import find
+
+        try:
+            store, compiler = Store(self.settings.cache_dir), self.settings.compiler
+            return find(self.kernels, store, compiler=compiler) if self.kernels else None
+        except NoCompiler:
+            return None
+
+    def build(self, path: Path, progress: Advance | None = None) -> None:
+        """Write the library to ``path``, atomically.
+
+        Raises:
+            UnsupportedModel: there is no kernel.
+            NoCompiler: there is no C compiler.
+            RuntimeFailure: it fails.
+            UsageError: ``path`` can't be written.
+        """
+        from graphopt.fusion.library.build import build
+
+        if not self.kernels:
+            raise UnsupportedModel("the model has no kernels, so there is no library to build")
+        store, compiler = Store(self.settings.cache_dir), self.settings.compiler
+        write_library(build(self.kernels, store, compiler=compiler, progress=progress), path)
+
+
+def write_library(source: Path, target: Path) -> None:
+    """Copy the library ``source`` to ``target``, atomically: who has the old one loaded keeps it.
+
+    Raises:
+        UsageError: it can't be written.
+    """
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
+        os.close(handle)
+        shutil.copyfile(source, temporary)
+        os.chmod(temporary, 0o755 & ~_mask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise UsageError(f"can't write {target}: {error.strerror or error}") from error
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def session_lines(model: Path | str, library: Path | str) -> Iterator[str]:
+    """Lines of Python that run ``model`` with its ``library``."""
+    yield from list(SessionChoice(libraries=(str(library),)).python())[:-1]
+    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options)"
+
+
+def cpu_level(library: Path) -> int:
+    """The CPU level whose kernels a library of ours runs here: 2, 3 or 4 of x86-64, or 0 elsewhere."""
+    import ctypes
+
+    return int(ctypes.CDLL(str(library)).graphopt_cpu_level())
+
+
+def bytes_of(tensors: tuple[Tensor, ...]) -> Dim:
+    """What tensors take together; an expression where they have symbols."""
+    from graphopt.analysis.dims import product
+
+    total: Any = 0
+    for tensor in tensors:
+        total = total + product(list(tensor.fact.shape or ())) * tensor.element.bytes
+    found: Dim = total
+    return found

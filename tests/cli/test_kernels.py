@@ -1,0 +1,134 @@
+"""graphopt kernels, and what other commands do with native groups."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphopt import ir
+from tests.cli.conftest import Invoke
+from tests.fusion.library.samples import compiled
+from tests.fusion.models import TWO, grouped
+from tests.support import parse
+
+#: No such compiler.
+NONE = ("--set", "compiler=/no/compiler")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    ir.save(parse(TWO), path)
+    return path
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    path = tmp_path / "groups.onnx"
+    ir.save(grouped(), path)
+    return path
+
+
+def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
+    text = invoke("kernels", groups).out
+    assert "sigmoid_mul_" in text and "f32[d0,64], f32[64]" in text and "512*d0 + 256" in text
+    assert "not built yet" in text
+    told = json.loads(invoke("kernels", groups, "--json").out)
+    assert [kernel["ops"] for kernel in told["kernels"]] == [{"Sigmoid": 1, "Mul": 1}, {"Sin": 1, "Mul": 1}]
+    assert told["built"] is False and told["library"] is None and told["proposed"] is False
+    text = invoke("kernels", path).out
+    assert "has no native groups: these are what fuse-groups would make" in text
+
+
+def test_the_source(invoke: Invoke, groups: Path) -> None:
+    text = invoke("kernels", groups, "--source").out
+    assert text.startswith(("/*", "#", "//")) and "sigmoid_mul_" in text
+    assert invoke("kernels", groups, "--source", "--json").status == 2
+
+
+def test_a_function_that_was_changed_is_told(invoke: Invoke, groups: Path) -> None:
+    model = ir.load(groups)
+    (function, *_) = model.functions.values()
+    next(node for node in function if node.op_type == "Mul").op_type = "Sub"
+    ir.save(model, groups)
+    assert "it was changed after it was made" in invoke("kernels", groups).out
+
+
+@compiled
+def test_the_library_is_built(invoke: Invoke, groups: Path, tmp_path: Path) -> None:
+    out = tmp_path / "k.so"
+    ran = invoke("kernels", groups, "-o", out)
+    assert ran.status == 0 and out.is_file()
+    assert f"options.register_custom_ops_library({str(out)!r})" in ran.out and "RegisterCustomOps" in ran.out
+    told = json.loads(invoke("kernels", groups, "--json").out)
+    assert told["built"] is True and told["cpu_level"] in (0, 2, 3, 4)
+
+
+def test_what_is_refused_leaves_no_file(invoke: Invoke, path: Path, groups: Path, tmp_path: Path) -> None:
+    out = tmp_path / "k.so"
+    ran = invoke("kernels", groups, "-o", out, *NONE)
+    assert ran.status == 6 and "/no/compiler" in ran.err and not out.exists()
+    ran = invoke("kernels", path, "-o", out)
+    assert ran.status == 2 and "--fuser native" in ran.err and not out.exists()
+    assert invoke("kernels", groups, "-o", tmp_path / "k.txt").status == 2
+
+
+# Other commands -----------------------------------------------------------------------------------
+
+
+@compiled
+def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.opt.onnx")
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native")
+    library = path.with_name("out.opt.kernels.so")
+    assert ran.status == 0 and library.is_file() and str(library) in ran.out
+    assert "register_custom_ops_library" in ran.out and "2 native kernels" in ran.out
+    told = json.loads(invoke("optimize", path, "-o", out, "--fuser", "native", "--json").out)
+    assert told["library"] == str(library) and len(told["kernels"]) == 2
+    assert told["session"][1] == f"options.register_custom_ops_library({str(library)!r})"
+    kernels = [row["libraries"] for row in told["verification"]["rows"]]
+    plain = json.loads(invoke("optimize", path, "-o", out, "--json").out)
+    assert kernels.count(True) == kernels.count(False) == len(plain["verification"]["rows"])
+    assert plain["library"] is None and plain["kernels"] == []
+
+
+def test_optimize_without_a_compiler(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.onnx")
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native", *NONE)
+    assert ran.status == 0 and "2 kernels not built" in ran.out
+    assert out.is_file() and not list(path.parent.glob("*.so"))
+    ran = invoke("run", out, *NONE)
+    assert ran.status == 0 and "2 kernels not built" in ran.err
+    assert "not built" not in invoke("run", out, "--no-kernels", *NONE).err
+
+
+def test_fusers_choose_the_passes(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.onnx")
+    for name, same in (("ort", "-O2"), ("builtin", "-O3")):
+        found = [
+            json.loads(invoke("optimize", path, "-o", out, *options, "--json").out)["pipeline"]
+            for options in (["--fuser", name], [same])
+        ]
+        assert found[0] == found[1]
+    assert invoke("optimize", path, "-o", out, "--fuser", "native", "-O3").status == 2
+
+
+@compiled
+def test_run_verify_and_executors_take_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
+    told = json.loads(invoke("run", groups, "--json").out)
+    assert len(told["libraries"]) == 1
+    assert json.loads(invoke("run", groups, "--no-kernels", "--json").out)["libraries"] == []
+    for more, wanted in (([], True), (["--no-kernels"], False)):
+        told = json.loads(invoke("verify", path, groups, *more, "--json").out)
+        assert told["equal"] and any(row["libraries"] for row in told["rows"]) is wanted
+
+
+@compiled
+def test_bench_takes_kernels(invoke: Invoke, path: Path) -> None:
+    quick = ["--processes", "1", "--rounds", "2", "--warmup", "1"]
+    ran = invoke("bench", path, "--fuser", "native", "--input-shape", "x:64,64", *quick, "--json")
+    told = json.loads(ran.out)
+    (native,) = [row for row in told["tables"][0]["models"] if row["name"] == "graphopt native"]
+    assert native["nodes"] == 3 and any("sigmoid_mul" in op for op in json.dumps(native).split('"')), native

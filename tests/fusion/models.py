@@ -1,0 +1,52 @@
+"""Models that get native groups, and a builder that makes a kernel wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphopt import ir
+from graphopt.driver import context_for, make_pipeline
+from graphopt.fusion.functions import kernels_of
+from graphopt.fusion.library import build as building
+from graphopt.fusion.loops import Kernel
+from tests.support import parse
+
+#: Two groups, apart from each other because a product lies between them.
+TWO = """two (float[N,64] x, float[64,64] w, float[64] b) => (float[N,64] y) {
+    s = Sigmoid(x)
+    m = Mul(b, s)
+    p = MatMul(m, w)
+    t = Sin(p)
+    y = Mul(t, b)
+}"""
+
+
+def grouped(text: str = TWO) -> ir.Model:
+    """The model of ``text`` with its groups."""
+    model = parse(text)
+    with context_for(model) as cx:
+        make_pipeline("fuse-groups").run(model, cx)
+    return model
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, name: str, other: str) -> None:
+    """Let kernels whose names begin with ``name`` compute what the operator ``other`` does in its place."""
+    right = building.build
+
+    def wrong(kernels: Sequence[Kernel], *arguments: Any, **more: Any) -> Path:
+        return right([_wrong(kernel, other) if kernel.name.startswith(name) else kernel for kernel in kernels],
+                     *arguments, **more)  # fmt: skip
+
+    monkeypatch.setattr(building, "build", wrong)
+
+
+def _wrong(kernel: Kernel, other: str) -> Kernel:
+    (found,) = kernels_of(
+        grouped(f"g (float[N,64] x, float[64] b) => (float[N,64] m) {{ s = {other}(x) m = Mul(b, s) }}")
+    )
+    return replace(found, name=kernel.name)
