@@ -11,7 +11,7 @@ GO_PAIR(i64)
 /* Lane by lane. Lanes beyond a tensor's end may divide by zero: they must not trap. */
 #define GO_LANE_BY_LANE(name, type, op, value) \
     GO_INLINE V(name) V(op##_##name)(V(name) a, V(name) b) { \
-        V(name) c; \
+        V(name) c = {0}; \
         for (int i = 0; i < GO_LANES; i++) { \
             const type x = a[i], y = b[i]; \
             c[i] = (type)(value); \

@@ -19,7 +19,7 @@
     GO_INLINE void V(store_part_##name)(void *p, V(name) x, int m) { go_store_part(p, &x, sizeof x, sizeof(type), m); } \
     GO_INLINE V(name) V(load_one_##name)(const void *p) { return V(splat_##name)(*(const V(name##_one) *)p); } \
     GO_INLINE V(name) V(gather_##name)(const void *p, int64_t stride) { \
-        V(name) x; \
+        V(name) x = {0}; \
         for (int i = 0; i < GO_LANES; i++) x[i] = ((const V(name##_one) *)p)[i * stride]; \
         return x; \
     } \
@@ -61,7 +61,7 @@ GO_SELECT(i64, i64)
 /* The first m lanes: yes for those. */
 #define GO_FIRST(name, type) \
     GO_INLINE V(name) V(first_##name)(int m) { \
-        V(name) lane; \
+        V(name) lane = {0}; \
         for (int i = 0; i < GO_LANES; i++) lane[i] = (type)i; \
         return lane < (type)m; \
     }

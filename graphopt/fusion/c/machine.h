@@ -39,7 +39,7 @@ GO_INLINE V(f32) V(more)(V(f32) a, V(f32) b) { return (V(f32))_mm_max_ps((__m128
 #else
 #define GO_EACH(name, value) \
     GO_INLINE V(f32) V(name)(V(f32) x) { \
-        V(f32) y; \
+        V(f32) y = {0}; \
         for (int i = 0; i < GO_LANES; i++) y[i] = value(x[i]); \
         return y; \
     }

@@ -61,7 +61,7 @@ GO_INLINE V(f32) V(pow)(V(f32) x, V(f32) y) {
 }
 
 GO_INLINE V(f32) V(fmod)(V(f32) x, V(f32) y) {
-    V(f32) z;
+    V(f32) z = {0};
     for (int i = 0; i < GO_LANES; i++) z[i] = go_remainder(x[i], y[i]);
     return z;
 }

@@ -3,7 +3,7 @@
 #define GO_FOLD(name, mask, op, value) \
     GO_INLINE V(name) V(op##_across_##name)(V(name) x) { \
         for (int step = GO_LANES / 2; step; step /= 2) { \
-            V(name) a = x, b; \
+            V(name) a = x, b = a; \
             for (int i = 0; i < GO_LANES; i++) b[i] = a[i ^ step]; \
             x = value; \
         } \
@@ -12,7 +12,7 @@
 #else
 #define GO_FOLD(name, mask, op, value) \
     GO_INLINE V(name) V(op##_across_##name)(V(name) x) { \
-        V(mask) lane; \
+        V(mask) lane = {0}; \
         for (int i = 0; i < GO_LANES; i++) lane[i] = (__typeof__(lane[0]))i; \
         for (int step = GO_LANES / 2; step; step /= 2) { \
             const V(name) a = x, b = __builtin_shuffle(x, lane ^ (__typeof__(lane[0]))step); \
