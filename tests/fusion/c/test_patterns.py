@@ -20,7 +20,7 @@ from graphopt.fusion.loops import (
     Symbol,
 )
 from tests.fusion.c.harness import Unit, compiler, levels
-from tests.fusion.interpreter import run
+from tests.fusion.interpreter import TYPES, number, run
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 
@@ -60,23 +60,58 @@ SOFTMAX = kernel(
     [load(0), step("reduce_max", 0), step("sub", 0, 1), step("exp", 2), step("reduce_sum", 3), step("div", 3, 4)],
     reduced=True,
 )  # fmt: skip
+# A condition that takes an exponential is kept for the second pass.
+KEPT_BOOL = kernel(
+    "kept_bool", 1,
+    [load(0), step("exp", 0), Instruction("constant", F32, value=1.0),
+     step("lt", 1, 2, element=Element.BOOL), step("reduce_max", 3, element=Element.BOOL),
+     step("xor", 3, 4, element=Element.BOOL), step("cast", 5)],
+    reduced=True,
+)  # fmt: skip
+# A reduction of another before the last axis: the columns of x divided by their norms.
+COLUMNS = Kernel(
+    "columns", (Port(F32, (N, Size(8), M)),), (Port(F32, (N, Size(8), M)), Port(F32, (N, M))),
+    (Symbol(0, 0), Symbol(0, 2)), (Axis(N), Axis(Size(8), True), Axis(M)),
+    (Piece(
+        (Instruction("load", F32, access=Access(0, (Size(8, (1,)), M, ONE))), step("exp", 0), step("mul", 1, 1),
+         step("reduce_sum", 2), step("sqrt", 3), step("div", 1, 4)),
+        (Store(Access(0, (Size(8, (1,)), M, ONE)), 5), Store(Access(1, (M, Size(0), ONE)), 4)),
+    ),),
+)  # fmt: skip
+# Pixels of 3 channels: bytes in, scaled by channel, channels last.
+PIXELS = Kernel(
+    "pixels", (Port(Element.U8, (N, M, Size(3))), Port(F32, (Size(3),))), (Port(F32, (N, M, Size(3))),),
+    (Symbol(0, 0), Symbol(0, 1)), (Axis(N), Axis(M), Axis(Size(3))),
+    (Piece(
+        (Instruction("load", Element.U8, access=Access(0, (Size(3, (1,)), Size(3), ONE))),
+         Instruction("load", F32, access=Access(1, (Size(0), Size(0), ONE))),
+         step("cast", 0), step("mul", 2, 1)),
+        (Store(Access(0, (Size(3, (1,)), Size(3), ONE)), 3),),
+    ),),
+)  # fmt: skip
+KERNELS = [SWISH, SOFTMAX, KEPT_BOOL, COLUMNS, PIXELS]
 SHAPES = [(3, 5), (0, 4), (4, 0), (1, 1), (7, 64), (33, 1009), (2, 16), (500, 301)]
 
 
 @pytest.fixture(scope="module", params=levels())
 def unit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Unit:
-    return Unit([SWISH, SOFTMAX], tmp_path_factory.mktemp("unit"), request.param)
+    return Unit(KERNELS, tmp_path_factory.mktemp("unit"), request.param)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", range(len(KERNELS)))
 def test_a_kernel_computes_what_its_loops_say(unit: Unit, index: int, shape: tuple[int, int]) -> None:
     random = np.random.default_rng(1)
-    inputs = [random.standard_normal(shape).astype(np.float32) for _ in unit.kernels[index].inputs]
-    expected = run(unit.kernels[index], inputs)
+    inputs = []
+    for port in KERNELS[index].inputs:
+        values = random.standard_normal([number(dim, shape) for dim in port.dims])
+        inputs.append(
+            (np.abs(values) * 50 if port.element is Element.U8 else values).astype(TYPES[port.element])
+        )
+    expected = run(KERNELS[index], inputs)
     for in_place in (False, True):
-        (found,) = unit.run(index, inputs, in_place)
-        np.testing.assert_allclose(found, expected[0], rtol=3e-6, atol=1e-6)
+        for got, want in zip(unit.run(index, inputs, in_place), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)
 
 
 def test_inputs_that_do_not_fit_are_refused(unit: Unit) -> None:
