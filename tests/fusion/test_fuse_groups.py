@@ -153,3 +153,14 @@ def test_a_changed_function_has_no_kernel() -> None:
         cx.edit.remove(node)
     (changed,) = groups_of(model)
     assert changed.kernel is None and changed.reason == "it was changed after it was made"
+
+
+def test_results_are_declared_for_what_comes_behind() -> None:
+    model, _ = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
+        a = Sigmoid(x)
+        b = Mul(x, a)
+        y = MatMul(b, w)
+    }""")
+    (value,) = model.graph[0].outputs
+    assert value.dtype == ir.DataType.FLOAT and value.shape is not None
+    assert [str(dim) for dim in value.shape] == ["N", "8"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
+from graphopt.analysis.dims import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.functions import name_of, note_signatures, signatures_of
 from graphopt.fusion.policy import FusionPolicy, Shapes
@@ -94,7 +95,20 @@ def make_groups(
             cx.edit.remove_function(function)
         signatures[name] = signature
         calls.append(call)
+        for value in call.outputs:
+            _declare(value, cx)
     return calls
+
+
+def _declare(value: ir.Value, cx: Context) -> None:
+    """Say what is known of a result: nobody tells onnxruntime what a kernel computes.
+
+    What comes behind is fused only where its rank is known, and memory is shared only where sizes are.
+    """
+    dtype, shape = cx.dtype(value), cx.shape(value)
+    if value.is_graph_output() or value.graph is not cx.model.graph or dtype is None or shape is None:
+        return
+    cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else declared_name(dim) for dim in shape])
 
 
 def dissolve(model: ir.Model, cx: Context) -> None:
