@@ -41,12 +41,13 @@ class Body(Points):
             self._line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
             self._line("const int64_t blocks = (extent + width - 1) / width;")
             self._line("if (!blocks) return;")
-            self._line("int64_t block = rest % blocks;")
-            self._line("rest /= blocks;")
+            if not plan.tiled:
+                self._line("int64_t block = rest % blocks;")
+                self._line("rest /= blocks;")
         for loop in reversed(plan.outer):
             self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
             self._line(f"rest /= {self.extent(loop)};")
-        self._line("(void)rest;")
+        self._line("int64_t block = rest;" if plan.tiled else "(void)rest;")
         if plan.blocks:
             self._line("(void)block;")
         self._buffers()
@@ -92,7 +93,7 @@ class Body(Points):
     def _next_item(self) -> None:
         counters = [(f"i{loop}", self.extent(loop)) for loop in self.schedule.outer]
         if self.schedule.blocks:
-            counters.append(("block", "blocks"))
+            counters.insert(0 if self.schedule.tiled else len(counters), ("block", "blocks"))
         depth = 0
         for place, (counter, extent) in enumerate(reversed(counters)):
             if place + 1 == len(counters):

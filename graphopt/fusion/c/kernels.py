@@ -11,6 +11,8 @@ from .sizes import Sizes, product
 
 #: Work items that are enough for all threads.
 _ENOUGH = 64
+#: Vectors in a block, where blocks are to be short.
+_TILE = 4
 #: Memory traffic of a chunk of work, in bytes. Less than two chunks are not split.
 _CHUNK = 65536
 
@@ -178,8 +180,8 @@ def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
     if plan.blocks:
         step = f"{plan.unroll} * {body.lanes}"
         yield f"        const int64_t extent = {body.extent(plan.vector)};"
-        if plan.columns:
-            yield f"        run.width[{number}] = {step};"
+        if plan.columns or plan.tiled:
+            yield f"        run.width[{number}] = {step if plan.columns else f'{_TILE} * {body.lanes}'};"
         else:
             width = f"{_CHUNK // max(plan.weight, 1)} / ({step}) * ({step})"
             yield f"        run.width[{number}] = extent * {plan.weight} < {2 * _CHUNK} ? extent : {width};"

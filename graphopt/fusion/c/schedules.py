@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ..loops import COSTLY, Element, Kernel, Piece
+from ..loops import COSTLY, ONE, Element, Kernel, Piece
 from ..schedule.nests import Nest, nest, swapped, with_periods
 from ..schedule.stages import Staging, stage
 from .headers import Lanes
@@ -29,6 +29,8 @@ class Schedule:
             is reduced lies before it, around them.
         staging: the passes.
         unroll: how many vectors are computed in one iteration.
+        tiled: whether all points of the outer loops are computed for one block before the next, and blocks are
+            short: neighbours in memory then are neighbours in time although they are in other rows.
         weight: what a point of all loops costs, about as many bytes of memory traffic.
     """
 
@@ -38,6 +40,7 @@ class Schedule:
     vector: int
     staging: Staging
     unroll: int
+    tiled: bool
     weight: int
 
     @property
@@ -62,7 +65,18 @@ def schedule(kernel: Kernel, piece: Piece) -> Schedule:
     staging = stage(found, frozenset(inner), late, vector)
     reductions = sum(len(step.reductions) for step in staging.passes)
     unroll = 1 if not reductions else 4 if reductions == 1 else 2
-    return Schedule(found, outer, inner, vector, staging, unroll, _weight(kernel, found))
+    tiled = not found.reduced and _crosses(found, outer)
+    return Schedule(found, outer, inner, vector, staging, unroll, tiled, _weight(kernel, found))
+
+
+def _crosses(nest: Nest, outer: tuple[int, ...]) -> bool:
+    """Whether elements that lie side by side in memory are not those of a vector, but of an outer loop."""
+    return any(
+        place.strides[-1].factor
+        and place.strides[-1] != ONE
+        and any(place.strides[loop] == ONE for loop in outer)
+        for place in nest.places
+    )
 
 
 def _ordered(nest: Nest) -> Nest:
