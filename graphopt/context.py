@@ -155,6 +155,7 @@ class Context:
         grown: bytes that folding has added to the model so far.
         remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each decision by cost that passes and rules asked for, once, and how often.
+        ungrouped: by name of a node, why ``fuse-groups`` put it into no group.
     """
 
     model: ir.Model
@@ -173,6 +174,7 @@ class Context:
     grown: int = 0
     remarks: list[str] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
+    ungrouped: dict[str, str] = field(default_factory=dict)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 

@@ -126,7 +126,7 @@ def optimize(
         instruments: told of passes, rewrites and refusals as they happen.
         strict: a result that is not the same is an error at once.
         strict_fusion: scopes, names of nodes or what the names of several begin with; that each became
-            one fused operator is checked.
+            one fused operator, or one native group, is checked.
         save_repro: a folder for a reproducer of each rewrite that was dropped.
         command: the command line that led here, for the reproducers.
         tune: measure what rewrites give, and keep those that pay; session options that pay are
@@ -238,7 +238,7 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
     from graphopt.debug.explain import names_within
 
     found = {scope: names_within(model, scope) for scope in scopes}
-    if not any(step.name == "fuse-builtin" for step in pipeline.passes()):
+    if not any(step.name in ("fuse-builtin", "fuse-groups") for step in pipeline.passes()):
         raise UsageError("nothing is fused, so no scope can be", hint="add -O3, which fuses operators")
     return found
 

@@ -6,15 +6,16 @@ users mark by ``torch.jit.strict_fusion``. Here they name a scope of the exporte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import NotFused
+from graphopt.ops import native
 from graphopt.passes.base import Pass
-from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in
+from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in, native_calls
 from graphopt.rewrite.nearest import told
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
@@ -26,7 +27,8 @@ class CheckStrictFusion(Pass):
     """Check that scopes became one fused operator each, as in ``check-strict-fusion{scopes=/layer.0/attn}``.
 
     A scope is the name of a node of the original model, or what the names of several begin with.
-    All nodes that come from it must be in one fused operator; constants may be anywhere. The scopes
+    All nodes that come from it must be in one fused operator, or in one group that has a kernel; constants
+    may be anywhere. The scopes
     are those of ``scopes`` (``a+b``) and of ``--strict-fusion``. The model is not changed.
 
     Attributes:
@@ -60,14 +62,24 @@ class _Scope:
 
 
 def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -> None:
-    everywhere = groups_in(model, rules)
+    inside = {
+        node for key, function in model.functions.items() if key[0] == native.DOMAIN for node in function
+    }
+    everywhere = [group for group in groups_in(model, rules) if not inside.issuperset(group)]
+    everywhere += [[call] for call in native_calls(model)]
     groups = [group for group in everywhere if any(map(scope.holds, group))]
     fused = dict.fromkeys(node for group in groups for node in group)
-    nodes = [node for graph in ir.graphs_of(model) for node in graph if node.op_type != "Constant"]
+    nodes = [
+        node
+        for graph in ir.graphs_of(model)
+        for node in graph
+        if node.op_type != "Constant" and node not in inside
+    ]
     strays = [node for node in nodes if node not in fused and scope.holds(node)]
     if strays:
         missed = list(missed_in(model, rules, cx))
-        raise _left_out(scope.name, strays, missed, nothing=not any(map(is_fused, everywhere)))
+        nothing = not any(map(is_fused, everywhere))
+        raise _left_out(scope.name, strays, missed, cx.ungrouped, nothing=nothing)
     groups = list(filter(is_fused, groups))
     if not groups:
         raise NotFused(f"{scope.name!r} became no fused operator: no node of it is left")
@@ -76,18 +88,28 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
         raise NotFused(f"{scope.name!r} became several fused operators: {operators}")
 
 
-def _left_out(scope: str, strays: Sequence[ir.Node], missed: Sequence[Missed], *, nothing: bool) -> NotFused:
+def _left_out(
+    scope: str,
+    strays: Sequence[ir.Node],
+    missed: Sequence[Missed],
+    ungrouped: Mapping[str, str],
+    *,
+    nothing: bool,
+) -> NotFused:
     """The error that names ``strays`` under the reasons why they are none of a fused operator.
 
     Args:
+        ungrouped: why nodes are in no group that has a kernel, if there were to be any.
         nothing: no operator of the model is a fused one.
     """
     reasons: dict[str, list[str]] = {}
     far = False
     for node in strays:
-        place = _nearest(node, missed)
-        far |= place is None
+        why = ungrouped.get(ir.label(node))
+        place = _nearest(node, missed) if why is None else None
+        far |= place is None and why is None
         reason = "no pattern comes near" if place is None else f"{place.rule}: {place.reason}"
+        reason = reason if why is None else f"fuse-groups: {why}"
         if place is not None and place.hint is not None:
             reason += f" ({place.hint})"
         reasons.setdefault(reason, []).append(told(node))

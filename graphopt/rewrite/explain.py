@@ -8,6 +8,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
+from graphopt.ops import native
 from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
@@ -136,6 +137,16 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
             if by in names:
                 groups.setdefault((graph, by, ir.origins(node)), []).append(node)
     return list(groups.values())
+
+
+def native_calls(model: ir.Model) -> list[ir.Node]:
+    """The calls of groups that have kernels, each of which stands for all nodes of its group."""
+    return [
+        node
+        for graph in ir.graphs_of(model)
+        for node in graph
+        if node.domain == native.DOMAIN and node.op_identifier() in model.functions
+    ]
 
 
 def is_fused(group: Sequence[ir.Node]) -> bool:

@@ -108,3 +108,54 @@ def test_the_exporters_notes_name_scopes_too() -> None:
         node.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'first']" if index < 5 else "['', 'second']"
     fused, _ = api.optimize(noted, pipeline="O3", strict_fusion=["first", "second"], verify=False)
     assert ops(fused) == ["Gelu", "Gelu"]
+
+
+# Native groups ------------------------------------------------------------------------------------
+
+NATIVE = """g (float[N, 64] x, float[64, 64] w, float[64] b) => (float[N, 64] y) {
+    s = Sin(x)
+    m = Mul(s, b)
+    p = MatMul(m, w)
+    t = Sin(p)
+    u = Mul(t, b)
+    q = MatMul(u, w)
+    v = Neg(q)
+    y = MatMul(v, w)
+}"""
+
+
+def native_model() -> ir.Model:
+    """Two groups that become one function, in scopes of their own, and what is in none."""
+    found = parse(NATIVE)
+    for index, node in enumerate(found.graph):
+        node.name = f"/{('one', 'one', 'product', 'two', 'two', 'three', 'three', 'three')[index]}/{node.outputs[0].name}"
+    return found
+
+
+@pytest.mark.parametrize("scope", ["/one", "/two", "/one/s", "/two/u"])
+def test_a_scope_that_became_one_kernel_passes(scope: str) -> None:
+    fused, _ = api.optimize(native_model(), fuser="native", strict_fusion=[scope], verify=False)
+    assert len(fused.functions) == 1
+    run_pipeline(fused, f"check-strict-fusion{{scopes={scope}}}")
+
+
+def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
+    with pytest.raises(NotFused, match="3 nodes left out") as raised:
+        api.optimize(native_model(), fuser="native", strict_fusion=["/three"], verify=False)
+    assert raised.value.details == (
+        "fuse-groups: kernels do not know MatMul",
+        "  MatMul /three/q",
+        "  MatMul /three/y",
+        "fuse-groups: its group has fewer than 2 nodes",
+        "  Neg /three/v",
+    )
+    with pytest.raises(NotFused, match="2 nodes left out"):
+        api.optimize(native_model(), pipeline="O3", strict_fusion=["/one"], verify=False)
+
+
+def test_a_scope_that_became_several_kernels() -> None:
+    model = native_model()
+    for node in model.graph:
+        node.name = node.name.replace("/one", "/both").replace("/two", "/both")
+    with pytest.raises(NotFused, match="several fused operators: sin_mul_"):
+        api.optimize(model, fuser="native", strict_fusion=["/both"], verify=False)

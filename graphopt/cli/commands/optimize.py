@@ -64,7 +64,8 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
         "--strict-fusion",
         multiple=True,
         metavar="SCOPE",
-        help="With -O3: fail unless this node, or all nodes whose names begin so, are one fused operator.",
+        help="With -O3 or --fuser native: fail unless this node, or all nodes whose names begin so, are one"
+        " fused operator, or one kernel.",
     ),
     click.option(
         "--strict",

@@ -56,6 +56,7 @@ class FuseGroups(Pass):
         signatures = signatures_of(model)
         made = False
         for proposal in propose_kernels(model.graph, policy):
+            cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.outside.items()}
             asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
             if allowed and model.ir_version < FUNCTIONS_SINCE:
@@ -63,6 +64,8 @@ class FuseGroups(Pass):
                 cx.edit.raise_ir_version(FUNCTIONS_SINCE)
             calls = make_groups(cx, [group for group, _ in allowed], policy, signatures)
             for (group, action), call in zip(allowed, calls, strict=True):
+                cx.edit.note_origin([call], group.nodes, self.name)
+                ir.mark_fused(call)
                 cx.wrote(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:
