@@ -102,12 +102,20 @@ def tuner_for(
     tune: Tune, inputs: InputOptions | None, device: str | Device | None, settings: config.Settings
 ) -> Tuner:
     """What tunes on ``device``."""
+    from graphopt.fusion.libraries import compiler_of
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.store import Store
     from graphopt.tune.tuned import Tuner
 
     chosen, _ = choose_device(device, settings)
-    return Tuner(tune, inputs or InputOptions(seed=settings.seed), chosen, Store(settings.cache_dir))
+    return Tuner(
+        tune,
+        inputs or InputOptions(seed=settings.seed),
+        chosen,
+        Store(settings.cache_dir),
+        lambda model: kernels_of(model, settings, chosen),
+        lambda: compiler_of(settings),
+    )
 
 
 def saver_for(

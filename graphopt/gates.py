@@ -17,6 +17,12 @@ class Place:
     def __str__(self) -> str:
         return f"{self.owner} at {self.node}" if self.node else self.owner
 
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """The place that ``str`` of it reads ``text``."""
+        owner, _, node = text.partition(" at ")
+        return cls(owner, node)
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -158,7 +158,8 @@ def _choice(
 ) -> SessionChoice:
     from graphopt.runtime.session_choice import SessionChoice, recommended
 
-    if libraries is None:
-        libraries = kernels_of(model, settings, device).paths
     choice = recommended(model, device) if session_options else SessionChoice()
-    return choice | SessionChoice(libraries=tuple(libraries))
+    if libraries is None:
+        return choice | kernels_of(model, settings, device).choice
+    level = settings.cpu_level if libraries else None
+    return choice | SessionChoice(libraries=tuple(libraries), cpu_level=level)

@@ -20,6 +20,7 @@ from graphopt.errors import UsageError
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.console import Advance
+    from graphopt.fusion.libraries import Libraries
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
 
@@ -350,16 +351,16 @@ def chosen_device(run: Run) -> Device:
 
 def libraries_of(
     run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
-) -> tuple[str, ...]:
+) -> Libraries:
     """The libraries of kernels that go with ``model``; a line tells why some are missing."""
-    if not wanted:
-        return ()
-    from graphopt.fusion.libraries import libraries_for
+    from graphopt.fusion.libraries import Libraries, libraries_for
 
+    if not wanted:
+        return Libraries()
     found = libraries_for(model, run.settings, device, advance)
     for remark in found.remarks:
         run.console.note(f"  {remark}")
-    return found.paths
+    return found
 
 
 def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:

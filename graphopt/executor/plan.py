@@ -14,7 +14,6 @@ from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
-from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.variant_session import VariantSession
 
@@ -89,7 +88,7 @@ class Plan:
                     optimizations=host.optimizations,
                     device=host.device,
                     threads=host.threads,
-                    choice=SessionChoice(libraries=libraries.paths),
+                    choice=libraries.choice,
                 )
                 self._ready = VariantSession(made, Signature.of(self.model))
             return self._ready

@@ -119,10 +119,15 @@ def _mask() -> int:
     return mask
 
 
-def session_lines(model: Path | str, library: Path | str) -> Iterator[str]:
-    """Lines of Python that run ``model`` with its ``library``."""
-    yield from list(SessionChoice(libraries=(str(library),)).python())[:-1]
-    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options)"
+def session_lines(
+    model: Path | str, library: Path | str, choice: SessionChoice | None = None
+) -> Iterator[str]:
+    """Lines of Python that run ``model`` with its ``library`` under the session options ``choice``."""
+    choice = (choice or SessionChoice()) | SessionChoice(libraries=(str(library),))
+    *options, _ = choice.python()
+    yield from options
+    disabled = f", disabled_optimizers={list(choice.disabled)!r}" if choice.disabled else ""
+    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options{disabled})"
 
 
 def cpu_level(library: Path) -> int:

@@ -15,6 +15,7 @@ from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler
 from graphopt.ops import native
 from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store
 from graphopt.tables import counted
 
@@ -31,11 +32,20 @@ class Libraries:
         paths: libraries for its sessions (:attr:`graphopt.runtime.session_choice.SessionChoice.libraries`).
         kernels: names of the kernels in them.
         remarks: why others are missing, a sentence each; onnxruntime runs the nodes of these groups.
+        cpu_level: the level of x86-64 whose kernels run; by default the highest that the CPU has.
     """
 
     paths: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    cpu_level: int | None = None
+
+    @property
+    def choice(self) -> SessionChoice:
+        """What sessions need."""
+        return (
+            SessionChoice(libraries=self.paths, cpu_level=self.cpu_level) if self.paths else SessionChoice()
+        )
 
 
 def libraries_for(
@@ -49,7 +59,7 @@ def libraries_for(
     What can't be built is told, and is no error: the model runs without.
 
     Args:
-        settings: where the store is, and which compiler builds.
+        settings: where the store is, which compiler builds, and for which CPU level.
         progress: is told how much is done.
     """
     if device.kind != "cpu" or not any(key[0] == native.DOMAIN for key in model.functions):
@@ -72,7 +82,19 @@ def libraries_for(
         why = "there is no C compiler" if type(error) is NoCompiler and error.hint else error.message
         told = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {why}"
         return Libraries(remarks=(*remarks, told))
-    return Libraries((str(path),), tuple(kernel.name for kernel in kernels), tuple(remarks))
+    names = tuple(kernel.name for kernel in kernels)
+    return Libraries((str(path),), names, tuple(remarks), settings.cpu_level)
+
+
+def compiler_of(settings: Settings) -> str:
+    """What compiles kernels under ``settings``, and for which CPU level; ``none`` if nothing does."""
+    from graphopt.fusion.library.compiler import find_compiler
+
+    try:
+        found = find_compiler(settings.compiler)
+    except NoCompiler:
+        return "none"
+    return f"{found.kind} {found.version}, level {settings.cpu_level}"
 
 
 def _unfit(groups: Sequence[Group]) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
+from graphopt.context import Action, Context
+from graphopt.gates import Place
+from graphopt.instrument.base import Watcher
+from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 from graphopt.rules import all_rules
@@ -26,15 +30,18 @@ class Group:
 
     Attributes:
         name: the family of rules, or the pass.
-        owners: the rules (or the pass) that made them, most rewrites first.
+        owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as
+            :class:`graphopt.gates.Place` reads as text.
         rewrites: how many these are.
         speed: they do nothing but make a model faster: they stay only if they do.
+        whole: its owners are not tried one by one.
     """
 
     name: str
     owners: tuple[str, ...]
     rewrites: int
     speed: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Variant:
     """One way to make and run the model.
 
     Attributes:
-        off: rules and passes that do not run.
+        off: rules and passes that do not run, and single rewrites that are not made.
         original: the model as it came.
         choice: the session options.
         opset: what the model is written for first; ``None``: what it is.
@@ -58,7 +65,40 @@ class Variant:
         return replace(self, off=self.off | frozenset(owners))
 
 
-def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
+class Kernels(Watcher):
+    """Notes which rewrites made the calls of native groups, each of which is tried by itself.
+
+    Attributes:
+        places: the rewrites that made calls, by name of the function; those of the last run count.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[str, dict[Place, None]] = {}
+        self._run: Context | None = None
+
+    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
+        """Forget what an earlier run did."""
+        if cx is not self._run:
+            self._run = cx
+            self.places = {}
+
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Note the calls."""
+        for node in made:
+            if node.domain == native.DOMAIN:
+                self.places.setdefault(node.op_type, {})[Place(action.owner, action.node)] = None
+
+    def groups(self) -> list[Group]:
+        """One for each function, whose calls are switched together."""
+        return [
+            Group(name, tuple(map(str, places)), len(places), speed=True, whole=True)
+            for name, places in self.places.items()
+        ]
+
+
+def groups_of(
+    records: Iterable[Record], passes: Iterable[Pass], kernels: Sequence[Group] = ()
+) -> list[Group]:
     """The groups of a run that changed something: first those for speed, then by number of rewrites.
 
     Passes that the user asked for by what they do, such as a conversion of the opset, are no group.
@@ -66,14 +106,16 @@ def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
     Args:
         records: what each run of a pass did.
         passes: those of the pipeline.
+        kernels: groups of single rewrites, whose passes are no groups.
     """
+    single = {Place.parse(owner).owner for group in kernels for owner in group.owners}
     rules = {rule.name: rule for rule in all_rules()}
     passes = list(passes)
     required = {pass_.name for pass_ in passes if pass_.required}
     for_speed = {pass_.name for pass_ in passes if pass_.for_speed}
     found: dict[tuple[str, bool], Counter[str]] = {}
     for record in records:
-        if record.name in required:
+        if record.name in required or record.name in single:
             continue
         made = record.rewrites or ({record.name: sum(record.changes.values())} if record.changes else {})
         for owner, count in made.items():
@@ -90,7 +132,7 @@ def groups_of(records: Iterable[Record], passes: Iterable[Pass]) -> list[Group]:
         )
         for (name, speed), counts in found.items()
     ]
-    return sorted(groups, key=lambda group: (not group.speed, -group.rewrites, group.name))
+    return sorted([*groups, *kernels], key=lambda group: (not group.speed, -group.rewrites, group.name))
 
 
 def newer_opset(model: ir.Model, passes: Iterable[Pass], ceiling: int) -> int | None:

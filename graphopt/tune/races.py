@@ -92,7 +92,8 @@ class HarnessRaces:
         limits = RaceLimits(rounds, processes, warmup, seconds / len(self._setups))
         variants = {_REFERENCE: reference, **{str(number): other for number, other in enumerate(others)}}
         sources = {name: self._workshop.path(variant) for name, variant in variants.items()}
-        choices = {name: variant.choice for name, variant in variants.items() if not variant.choice.plain}
+        needed = {name: self._workshop.choice(variant) for name, variant in variants.items()}
+        choices = {name: choice for name, choice in needed.items() if not choice.plain}
         text = f"timing {len(others)} × {'thoroughly' if thorough else 'briefly'}"
         self._say(text, self.spent())
         found: list[list[tuple[Comparison, Band]]] = [[] for _ in others]

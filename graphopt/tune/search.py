@@ -131,7 +131,7 @@ def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
 
 def _guilty(group: Group, races: Races) -> tuple[str, ...]:
     """Of a group that makes the model slower, the one rule without which it is no slower; else all."""
-    if len(group.owners) == 1 or races.spent() >= _SHARE:
+    if group.whole or len(group.owners) == 1 or races.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
     everything = Variant()

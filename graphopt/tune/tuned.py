@@ -13,6 +13,7 @@ import graphopt
 from graphopt import ir
 from graphopt.driver import Job
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.fusion.libraries import Libraries
 from graphopt.instrument.report import Dropped, Report
 from graphopt.runtime import once
 from graphopt.runtime.devices import Device
@@ -25,7 +26,7 @@ from graphopt.runtime.timing.bench import cuda_options, told_shapes
 from graphopt.runtime.timing.stopwatch import Setup, output_shapes
 from graphopt.store import Store, key_of
 from graphopt.tables import counted
-from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opset
+from graphopt.tune.candidates import Kernels, Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.races import HarnessRaces
 from graphopt.tune.search import search
 from graphopt.tune.tuning import Memory, Tuning, describe
@@ -61,12 +62,16 @@ class Tuner:
         inputs: how to feed it.
         device: where it runs.
         store: keeps what was measured.
+        libraries: the kernels that go with a model.
+        compiler: tells what kernels are compiled with.
     """
 
     tune: Tune
     inputs: InputOptions
     device: Device
     store: Store
+    libraries: Callable[[ir.Model], Libraries] = lambda model: Libraries()
+    compiler: Callable[[], str] = lambda: ""
 
     def run(self, original: ir.Model, job: Job, produce: Produce) -> tuple[ir.Model, Report]:
         """The model that pays, and its report.
@@ -91,12 +96,12 @@ class Tuner:
         job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
         memory = Memory(self.store, self._circumstances(original, job, shapes))
         tuning = None if self.tune.fresh else memory.recall()
-        dropped, first, repair = [], None, 0.0
+        dropped, first, repair, kernels = [], None, 0.0, Kernels()
         if tuning is None:
-            model, report = first = produce(job)
+            model, report = first = produce(replace(job, watchers=(*job.watchers, kernels)))
             dropped, repair = report.dropped, report.seconds.get("repair", 0.0)
             opset = self._opset(original, job, produce, dropped)
-            tuning = self._measure(original, job, first, setups, shapes, seconds, opset)
+            tuning = self._measure(original, job, first, kernels, setups, shapes, seconds, opset)
             remark = memory.keep(tuning)
         variant = tuning.found.variant
         if first is None or variant != Variant(choice=variant.choice):
@@ -144,18 +149,19 @@ class Tuner:
         original: ir.Model,
         job: Job,
         first: tuple[ir.Model, Report],
+        kernels: Kernels,
         setups: Sequence[Setup],
         shapes: list[str],
         seconds: float,
         opset: int | None,
     ) -> Tuning:
         model, report = first
-        groups = groups_of(report.passes, job.pipeline.passes())
+        groups = groups_of(report.passes, job.pipeline.passes(), kernels.groups())
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (
             tempfile.TemporaryDirectory(prefix="graphopt-") as folder,
-            Workshop(original, job, report.dropped, Path(folder), setups[0]) as workshop,
+            Workshop(original, job, report.dropped, Path(folder), setups[0], self.libraries) as workshop,
         ):
             races = HarnessRaces(
                 workshop,
@@ -179,6 +185,8 @@ class Tuner:
         fingerprint = ir.fingerprint(original, names=True)
         options = describe(job.options)
         where = [self._where(), str(os.cpu_count()), str(self.device)]
+        if any(step.name == "fuse-groups" for step in job.pipeline.passes()):
+            where.append(self.compiler())
         return [fingerprint, str(job.pipeline), options, *where, _code(), *shapes]
 
     def _say(self, job: Job, text: str, spent: float | None) -> None:

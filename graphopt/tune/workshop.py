@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
 from graphopt.driver import Job, copy, make_pipeline
 from graphopt.errors import GraphoptError
+from graphopt.fusion.libraries import Libraries
 from graphopt.gates import Limits, Place
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
+from graphopt.ops import native
 from graphopt.passes.pipeline import Pipeline
 from graphopt.runtime.child import Child
 from graphopt.runtime.session import Source
@@ -36,14 +38,17 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
         steps = tuple(step for step in job.pipeline.passes() if step.required)
         return replace(job, pipeline=Pipeline(steps))
     dropped = list(dropped)
-    off = variant.off | frozenset(drop.owner for drop in dropped if not drop.node)
-    places = frozenset(Place(drop.owner, drop.node) for drop in dropped if drop.node)
+    parted = [*map(Place.parse, variant.off), *(Place(drop.owner, drop.node) for drop in dropped)]
+    off = frozenset(place.owner for place in parted if not place.node)
+    places = frozenset(place for place in parted if place.node)
     limits = Limits(without=places, owners=off, skip=off)
     gate = limits if off or places else job.gate
     if variant.opset is not None:
         conversion = make_pipeline(f"convert-opset{{target={variant.opset}}}")
         job = replace(job, pipeline=Pipeline((*conversion.steps, *job.pipeline.steps)))
-    reverted = [(name, "", "reverted by tuning") for name in sorted(variant.off)]
+    reverted = [
+        (place.owner, place.node, "reverted by tuning") for place in map(Place.parse, sorted(variant.off))
+    ]
     withheld = (*job.options.withheld, *(drop.withheld for drop in dropped), *reverted)
     return replace(job, options=replace(limits.applied_to(job.options), withheld=withheld), gate=gate)
 
@@ -53,6 +58,7 @@ class _Made:
     path: Path
     fingerprint: str
     size: Size
+    libraries: SessionChoice
 
 
 class Workshop:
@@ -64,12 +70,21 @@ class Workshop:
         dropped: rewrites that no variant has.
         folder: where the files go.
         setup: how models are run.
+        libraries: the kernels that go with a model.
     """
 
     def __init__(
-        self, original: ir.Model, job: Job, dropped: Iterable[Dropped], folder: Path, setup: Setup
+        self,
+        original: ir.Model,
+        job: Job,
+        dropped: Iterable[Dropped],
+        folder: Path,
+        setup: Setup,
+        libraries: Callable[[ir.Model], Libraries] = lambda model: Libraries(),
     ) -> None:
         self._original = original
+        self._libraries = libraries
+        self._built: list[Libraries] = []
         options = replace(
             job.options, strict_fusion={}
         )  # that is for the result to keep, not for all variants
@@ -108,6 +123,10 @@ class Workshop:
         """
         return self._make(variant).path
 
+    def choice(self, variant: Variant) -> SessionChoice:
+        """The session options of a variant, with its kernels; raises what :meth:`path` raises."""
+        return variant.choice | self._make(variant).libraries
+
     def same(self, one: Variant, other: Variant) -> bool:
         """Whether two variants are run alike: they, or what onnxruntime makes of them, are built the same."""
         if replace(one.choice, disabled=()) != replace(other.choice, disabled=()):
@@ -115,8 +134,8 @@ class Workshop:
         first, second = self._make(one), self._make(other)
         if first.fingerprint == second.fingerprint and one.choice == other.choice:
             return True
-        lowered = self._lower(first.path, one.choice.disabled)
-        return lowered is not None and lowered == self._lower(second.path, other.choice.disabled)
+        lowered = self._lower(first, one.choice.disabled)
+        return lowered is not None and lowered == self._lower(second, other.choice.disabled)
 
     def _make(self, variant: Variant) -> _Made:
         key = replace(variant, choice=SessionChoice())
@@ -140,10 +159,22 @@ class Workshop:
         summary = Summary.of(model)
         constants = summary.constants + sum(len(graph.initializers) for graph in ir.graphs_of(model))
         size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
-        return _Made(path, ir.fingerprint(model, names=True), size)
+        return _Made(path, ir.fingerprint(model, names=True), size, self._kernels(model))
 
-    def _lower(self, path: Path, disabled: tuple[str, ...]) -> str | None:
+    def _kernels(self, model: ir.Model) -> SessionChoice:
+        """The kernels of ``model``: a library that has all of them, as that of the model with all groups."""
+        names = {key[1] for key in model.functions if key[0] == native.DOMAIN}
+        if not names:
+            return SessionChoice()
+        found = next((built for built in self._built if names.issubset(built.kernels)), None)
+        if found is None:
+            found = self._libraries(model)
+            self._built.append(found)
+        return found.choice
+
+    def _lower(self, made: _Made, disabled: tuple[str, ...]) -> str | None:
         """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""
+        path = made.path
         key = (path, disabled)
         if key not in self._lowered:
             self._lowered[key] = None
@@ -152,13 +183,13 @@ class Workshop:
                 if sum(file.stat().st_size for file in self._folder.glob(f"{path.stem}.*")) < _LARGEST:
                     if self._child is None:
                         self._child = Child(preload=["onnxruntime", "graphopt.tune.workshop"])
-                    self._child.call(lower, path, self._setup, disabled, str(target), timeout=_PATIENCE)
+                    choice = made.libraries | SessionChoice(disabled=disabled)
+                    self._child.call(lower, path, self._setup, choice, str(target), timeout=_PATIENCE)
                     self._lowered[key] = ir.fingerprint(ir.load(target), names=True)
             target.unlink(missing_ok=True)
         return self._lowered[key]
 
 
-def lower(source: Source, setup: Setup, disabled: tuple[str, ...], target: str) -> None:
-    """Write what onnxruntime without some of its optimizers makes of a model to ``target``; for a child."""
-    choice = SessionChoice(disabled=disabled)
+def lower(source: Source, setup: Setup, choice: SessionChoice, target: str) -> None:
+    """Write what onnxruntime makes of a model with these session options to ``target``; for a child."""
     replace(setup, choices={"": choice}).session(source, optimized=target)

@@ -21,6 +21,7 @@ from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.runtime.devices import Device
+    from graphopt.runtime.session_choice import SessionChoice
     from graphopt.runtime.timing.bench import Contestant
 
 EXAMPLE = """
@@ -218,7 +219,7 @@ class _Contestants:
         if path.suffix != ".onnx" or self._run.settings.allow_external:
             path = self._folder / f"{len(list(self._folder.iterdir()))}.onnx"
             api.save(model, path)
-        return Contestant.of(name, path, model, self._libraries(model))
+        return Contestant.of(name, path, model, self._needed(model))
 
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
@@ -235,11 +236,12 @@ class _Contestants:
         api.save(model, target)
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"
         name = "graphopt native" if text == "native" else name
-        return Contestant.of(name, target, model, self._libraries(model))
+        return Contestant.of(name, target, model, self._needed(model))
 
-    def _libraries(self, model: ir.Model) -> tuple[str, ...]:
+    def _needed(self, model: ir.Model) -> SessionChoice:
+        """The session options that ``model`` needs: its kernels."""
         with self._run.console.progress("kernels") as advance:
-            return options.libraries_of(self._run, model, self._device, self._kernels, advance)
+            return options.libraries_of(self._run, model, self._device, self._kernels, advance).choice
 
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:

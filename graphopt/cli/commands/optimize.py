@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report
     from graphopt.runtime.inputs.bindings import Shape
+    from graphopt.runtime.session_choice import SessionChoice
     from graphopt.tune.tuned import Tune
 
 EXAMPLE = """
@@ -305,6 +306,11 @@ def _library(target: Path) -> Path:
     return target.with_suffix(".kernels.so")
 
 
+def _choice(report: Report) -> SessionChoice | None:
+    """The session options that tuning recommends."""
+    return None if report.tuning is None else report.tuning.choice
+
+
 def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
     told = {"source": str(source), "target": str(target), **report.to_dict()}
     if not report.libraries:
@@ -312,7 +318,7 @@ def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
     from graphopt.fusion.inventory import session_lines
 
     library = _library(target)
-    return {**told, "library": str(library), "session": list(session_lines(target, library))}
+    return {**told, "library": str(library), "session": list(session_lines(target, library, _choice(report)))}
 
 
 def _print(run: Run, report: Report, target: Path) -> None:
@@ -326,7 +332,7 @@ def _print(run: Run, report: Report, target: Path) -> None:
 
         library = _library(target)
         run.console.print(f"  wrote     {library}   kernels; without it, onnxruntime runs their nodes")
-        for line in session_lines(target, library):
+        for line in session_lines(target, library, _choice(report)):
             run.console.print(f"              {line}")
 
 

@@ -81,7 +81,7 @@ def command(
     device = options.chosen_device(run)
     with run.console.progress("running") as advance:
         if bundle is None:
-            libraries = options.libraries_of(run, loaded, device, kernels, advance)
+            libraries = options.libraries_of(run, loaded, device, kernels, advance).paths
             trial = api.try_out(
                 loaded,
                 inputs,

@@ -65,7 +65,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
     device = options.chosen_device(run)
     with run.console.progress("verifying") as advance:
-        libraries = options.libraries_of(run, loaded[1], device, kernels, advance)
+        libraries = options.libraries_of(run, loaded[1], device, kernels, advance).paths
         verdict = api.verify(
             original,
             candidate,

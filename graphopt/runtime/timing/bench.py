@@ -38,7 +38,7 @@ class Contestant:
         model: the same, for its signature; ``None`` if only onnxruntime can read it.
         nodes: of its graph and the bodies in it, without Constant.
         failure: why there is none.
-        libraries: of operators that are registered for it.
+        choice: session options that it needs.
     """
 
     name: str
@@ -46,13 +46,15 @@ class Contestant:
     model: ir.Model | None = None
     nodes: int | None = None
     failure: str | None = None
-    libraries: tuple[str, ...] = ()
+    choice: SessionChoice = field(default_factory=SessionChoice)
 
     @classmethod
-    def of(cls, name: str, path: Path, model: ir.Model | None, libraries: tuple[str, ...] = ()) -> Contestant:
+    def of(
+        cls, name: str, path: Path, model: ir.Model | None, choice: SessionChoice | None = None
+    ) -> Contestant:
         """A contestant with its nodes counted."""
         nodes = None if model is None else ir.count_nodes(model.graph)
-        return cls(name, path, model, nodes, libraries=libraries)
+        return cls(name, path, model, nodes, choice=choice or SessionChoice())
 
 
 @dataclass(frozen=True)
@@ -140,12 +142,12 @@ class Bench:
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
-        """The session options of models, by name: recommended ones, if they are heeded, and libraries."""
+        """The session options of models, by name: those that they need, and recommend, if that is heeded."""
         found = {}
         for one in self.contestants:
             heeded = self.heeds_choices and one.model is not None
             choice = recommended(one.model, self.device) if heeded and one.model else SessionChoice()
-            found[one.name] = choice | SessionChoice(libraries=one.libraries)
+            found[one.name] = choice | one.choice
         return {name: choice for name, choice in found.items() if not choice.plain}
 
     @property

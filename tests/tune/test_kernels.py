@@ -1,0 +1,121 @@
+"""Native groups are tuned one by one."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt import api, config, ir
+from graphopt.cli.main import main
+from graphopt.driver import Job, copy, make_options, make_pipeline
+from graphopt.fusion.libraries import Libraries, libraries_for
+from graphopt.gates import Place
+from graphopt.ops import native
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.runtime.timing.ratios import Band
+from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.tune import tuned
+from graphopt.tune.candidates import Group, Kernels, Variant, groups_of
+from graphopt.tune.readings import Reading
+from graphopt.tune.search import Found, search
+from graphopt.tune.workshop import Workshop
+from tests.fusion.library.samples import compiled
+from tests.fusion.models import TWO
+from tests.support import parse
+from tests.tune.test_search import Made
+
+#: Three groups, two of which are one function.
+THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) y = Mul(v, b)")
+FEEDS = {"x": np.ones((2, 64), np.float32), "w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
+
+
+def job_of(kernels: Kernels) -> Job:
+    return Job(make_pipeline("native"), make_options(config.current()), watchers=[kernels])
+
+
+def seen() -> tuple[Kernels, list[Group]]:
+    kernels = Kernels()
+    job = job_of(kernels)
+    report = job.run(parse(THREE))
+    return kernels, groups_of(report.passes, job.pipeline.passes(), kernels.groups())
+
+
+def test_each_function_is_a_group_of_its_own() -> None:
+    kernels, groups = seen()
+    assert [(group.name[:8], group.rewrites, group.speed) for group in groups] == [
+        ("sin_mul_", 2, True), ("sigmoid_", 1, True),
+    ]  # fmt: skip
+    assert groups[0].owners == ("fuse-groups at Sin(t)", "fuse-groups at Sin(v)")
+    assert Place.parse(groups[0].owners[0]) == Place("fuse-groups", "Sin(t)")
+    job_of(kernels).run(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
+    assert not kernels.groups(), "they are those of the last run"
+
+
+def test_a_group_that_does_not_pay_is_reverted_as_a_whole() -> None:
+    _, groups = seen()
+    slow, fast = groups
+    factors = {slow.owners[0]: 1.1, slow.owners[1]: 1.1, fast.owners[0]: 0.8}
+    races = Made(frozenset(factors), lambda on, choice: prod(factors[owner] for owner in sorted(on)))
+    found = search(groups, [], races)
+    assert found.variant.off == frozenset(slow.owners)
+    kept = {finding.name: finding.kept for finding in found.groups}
+    assert kept == {slow.name: False, fast.name: True}
+
+
+def workshop(folder: Path, libraries: Libraries | None = None) -> Workshop:
+    setup = Setup(FEEDS, None)
+    settings = config.current()
+    return Workshop(
+        parse(THREE), job_of(Kernels()), (), folder, setup,
+        lambda model: libraries_for(model, settings) if libraries is None else libraries,
+    )  # fmt: skip
+
+
+def calls(model: ir.Model) -> int:
+    return sum(node.domain == native.DOMAIN for node in model.graph)
+
+
+@compiled
+def test_variants_are_measured_with_their_kernels(tmp_path: Path) -> None:
+    everything, without = Variant(), Variant(frozenset(["fuse-groups at Sin(t)"]))
+    with workshop(tmp_path) as shop:
+        assert [calls(ir.load(shop.path(variant))) for variant in (everything, without)] == [3, 2]
+        first, second = shop.choice(everything), shop.choice(without)
+        assert first == second and len(first.libraries) == 1, "one library has all of them"
+        assert not shop.same(everything, without)
+        assert shop.choice(Variant(original=True)) == SessionChoice()
+        fewer = Variant(frozenset(["batch-mm"]), choice=SessionChoice(threads=1))
+        assert shop.choice(fewer).threads == 1 and shop.choice(fewer).libraries == first.libraries
+
+
+def test_without_a_compiler_a_group_makes_no_difference(tmp_path: Path) -> None:
+    with workshop(tmp_path, Libraries()) as shop:
+        assert shop.same(Variant(), Variant(frozenset(["fuse-groups at Sigmoid(s)"])))
+
+
+@compiled
+def test_what_is_reverted_is_not_in_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def decided(groups: list[Group], choices: object, races: object, opset: object) -> Found:
+        loser = next(group for group in groups if group.name.startswith("sin"))
+        reading = Reading(1.2, Band(0.99, 1.01), slower=True)
+        variant = Variant(frozenset(loser.owners), choice=SessionChoice(threads=1))
+        return Found(variant, final=reading.inverse())
+
+    monkeypatch.setattr(tuned, "search", decided)
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    ir.save(parse(THREE), path)
+    words = ["optimize", path, "-o", out, "--fuser", "native", "--tune", "--device", "cpu", "--json"]
+    assert main([*map(str, words), "--set", f"cache-dir={tmp_path / 'store'}"], {}) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [name[:8] for name in told["kernels"]] == ["sigmoid_"] and calls(ir.load(out)) == 1
+    assert told["tuning"]["reverted"] == ["fuse-groups at Sin(t)", "fuse-groups at Sin(v)"]
+    assert "options.intra_op_num_threads = 1" in told["session"]
+    library = out.with_suffix(".kernels.so")
+    expected = api.run(copy(parse(THREE)), FEEDS)["y"]
+    np.testing.assert_allclose(api.run(out, FEEDS, libraries=[str(library)])["y"], expected, rtol=1e-5)
