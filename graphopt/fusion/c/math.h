@@ -34,7 +34,12 @@ GO_INLINE V(f32) V(scale)(V(f32) x, V(f32) n) {
 
 GO_INLINE V(f32) V(exp)(V(f32) x) {
     V(f32) n, r = V(split_exp)(V(more)(C(-105), V(less)(C(90), x)), &n);
-    return V(scale)(V(expm1_near_0)(r) + 1, n);
+    const V(f32) p = V(expm1_near_0)(r) + 1;
+    /* A product that underflows takes some hundred cycles, and masks of attention make many. Below 2^-126 the bits of
+       the result are the whole number next to p 2^(n + 149); adding 2^23 rounds to it. */
+    const V(f32) whole = p * V(power_of_2)(GO_TO(i32, V(less)(C(-126), n)) + 149) + 0x1p23f;
+    const V(f32) tiny = (V(f32))((V(u32))whole - 0x4b000000);
+    return V(select_f32)(n < -126, tiny, V(scale)(p, V(select_f32)(n < -126, C(0), n)));
 }
 
 GO_INLINE V(f32) V(sigmoid)(V(f32) x) {

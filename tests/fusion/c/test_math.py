@@ -97,6 +97,13 @@ def test_functions_are_within_4_units(functions: Functions, name: str) -> None:
     accurate(functions, name, floats(65521 if name != "erf" else 262139))
 
 
+def test_exponentials_below_normal_numbers(functions: Functions) -> None:
+    x = np.linspace(-104.5, -86.5, 200001, dtype=np.float32)
+    apart = np.abs(functions.run("exp", x).astype(np.float64) - np.exp(x.astype(np.float64)))
+    least = np.where(x < -87.5, 2.0**-149, 4 * 2.0**-149)
+    assert (apart <= least).all(), f"exp({x[(apart - least).argmax()]})"
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_rounding_and_roots_are_exact(functions: Functions, name: str) -> None:
     x = floats(65521)

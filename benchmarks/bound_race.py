@@ -1,0 +1,100 @@
+"""A race of sessions whose inputs and outputs stay where they are, in a process of its own.
+
+What is timed is the model alone: no output is allocated, and nothing is copied to numpy. A copy of 64 MB,
+which is read and written once, takes its turn, too: it is what the machine's memory can do at that moment.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.runtime import session
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.runtime.timing import ratios
+
+COPY = "copy"
+COPIED = 64 << 20
+_TURN = 0.004
+
+
+@dataclass(frozen=True)
+class Racer:
+    """A model and its session options."""
+
+    model: bytes
+    choice: SessionChoice | None = None
+
+
+def race(
+    racers: Mapping[str, Racer], feeds: dict[str, np.ndarray], threads: int, seconds: float, index: int
+) -> dict[str, list[float]]:
+    """Seconds of each racer, and of the copy, by round; the quickest run of a turn counts."""
+    running: dict[str, Callable[[], object]] = {COPY: _copier(threads)}
+    for name in ratios.turns(list(racers), index):
+        running[name] = _bound(racers[name], feeds, threads)
+    runs = {}
+    for name, run in running.items():
+        run()
+        least = min(_time(run, 3))
+        runs[name] = max(2, min(50, math.ceil(_TURN / least)))
+    found: dict[str, list[float]] = {name: [] for name in running}
+    stop, number = time.perf_counter() + seconds, 0
+    while number < 5 or time.perf_counter() < stop:
+        for name in ratios.turns(list(running), index + number):
+            found[name].append(min(_time(running[name], runs[name])))
+        number += 1
+    return found
+
+
+def _bound(racer: Racer, feeds: dict[str, np.ndarray], threads: int) -> Callable[[], object]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    made = session.create(racer.model, options=options, choice=racer.choice, threads=threads)
+    outputs = made.run(None, feeds)
+    binding = made.io_binding()
+    kept: list[Any] = []
+    for name, array in feeds.items():
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        binding.bind_ortvalue_input(name, value)
+        kept.append(value)
+    for item, array in zip(made.get_outputs(), outputs, strict=True):
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        binding.bind_ortvalue_output(item.name, value)
+        kept.append(value)
+    return lambda _kept=kept: made.run_with_iobinding(binding)  # type: ignore[misc]
+
+
+def _copier(threads: int) -> Callable[[], object]:
+    source = np.ones(COPIED, np.uint8)
+    target = np.zeros(COPIED, np.uint8)
+    if threads == 1:
+        return lambda: np.copyto(target, source)
+    step = COPIED // threads
+    parts = [slice(number * step, (number + 1) * step) for number in range(threads)]
+
+    def run() -> None:
+        workers = [threading.Thread(target=np.copyto, args=(target[part], source[part])) for part in parts]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    return run
+
+
+def _time(run: Callable[[], object], runs: int) -> list[float]:
+    seconds = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begin)
+    return seconds

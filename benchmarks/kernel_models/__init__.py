@@ -1,0 +1,11 @@
+"""Models that show what native kernels do: patterns of memory-bound chains, and networks that hold them.
+
+Everything is made from fixed seeds. ``PATTERNS`` maps a name to a function of the bytes of the main tensor;
+``NETWORKS`` maps a name to a function without arguments. Both give an :class:`Example`.
+"""
+
+from benchmarks.kernel_models.graph import Example
+from benchmarks.kernel_models.networks import NETWORKS
+from benchmarks.kernel_models.patterns import PATTERNS
+
+__all__ = ["NETWORKS", "PATTERNS", "Example"]

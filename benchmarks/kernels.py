@@ -1,0 +1,137 @@
+"""Native kernels for memory-bound chains, against what onnxruntime makes of them.
+
+    python -m benchmarks.kernels                                 all patterns and sizes, one thread
+    python -m benchmarks.kernels --only 'gelu|norm' --threads 2
+    python -m benchmarks.kernels --docs docs/kernels.md
+
+Each pattern goes through ``fuse-groups``, and takes turns with the model that it was in fresh processes, both
+in default sessions, with inputs and outputs bound. Ratios are medians of those of rounds and processes; the twin
+is the original once more, and inside the band of its ratios nothing is claimed. Bytes are those of the inputs
+and outputs, each counted once; a copy of 64 MB in the same rounds, read and written, tells what could be.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bound_race import COPIED, COPY, Racer, race
+from benchmarks.common import arguments, machine, markdown_table, publish, versions
+from benchmarks.kernel_models import PATTERNS, Example
+from benchmarks.native import Native, natives
+from graphopt.runtime import session
+from graphopt.runtime.child import Child
+from graphopt.runtime.timing import ratios
+
+SIZES = {"256 KB": 256 << 10, "4 MB": 4 << 20, "64 MB": 64 << 20}
+ORIGINAL, TWIN, NATIVE = "onnxruntime", "onnxruntime again", "kernels"
+#: How far outputs may be off, relative to the largest element; measured to see that the same was computed.
+TOLERANCE = 1e-5
+
+
+def error(example: Example, native: Native) -> float:
+    """The largest difference to the original's outputs, relative to the largest element of each."""
+    expected = session.run(session.create(example.model.SerializeToString(), threads=1), example.feeds)
+    actual = session.run(session.create(native.model, threads=1, choice=native.choice), example.feeds)
+    worst = 0.0
+    for one, two in zip(expected, actual, strict=True):
+        a, b = one.astype(np.float64), two.astype(np.float64)
+        worst = max(worst, float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-12)))
+    return worst
+
+
+def measure(example: Example, native: Native, threads: int, processes: int, seconds: float) -> dict[str, Any]:
+    """Times, ratios and bytes a second."""
+    plain = Racer(example.model.SerializeToString())
+    racers = {ORIGINAL: plain, NATIVE: Racer(native.model, native.choice), TWIN: plain}
+    found: list[dict[str, list[float]]] = []
+    for index in range(processes):
+        with Child(preload=["onnxruntime", "benchmarks.bound_race"]) as child:
+            found.append(child.call(race, racers, example.feeds, threads, seconds, index, timeout=600))
+    band = ratios.band_of([_ratio(times, TWIN) for times in found])
+    compared = ratios.compare([_ratio(times, NATIVE) for times in found], band)
+    outputs = session.run(session.create(plain.model, threads=1), example.feeds)
+    moved = sum(value.nbytes for value in (*example.feeds.values(), *outputs))
+    seconds_each = {name: ratios.median([t for times in found for t in times[name]]) for name in found[0]}
+    shares = [
+        ratios.median([c / k for c, k in zip(times[COPY], times[NATIVE], strict=True)]) * moved / (2 * COPIED)
+        for times in found
+    ]
+    return {
+        "milliseconds": {name: value * 1e3 for name, value in seconds_each.items()},
+        "speedup": 1 / compared.ratio,
+        "conclusion": compared.conclusion,
+        "band": [band.low, band.high],
+        "gigabytes": moved / seconds_each[NATIVE] / 1e9,
+        "copy": 2 * COPIED / seconds_each[COPY] / 1e9,
+        "share": ratios.median(shares),
+        "groups": native.groups,
+        "error": error(example, native),
+    }
+
+
+def _ratio(times: dict[str, list[float]], name: str) -> float:
+    return ratios.median([a / b for a, b in zip(times[name], times[ORIGINAL], strict=True)])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for row in rows:
+        times, (low, high) = row["milliseconds"], row["band"]
+        lines.append(
+            [
+                row["pattern"], row["size"], f"{times[ORIGINAL]:.3g}", f"{times[NATIVE]:.3g}",
+                f"{row['speedup']:.2f}", f"{low:.2f} … {high:.2f}", f"{row['gigabytes']:.1f}",
+                f"{row['share']:.0%}", f"{row['error']:.0e}",
+            ]
+        )  # fmt: skip
+    header = [
+        "pattern",
+        "size",
+        "onnxruntime (ms)",
+        "kernel (ms)",
+        "speedup",
+        "band",
+        "GB/s",
+        "of a copy",
+        "error",
+    ]
+    return markdown_table(header, lines)
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "", models=False)
+    parser.add_argument("--only", default="", metavar="RE", help="only patterns whose name matches")
+    parser.add_argument("--sizes", default=",".join(SIZES), help=f"of {', '.join(SIZES)} (default: all)")
+    parser.add_argument("--threads", type=int, default=1, help="of onnxruntime (default: 1)")
+    parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each process (default: 1)")
+    parser.add_argument("--pipeline", default="fuse-groups", help="default: fuse-groups")
+    options = parser.parse_args()
+    chosen = [name for name in PATTERNS if re.search(options.only, name)]
+    sizes = [name for name in SIZES if name in options.sizes.split(",")]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        small = [PATTERNS[name](SIZES["256 KB"]).model for name in chosen]
+        made = natives(small, options.pipeline, Path(folder))
+        for name, native in zip(chosen, made, strict=True):
+            for size in sizes:
+                example = PATTERNS[name](SIZES[size])
+                found = measure(example, native, options.threads, options.processes, options.seconds)
+                rows.append({"pattern": example.about, "name": name, "size": size} | found)
+                print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    count = f"{options.threads} thread{'s' * (options.threads != 1)}"
+    copies = ratios.median([row["copy"] for row in rows])
+    text = f"{table(rows)}\n\n{count}; a copy moves {copies:.1f} GB/s, on {machine()}."
+    section = "kernels" if options.threads == 1 else f"kernels-{options.threads}"
+    publish(options, section, text, {"versions": versions(options.peer_python), "patterns": rows})
+    return int(any(row["error"] > TOLERANCE for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What native kernels do for whole models: processing before and behind networks, and small networks.
+
+    python -m benchmarks.kernels_end_to_end                      all, one thread
+    python -m benchmarks.kernels_end_to_end --only llama --threads 2
+    python -m benchmarks.kernels_end_to_end --docs docs/kernels.md
+
+Each model runs as it is, after -O3, and after -O3 with native kernels, in default sessions on the CPU, timed by
+graphopt's harness: fresh processes, turns in another order in each round, medians of the ratios; the original
+runs twice, and inside the 5th to 95th percentile of the ratios between the two nothing is claimed. The error is
+the largest difference to the original's output relative to that output's largest element.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, machine, markdown_table, publish, versions
+from benchmarks.kernel_models import NETWORKS, Example
+from benchmarks.latency import distance
+from benchmarks.native import Native, natives
+from graphopt.runtime import session
+from graphopt.runtime.timing.harness import compare_speed
+from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
+
+ORIGINAL, FUSED, NATIVE = "original", "-O3", "native"
+PIPELINES = {FUSED: "O3", NATIVE: "native"}
+
+
+def measure(example: Example, made: dict[str, Native], threads: int, limits: RaceLimits) -> dict[str, Any]:
+    """Ratios to the original's time, and how far outputs are from its."""
+    plain = example.model.SerializeToString()
+    setup = Setup(
+        example.feeds, threads=threads, choices={name: native.choice for name, native in made.items()}
+    )
+    sources = {ORIGINAL: plain, **{name: native.model for name, native in made.items()}}
+    timing = compare_speed(sources, setup, limits)
+    expected = session.run(session.create(plain, threads=threads), example.feeds)
+    errors = {}
+    for name, native in made.items():
+        running = session.create(native.model, threads=threads, choice=native.choice)
+        errors[name] = max(map(distance, expected, session.run(running, example.feeds)))
+    compared = {name: timing.speeds[name].comparison for name in made}
+    return {
+        "milliseconds": timing.speeds[ORIGINAL].p50,
+        "speedups": {name: 1 / found.ratio for name, found in compared.items() if found is not None},
+        "conclusions": {name: found.conclusion for name, found in compared.items() if found is not None},
+        "band": [timing.band.low, timing.band.high],
+        "kernels": len(made[NATIVE].groups),
+        "errors": errors,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for row in rows:
+        low, high = row["band"]
+        cells = [
+            f"{row['speedups'][name]:.2f}{' slower' * (row['conclusions'][name] == 'slower')}"
+            for name in PIPELINES
+        ]
+        lines.append(
+            [
+                row["model"],
+                f"{row['milliseconds']:.2f}",
+                *cells,
+                f"{low:.2f} … {high:.2f}",
+                row["kernels"],
+                f"{row['errors'][NATIVE]:.0e}",
+            ]
+        )
+    header = ["model", "original (ms)", "-O3", "-O3 and kernels", "band", "kernels run", "error"]
+    return markdown_table(header, lines)
+
+
+def main() -> int:
+    parser = arguments(__doc__ or "", models=False)
+    parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
+    parser.add_argument("--threads", type=int, default=1, help="of onnxruntime (default: 1)")
+    parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for each model (default: 30)")
+    options = parser.parse_args()
+    limits = RaceLimits(processes=options.processes, seconds=options.seconds)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in [name for name in NETWORKS if re.search(options.only, name)]:
+            example = NETWORKS[name]()
+            made = {
+                kind: natives([example.model], pipeline, Path(folder))[0]
+                for kind, pipeline in PIPELINES.items()
+            }
+            rows.append(
+                {"model": example.about, "name": name} | measure(example, made, options.threads, limits)
+            )
+            print(table(rows[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    count = f"{options.threads} thread{'s' * (options.threads != 1)}"
+    text = f"{table(rows)}\n\nSpeedups over the original; {count}, on {machine()}."
+    section = "kernels-models" if options.threads == 1 else f"kernels-models-{options.threads}"
+    publish(options, section, text, {"versions": versions(options.peer_python), "models": rows})
+    return int(any(row["conclusions"][NATIVE] == "slower" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

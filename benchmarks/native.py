@@ -1,0 +1,52 @@
+"""Models with native kernels, as benchmarks run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from graphopt import ir
+from graphopt.driver import context_for, make_pipeline
+from graphopt.fusion.functions import groups_of
+from graphopt.fusion.library.build import build
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.store import Store
+
+
+@dataclass(frozen=True)
+class Native:
+    """A model with groups, and how to run it.
+
+    Attributes:
+        groups: names of the groups that have kernels, once for each call.
+    """
+
+    model: bytes
+    choice: SessionChoice
+    groups: list[str]
+
+
+def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> list[Native]:
+    """The models after ``pipeline``, with one library for the kernels of all of them."""
+    made = []
+    for proto in models:
+        model = ir.from_proto(proto)
+        with context_for(model) as cx:
+            make_pipeline(pipeline).run(model, cx)
+        made.append(model)
+    groups = [[group for group in groups_of(model) if group.kernel is not None] for model in made]
+    kernels = {group.name: group.kernel for found in groups for group in found if group.kernel is not None}
+    libraries: tuple[str, ...] = ()
+    if kernels:
+        libraries = (str(build(list(kernels.values()), Store(folder))),)
+    return [
+        Native(
+            ir.to_bytes(model),
+            SessionChoice(libraries=libraries),
+            [group.name for group in found for _ in range(group.calls)],
+        )
+        for model, found in zip(made, groups, strict=True)
+    ]
