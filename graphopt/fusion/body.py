@@ -145,6 +145,18 @@ class Body:
         """The mean over the row, of real numbers."""
         return self.reduce("sum", term) / self.count(Element.F32)
 
+    def softplus(self, term: Term) -> Term:
+        """log(1 + eˣ): nothing overflows, and no digit of a small eˣ is lost.
+
+        Where u = 1 + t is rounded, log(u) · t / (u − 1) makes up for it (Goldberg, "What Every Computer
+        Scientist Should Know About Floating-Point Arithmetic", theorem 4).
+        """
+        small = self.op("exp", -self.op("abs", term))
+        rounded = small + 1.0
+        exact = self.op("log", rounded) * small / (rounded - 1.0)
+        tail = self.select(self.op("eq", rounded, 1.0), small, exact)
+        return self.op("max", term, 0.0) + tail
+
     def clamp(self, term: Term, low: Term | Number, high: Term | Number) -> Term:
         """The value, or the bound that it is beyond."""
         return self.op("min", self.op("max", term, low), high)

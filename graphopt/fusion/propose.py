@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.functions import compiled
 from graphopt.fusion.index import CantFuse
-from graphopt.fusion.left import touches_convolution
+from graphopt.fusion.left import is_builtin, touches_convolution
 from graphopt.fusion.operator import find
 from graphopt.fusion.planner import plan
 from graphopt.fusion.policy import FusionPolicy, is_free
@@ -74,9 +74,12 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 def _unprofitable(group: Partition, policy: FusionPolicy) -> str | None:
     """Why a kernel of ``group`` would not pay."""
     cx = policy.cx
-    reason = policy.why_not(group.nodes, kernel_inputs(group, cx), group.outputs)
+    inputs = kernel_inputs(group, cx)
+    reason = policy.why_not(group.nodes, inputs, group.outputs)
     if reason is not None:
         return reason
+    if is_builtin(group.nodes, inputs, cx):
+        return "onnxruntime makes one operator of its group, which is as fast"
     if not any(_reduces(node, cx) for node in group.nodes):
         beside = touches_convolution(group.nodes)
         if beside is not None:

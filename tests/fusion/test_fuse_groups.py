@@ -113,6 +113,29 @@ LEFT = {
     }""",
         "Mul",
     ),
+    "what becomes a QuickGelu": (
+        "g (float[N,64] x) => (float[N,64] y) { s = Sigmoid(x) y = Mul(x, s) }",
+        "Mul",
+    ),
+    "what becomes a BiasGelu": (
+        """g (float[N,64] x, float[64] b) => (float[N,64] y) <float r = {1.41421354}, float one = {1}, float h = {0.5}> {
+        t = Add(x, b)
+        d = Div(t, r)
+        e = Erf(d)
+        p = Add(e, one)
+        m = Mul(t, p)
+        y = Mul(m, h)
+    }""",
+        "Erf",
+    ),
+    "the transposition of a product": (
+        """g (float[2,N,64] x, float[2,M,64] k) => (float[2,N,M] z) {
+        a = Abs(k)
+        t = Transpose <perm = [0,2,1]> (a)
+        z = MatMul(x, t)
+    }""",
+        "Transpose",
+    ),
     "a broadcast that is not known": (
         """g (float[N] x, float[M] y) => (float[K] z) {
         a = Add(x, y)
@@ -131,12 +154,32 @@ def test_it_is_left_alone(name: str) -> None:
     assert native.SIGNATURES not in model.metadata_props
 
 
+def test_a_number_scales_what_is_no_product() -> None:
+    _, groups = fused("g (float[N,64] x) => (float[N,64] y) <float s = {3}> { a = Abs(x) y = Mul(a, s) }")
+    assert [ops(group.function) for group in groups] == [["Abs", "Mul"]]
+
+
+@pytest.mark.parametrize(
+    "read", ["Concat <axis = 2> (y, y)", "Slice(y, start, end, axis)", "Gather <axis = 2> (y, place)"]
+)
+def test_what_loops_do_not_go_over_once_is_not_stored_by_them(read: str) -> None:
+    _, groups = fused(
+        "g (float[N,4,6] x) => (float[N,4,6] y, float[N,4,M] z)"
+        " <int64[1] start = {0}, int64[1] end = {2}, int64[1] axis = {2}, int64[1] place = {0}> {"
+        f"a = Abs(x) y = Exp(a) b = {read} z = Neg(b) }}"
+    )
+    for group in groups:
+        assert group.kernel is not None
+        (piece, *_) = group.kernel.pieces
+        assert len({store.access.port for store in piece.stores}) == 1, group.kernel
+
+
 def test_groups_that_are_built_the_same_are_one_function() -> None:
     model, groups = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
-        a = Sigmoid(x)
+        a = Tanh(x)
         b = Mul(x, a)
         m = MatMul(b, w)
-        c = Sigmoid(m)
+        c = Tanh(m)
         y = Mul(m, c)
     }""")
     assert [(group.calls, len(group.function)) for group in groups] == [(2, 2)]
@@ -157,7 +200,7 @@ def test_a_changed_function_has_no_kernel() -> None:
 
 def test_results_are_declared_for_what_comes_behind() -> None:
     model, _ = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
-        a = Sigmoid(x)
+        a = Tanh(x)
         b = Mul(x, a)
         y = MatMul(b, w)
     }""")

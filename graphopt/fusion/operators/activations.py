@@ -80,8 +80,8 @@ def tanh(b: Body, at: At, x: Term) -> Term:
 
 @operator("Softplus")
 def softplus(b: Body, at: At, x: Term) -> Term:
-    """log(1 + eˣ), written so that nothing overflows."""
-    return b.op("max", x, 0.0) + b.op("log", b.op("exp", -b.op("abs", x)) + 1.0)
+    """log(1 + eˣ)."""
+    return b.softplus(x)
 
 
 @operator("Softsign")
@@ -93,8 +93,7 @@ def softsign(b: Body, at: At, x: Term) -> Term:
 @operator("Mish")
 def mish(b: Body, at: At, x: Term) -> Term:
     """x · tanh(softplus(x))."""
-    soft = b.op("max", x, 0.0) + b.op("log", b.op("exp", -b.op("abs", x)) + 1.0)
-    return x * b.op("tanh", soft)
+    return x * b.op("tanh", b.softplus(x))
 
 
 @operator("Swish", "com.microsoft::QuickGelu")

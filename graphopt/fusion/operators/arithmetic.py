@@ -9,6 +9,7 @@ from graphopt.fusion.loops import Element
 from graphopt.fusion.operator import FLOATS, INTEGERS, NUMBERS, At, operator
 
 _UNSIGNED = frozenset({"UINT8"})
+_LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}
 
 
 def _divides_safely(node: ir.Node, cx: Context) -> str | None:
@@ -191,10 +192,16 @@ def round_even(b: Body, at: At, x: Term) -> Term:
 
 @operator("Clip", types=NUMBERS)
 def clip(b: Body, at: At, x: Term, low: Term | None = None, high: Term | None = None) -> Term:
-    """x, or the bound that it is beyond; bounds are attributes before opset 11, where all is real."""
+    """x, or the bound that it is beyond; bounds are attributes before opset 11, where all is real.
+
+    A bound that is not there is the largest number, as onnxruntime has it: infinity is beyond it.
+    """
     lowest: Term | float | None = low
     highest: Term | float | None = high
     if at.version < 11:
-        lowest, highest = at.node.attributes.get_float("min", None), at.node.attributes.get_float("max", None)
+        lowest, highest = at.attribute("min"), at.attribute("max")
+    if x.element.is_float:
+        most = _LARGEST[at.element()]
+        lowest, highest = -most if lowest is None else lowest, most if highest is None else highest
     found = x if lowest is None else b.op("max", x, lowest)
     return found if highest is None else b.op("min", found, highest)
