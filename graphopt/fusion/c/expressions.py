@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from math import inf, isinf, isnan
+from math import frexp, inf, isinf, isnan
 
 from ..loops import Element, Instruction
 from .headers import Lanes
@@ -48,13 +48,13 @@ class Value:
         code: an expression for it, without side effects.
         element: its type.
         width: bytes of an element of the mask, of a bool; of the type, else.
-        number: whether it is a constant other than NaN.
+        number: what it is, of a constant other than NaN.
     """
 
     code: str
     element: Element
     width: int
-    number: bool = False
+    number: float | None = None
 
     @property
     def vector(self) -> str:
@@ -73,7 +73,7 @@ class Expressions:
         """The result of ``step``, which is neither a load nor a reduction nor an extent."""
         if step.op == "constant":
             found = self.constant(step.element, step.value)
-            return replace(found, number=step.value == step.value)
+            return replace(found, number=step.value if step.value == step.value else None)
         if step.op == "cast":
             return self._cast(args[0], step.element)
         if step.op == "select":
@@ -145,6 +145,10 @@ class Expressions:
         code = [arg.code for arg in args]
         if op in ("min", "max") and element.is_float:
             return self._bounded(op, *args)
+        if op == "div" and element.is_float and _may_invert(args[1].number):
+            assert args[1].number is not None
+            inverse = self.splat(element, float_literal(1 / _single(args[1].number)))
+            return Value(f"div_by{end}({code[0]}, {code[1]}, {inverse.code})", element, first.width)
         if op in ("lt", "le", "eq"):
             text = f"({code[0]} {_INFIX[op]} {code[1]})"
             mask = f"({_MASKS[first.width]}{end})"
@@ -172,9 +176,9 @@ class Expressions:
 
     def _bounded(self, op: str, a: Value, b: Value) -> Value:
         """The smaller or the larger number; with a bound that is known, NaN comes through by itself."""
-        if b.number:
+        if b.number is not None:
             a, b = b, a
-        name = {"min": "less", "max": "more"}[op] if a.number else f"{op}_f32"
+        name = f"{op}_f32" if a.number is None else {"min": "less", "max": "more"}[op]
         return Value(f"{name}{self.end}({a.code}, {b.code})", Element.F32, 4)
 
     def _logic(self, op: str, args: list[Value]) -> Value:
@@ -220,13 +224,26 @@ def float_literal(value: float) -> str:
     """The nearest number of single precision, as C."""
     if isnan(value):
         return '__builtin_nanf("")'
-    try:
-        value = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        value = inf if value > 0 else -inf
+    value = _single(value)
     if isinf(value):
         return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
     return f"{value.hex()}f"
+
+
+def _single(value: float) -> float:
+    """The nearest number of single precision."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return inf if value > 0 else -inf
+
+
+def _may_invert(divisor: float | None) -> bool:
+    """Whether ``div_by`` of machine.h divides by this number. It is of no use for powers of two."""
+    if divisor is None:
+        return False
+    mantissa = abs(frexp(_single(divisor))[0])
+    return 2.0**-100 < abs(divisor) < 2.0**100 and mantissa not in (0.5, 1 - 2.0**-24)
 
 
 def int_literal(value: int) -> str:

@@ -90,7 +90,7 @@ class Points:
         else:
             args = [self._value(arg, unit) for arg in step.args]
             if may_invert(self.nest, index):
-                value = replace(args[0], code=f"({args[0].code} * (1 / {args[1].code}))", number=False)
+                value = replace(args[0], code=f"({args[0].code} * (1 / {args[1].code}))", number=None)
             else:
                 value = self.write.value(step, args)
         self._define(index, unit, value)

@@ -29,8 +29,8 @@ class Schedule:
             is reduced lies before it, around them.
         staging: the passes.
         unroll: how many vectors are computed in one iteration.
-        tiled: whether all points of the outer loops are computed for one block before the next, and blocks are
-            short: neighbours in memory then are neighbours in time although they are in other rows.
+        tiled: whether all points of the outer loops are computed for one block before the next, and blocks
+            are short: neighbours in memory then are neighbours in time although they are in other rows.
         weight: what a point of all loops costs, about as many bytes of memory traffic.
     """
 

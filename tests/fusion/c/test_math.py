@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 from graphopt.fusion.c.headers import Lanes, preamble
-from tests.fusion.c.harness import build, compiler, levels
+from graphopt.fusion.loops import Access, Axis, Element, Instruction, Kernel, Piece, Port, Size, Store, Symbol
+from tests.fusion.c.harness import Unit, build, compiler, levels
 from tests.fusion.interpreter import PRECISE, erf
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
@@ -168,3 +170,36 @@ def test_halves_are_rounded_to_nearest(level: int, name: str, tmp_path: Path) ->
     found = np.empty(len(x), kind)
     library.run(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(found.ctypes.data), ctypes.c_long(len(x)))
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("level", levels())
+def test_divisions_by_constants_are_rounded_as_divisions(level: int, tmp_path: Path) -> None:
+    divisors = [
+        1.4142135,
+        3.0,
+        -255.0,
+        0.1,
+        1e-20,
+        7e19,
+        4.0,
+        float(np.nextafter(np.float32(2), np.float32(0))),
+    ]
+    port, access = Port(Element.F32, (Size(1, (0,)),)), Access(0, (Size(1),))
+    body = (Instruction("load", Element.F32, access=access), Instruction("constant", Element.F32, value=0.0),
+            Instruction("div", Element.F32, (0, 1)))  # fmt: skip
+    kernels = [
+        Kernel(f"by{index}", (port,), (port,), (Symbol(0, 0),), (Axis(Size(1, (0,))),),
+               (Piece((body[0], replace(body[1], value=divisor), body[2]), (Store(access, 2),)),))
+        for index, divisor in enumerate(divisors)
+    ]  # fmt: skip
+    unit = Unit(kernels, tmp_path, level)
+    x = floats(16411)
+    for index, divisor in enumerate(divisors):
+        with np.errstate(all="ignore"):
+            exact = x / np.float32(divisor)
+        (found,) = unit.run(index, [x])
+        tiny = np.abs(x) < 2.0**-100
+        np.testing.assert_array_equal(found[~tiny], exact[~tiny])
+        np.testing.assert_allclose(found[tiny], exact[tiny], rtol=2e-7, atol=2e-45)
+        numbers = ~np.isnan(exact)
+        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(exact[numbers]))
