@@ -1,7 +1,8 @@
 """What may be wrong with a result: each check tells why it fails, or nothing.
 
 ==========  ================================================================================
-numerics    the model computes something else, or is called differently (the oracle decides)
+numerics    the model, with native kernels or without, computes something else, or is called differently
+            (the oracle decides)
 valid       its structure is broken, its interface changed, or onnxruntime does not load it
 crash       a pass or onnxruntime fails or dies; everything runs in a child process
 size        it has more weights or nodes than the original
@@ -24,13 +25,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.dims import typical
 from graphopt.context import Context
 from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
+from graphopt.fusion.libraries import libraries_for
 from graphopt.instrument.summary import Summary
 from graphopt.numerics import Numerics
 from graphopt.runtime.child import Child
@@ -140,7 +142,12 @@ def make_check(
                 child=child if limit is None else None,  # it has no limit
             )
             with oracle:
-                yield NumericsCheck(oracle, options.numerics, crashes_only=options.kind == "crash")
+                yield NumericsCheck(
+                    oracle,
+                    options.numerics,
+                    crashes_only=options.kind == "crash",
+                    libraries=lambda model: libraries_for(model, config.current(), options.device).paths,
+                )
         case "valid":
             yield ValidCheck(original, options.device)
         case "size":

@@ -12,7 +12,7 @@ from graphopt.errors import unknown
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.pipelines import registry
-from graphopt.rewrite.explain import Explanation, explain, nearest_to
+from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_rules, all_rules
 
@@ -47,6 +47,8 @@ def explain_fusions(
     try:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
         found = explain(model, admitted_rules(options, by="fuse-builtin"), cx, about=rules)
+        if not patterns:
+            found = replace(found, fused=(*found.fused, *native_in(model)))
         if names is not None and node is not None:
             return _about(found, names, node, model, rules, cx)
         return found if patterns else replace(found, costs=tuple(_said_against(found, cx)))

@@ -149,6 +149,15 @@ def native_calls(model: ir.Model) -> list[ir.Node]:
     ]
 
 
+def native_in(model: ir.Model) -> Iterator[Fused]:
+    """The groups that have kernels, each call of one as a fused operator."""
+    for call in native_calls(model):
+        inside = [node for node in model.functions[call.op_identifier()] if node.op_type != "Constant"]
+        origins = tuple(dict.fromkeys(name for node in inside for name in ir.origins(node)))
+        by = (ir.made_by(call) or "fuse-groups",)
+        yield Fused(by[0], by, f"{call.domain}.{call.op_type}", ir.label(call), origins)
+
+
 def is_fused(group: Sequence[ir.Node]) -> bool:
     """Whether there is a fused operator among the nodes of one rewrite, or only what stood beside it."""
     return any(map(ir.is_fused, group))

@@ -132,3 +132,10 @@ def test_bench_takes_kernels(invoke: Invoke, path: Path) -> None:
     told = json.loads(ran.out)
     (native,) = [row for row in told["tables"][0]["models"] if row["name"] == "graphopt native"]
     assert native["nodes"] == 3 and any("sigmoid_mul" in op for op in json.dumps(native).split('"')), native
+
+
+def test_explain_tells_of_native_groups(invoke: Invoke, groups: Path) -> None:
+    text = invoke("explain", groups).out
+    assert "fused 1 × fuse-groups: graphopt.native.sigmoid_mul_" in text and "for Sigmoid(s), Mul(m" in text
+    (one,) = json.loads(invoke("explain", groups, "--node", "Sin(t)", "--json").out)["fused"]
+    assert one["op"].startswith("graphopt.native.sin_mul_")

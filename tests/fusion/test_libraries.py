@@ -9,6 +9,7 @@ import pytest
 
 import graphopt
 from graphopt import api, config, ir
+from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, UnsupportedModel, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
 from graphopt.fusion.libraries import Libraries, libraries_for
@@ -94,6 +95,21 @@ def test_a_wrong_kernel_is_found_and_its_group_dropped(monkeypatch: pytest.Monke
     assert report.verdict is not None and report.verdict.ok
     with pytest.raises(VerificationFailed, match="with its library"):
         api.optimize(parse(TWO), fuser="native", strict=True)
+
+
+@compiled
+def test_a_wrong_kernel_is_found_by_bisection_and_shown_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, kept = tmp_path / "m.onnx", tmp_path / "kept"
+    ir.save(parse(TWO), path)
+    spoil(monkeypatch, "sigmoid", "Tanh")
+    assert main(["bisect", str(path), "--fuser", "native", "-o", str(kept)], {}) == 1
+    assert "fuse-groups at Sigmoid(s)" in capsys.readouterr().out
+    assert main(["replay", str(kept)], {}) == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["replay", str(kept)], {}) == 0
 
 
 def test_without_a_compiler_the_model_is_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
