@@ -9,12 +9,8 @@ from .bodies import Body
 from .schedules import Schedule, schedule
 from .sizes import Sizes, product
 
-#: Work items that are enough for all threads.
-_ENOUGH = 64
 #: Vectors in a block, where blocks are to be short.
 _TILE = 4
-#: Memory traffic of a chunk of work, in bytes. Less than two chunks are not split.
-_CHUNK = 65536
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -69,7 +65,7 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
     shared = _shared(bodies)
     if shared:
         yield f"    const int64_t shared = {shared};"
-        yield f"    if (shared >= {_ENOUGH}) {{"
+        yield "    if (shared >= GO_ENOUGH) {"
         yield from _together(kernel, bodies)
         yield "        return 0;"
         yield "    }"
@@ -95,8 +91,8 @@ def _together(kernel: Kernel, bodies: list[Body]) -> Iterator[str]:
             yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
         weights.append(_weight(body.schedule, body))
     yield f"        const int64_t weight = {' + '.join(weights)};"
-    few = f"shared * weight < {2 * _CHUNK}"
-    yield f"        const int64_t step = {few} ? shared : {_CHUNK} / (weight + 1) + 1;"
+    few = "shared * weight < 2 * GO_CHUNK"
+    yield f"        const int64_t step = {few} ? shared : GO_CHUNK / (weight + 1) + 1;"
     for number in range(len(bodies)):
         yield f"        run.items[{number}] = shared;"
         yield f"        run.step[{number}] = step;"
@@ -164,7 +160,7 @@ def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
     yield from _items(plan, body, number)
     yield f"        const int64_t weight = run.items[{number}] ? {_weight(plan, body)} : 1;"
     yield f"        const int64_t total = run.items[{number}] * weight;"
-    yield f"        int64_t step = total < {2 * _CHUNK} ? run.items[{number}] : {_CHUNK} / (weight + 1) + 1;"
+    yield f"        int64_t step = total < 2 * GO_CHUNK ? run.items[{number}] : GO_CHUNK / (weight + 1) + 1;"
     yield "        if (step < 1) step = 1;"
     yield f"        run.step[{number}] = step;"
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
@@ -183,8 +179,8 @@ def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
         if plan.columns or plan.tiled:
             yield f"        run.width[{number}] = {step if plan.columns else f'{_TILE} * {body.lanes}'};"
         else:
-            width = f"{_CHUNK // max(plan.weight, 1)} / ({step}) * ({step})"
-            yield f"        run.width[{number}] = extent * {plan.weight} < {2 * _CHUNK} ? extent : {width};"
+            width = f"(GO_CHUNK / {max(plan.weight, 1)} / ({step}) + 1) * ({step})"
+            yield f"        run.width[{number}] = extent * {plan.weight} < 2 * GO_CHUNK ? extent : {width};"
             yield f"        if (run.width[{number}] < 1) run.width[{number}] = 1;"
         parts.append(f"((extent + run.width[{number}] - 1) / run.width[{number}])")
     yield f"        run.items[{number}] = {' * '.join(parts) or '1'};"

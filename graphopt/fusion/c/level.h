@@ -26,6 +26,15 @@
 #define GO_BYTES 16
 #endif
 
+/* Memory traffic of a chunk of work, in bytes: less than two chunks are not split. And how many work items are
+   enough for all threads. */
+#ifndef GO_CHUNK
+#define GO_CHUNK 65536
+#endif
+#ifndef GO_ENOUGH
+#define GO_ENOUGH 64
+#endif
+
 #define GO_INLINE static inline __attribute__((always_inline, unused))
 #define GO_JOIN_(a, b) a##b
 #define GO_JOIN(a, b) GO_JOIN_(a, b)

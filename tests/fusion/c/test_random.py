@@ -50,11 +50,19 @@ def _compare(got: np.ndarray, want: np.ndarray, precise: np.ndarray, message: st
 
 @pytest.mark.parametrize("level", levels())
 def test_random_kernels(level: int, tmp_path: Path) -> None:
-    check(range(level * 25, level * 25 + 25), level, tmp_path)
+    check(range(level * 16, level * 16 + 16), level, tmp_path)
+
+
+@pytest.mark.parametrize("level", levels()[-1:])
+def test_random_kernels_in_many_chunks(level: int, tmp_path: Path) -> None:
+    check(range(200, 220), level, tmp_path, ("-DGO_CHUNK=512", "-DGO_ENOUGH=1"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(40))
 def test_many_random_kernels(batch: int, tmp_path: Path) -> None:
+    seeds = range(1000 + 50 * batch, 1050 + 50 * batch)
     for level in levels():
-        check(range(1000 + 50 * batch, 1050 + 50 * batch), level, tmp_path)
+        check(seeds, level, tmp_path)
+    for chunk in (64, 4096):
+        check(seeds, levels()[-1], tmp_path, (f"-DGO_CHUNK={chunk}", "-DGO_ENOUGH=2"))
