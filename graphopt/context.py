@@ -70,6 +70,7 @@ class Options:
             in the original model as far as they do not begin with the scope.
         device: where the result is to run.
         costs: what fused operators take there; ``None`` for the figures that come with graphopt.
+        kernels: what stays unfused becomes native kernels where that pays.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -86,6 +87,7 @@ class Options:
     strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)
     device: Device = CPU
     costs: Costs | None = None
+    kernels: bool = False
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,8 @@ def prepare(
     if strip_docs:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
     options = make_options(settings, only, share_buffers, _target_device(device, settings, passes))
+    names = [step.name for step in passes.passes()]
+    options = replace(options, kernels="fuse-groups" in names and "fuse-groups" not in options.skip)
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
 
 

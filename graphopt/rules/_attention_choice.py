@@ -43,5 +43,11 @@ class Workload:
 
 
 def choose(cx: Context, possible: Sequence[str], work: Workload) -> Decision:
-    """The fastest of the operators that are possible, or none if none is faster than what is there."""
+    """The fastest of the operators that are possible, or none if none is faster than what is there.
+
+    Where native kernels follow, scores that something is added to are left to them: the operators compute a
+    softmax whose powers underflow where scores are masked, which takes nine times as long.
+    """
+    if cx.options.kernels and work.masked and not work.shared:
+        return Decision(None, None, "a native kernel adds the mask and computes the softmax faster")
     return cx.weigh(*possible, case=work.case, dtype=work.dtype, length=work.keys)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import graphopt
 from graphopt import ir
 from graphopt.driver import context_for, make_pipeline
 from graphopt.fusion.functions import Group, groups_of
 from graphopt.ops import native
-from tests.support import parse
+from tests.support import ATTENTION_STEPS, parse
 
 
 def fused(text: str, pipeline: str = "fuse-groups") -> tuple[ir.Model, list[Group]]:
@@ -207,3 +208,21 @@ def test_results_are_declared_for_what_comes_behind() -> None:
     (value,) = model.graph[0].outputs
     assert value.dtype == ir.DataType.FLOAT and value.shape is not None
     assert [str(dim) for dim in value.shape] == ["N", "8"]
+
+
+ATTENTION = f"""g (float[B,S,32] q, float[B,S,32] k, float[B,S,32] v, float[B,1,1,S] mask) => (float[B,S,32] y)
+    <int64[4] heads = {{0, 0, 4, 8}}, int64[3] rows = {{0, 0, 32}}, float scale = {{0.35355339}}> {{
+    {
+    ATTENTION_STEPS.replace("Softmax <axis = -1>(t)", "Softmax <axis = -1>(masked)").replace(
+        "p = ", "masked = Add(t, mask) p = "
+    )
+}
+    }}"""
+
+
+def test_masked_attention_is_left_to_kernels_where_they_follow() -> None:
+    model, _ = graphopt.optimize(parse(ATTENTION), pipeline="native", verify=False)
+    assert "MultiHeadAttention" not in ops(model.graph)
+    assert [group.name.rpartition("_")[0] for group in groups_of(model)] == ["add_softmax"]
+    fused_model, _ = graphopt.optimize(parse(ATTENTION), pipeline="O3", verify=False)
+    assert "MultiHeadAttention" in ops(fused_model.graph)
