@@ -11,7 +11,7 @@ from graphopt.errors import GraphoptError
 from graphopt.runtime.timing.harness import compare_speed
 from graphopt.runtime.timing.ratios import Band, Comparison, decided
 from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
-from graphopt.tune.candidates import Variant
+from graphopt.tune.candidates import Group, Variant
 from graphopt.tune.readings import Reading, Size
 from graphopt.tune.workshop import Workshop
 
@@ -84,6 +84,13 @@ class HarnessRaces:
             return self._workshop.size(variant)
         except GraphoptError:
             return (0, 0, 0)
+
+    def single(self, variant: Variant) -> list[Group] | None:
+        """The native groups of a variant; ``None`` if it can't be made."""
+        try:
+            return self._workshop.kernels(variant)
+        except GraphoptError:
+            return None
 
     def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Reading]:
         rounds, processes, warmup = _THOROUGH if thorough else _SCREENING

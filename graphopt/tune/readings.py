@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from graphopt.runtime.timing.ratios import Band, Comparison
-from graphopt.tune.candidates import Variant
+from graphopt.tune.candidates import Group, Variant
 
 #: Why there is no reading.
 LATE = "not measured: no time was left"
@@ -97,6 +97,9 @@ class Races(Protocol):
 
     def size(self, variant: Variant) -> Size:
         """How large the model is; all zeros if it can't be made."""
+
+    def single(self, variant: Variant) -> list[Group] | None:
+        """The groups of single rewrites in a variant; ``None`` if it can't be made."""
 
     def spent(self) -> float:
         """The share of the budget that is gone, from 0."""

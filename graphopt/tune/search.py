@@ -12,6 +12,8 @@ processes, so that a claim needs two measurements that agree. Then:
 - Other rewrites stay if they are not slower and make the model smaller; those that do not make it
   smaller have to be faster, too.
 - The same for a newer opset, in which more can be fused, is tried, and kept only if it is faster.
+- Where rules went, native groups may be made of other nodes, and have other names: these are judged in the
+  same way, on the model without the rules. Without a reading they stay if those did whose place they take.
 - What is left is compared with the original. If it is slower, the rewrites for speed go, then what
   was not measured, then all.
 - Session options are tried on the graph that stays, and are kept only if they are faster.
@@ -34,6 +36,8 @@ from graphopt.tune.screening import screen
 _RULES = 4
 #: Share of the budget after which no more groups are measured; the rest is for session options.
 _SHARE = 0.5
+#: The same where groups are judged again that came to be because of what went.
+_LATER_SHARE = 0.75
 
 
 @dataclass
@@ -66,6 +70,8 @@ def search(
         opset: one to try; ``None``: none.
     """
     found = _groups(groups, races)
+    if any(group.whole for group in groups):
+        groups = _settle(found, groups, races)
     if opset is not None:
         _raise_opset(found, opset, races)
     _check(found, groups, races)
@@ -144,6 +150,35 @@ def _guilty(group: Group, races: Races) -> tuple[str, ...]:
         if not reading.slower and not reading.suspicious
     ]
     return (min(innocent)[1],) if innocent else group.owners
+
+
+def _settle(found: Found, groups: Sequence[Group], races: Races) -> list[Group]:
+    """Judge groups of single rewrites that came to be because rules went; returns all that there are."""
+    rules = [group for group in groups if not group.whole]
+    single = frozenset(owner for group in groups if group.whole for owner in group.owners)
+    variant = Variant(found.variant.off - single)
+    now = races.single(variant) if variant.off else None
+    if now is None:
+        return list(groups)
+    known = {finding.name: finding for finding in found.groups}
+    fresh = [group for group in now if group.name not in known]
+    for group in now:
+        if group.name in known and not known[group.name].kept:
+            variant = variant.without(group.owners)
+    others = [variant.without(group.owners) for group in fresh]
+    readings = screen(variant, others, races, _LATER_SHARE, frozenset(others))
+    names = {group.name for group in now}
+    gone = [known[group.name] for group in groups if group.whole and group.name not in names]
+    found.groups = [finding for finding in found.groups if finding not in gone]
+    trusted = all(finding.kept for finding in gone)
+    for group, reading in zip(fresh, readings, strict=True):
+        kept = trusted if reading is None else reading.slower and not reading.faster
+        if not kept:
+            variant = variant.without(group.owners)
+        finding = _finding(group, reading, () if kept else group.owners, None)
+        found.groups.append(finding)
+    found.variant = variant
+    return [*rules, *now]
 
 
 def _raise_opset(found: Found, opset: int, races: Races) -> None:

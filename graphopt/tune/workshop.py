@@ -20,7 +20,7 @@ from graphopt.runtime.child import Child
 from graphopt.runtime.session import Source
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing.stopwatch import Setup
-from graphopt.tune.candidates import Variant
+from graphopt.tune.candidates import Group, Kernels, Variant
 from graphopt.tune.readings import Size
 
 #: Bytes of the largest models that are looked into after onnxruntime has optimized them.
@@ -59,6 +59,7 @@ class _Made:
     fingerprint: str
     size: Size
     libraries: SessionChoice
+    kernels: list[Group]
 
 
 class Workshop:
@@ -123,6 +124,10 @@ class Workshop:
         """
         return self._make(variant).path
 
+    def kernels(self, variant: Variant) -> list[Group]:
+        """The native groups of a variant; raises what :meth:`path` raises."""
+        return self._make(variant).kernels
+
     def choice(self, variant: Variant) -> SessionChoice:
         """The session options of a variant, with its kernels; raises what :meth:`path` raises."""
         return variant.choice | self._make(variant).libraries
@@ -150,18 +155,19 @@ class Workshop:
         return made
 
     def _write(self, variant: Variant) -> _Made:
-        model = self._original
+        model, kernels = self._original, Kernels()
         if not variant.original:
             model = copy(model)
-            job_for(self._job, variant, self._dropped).run(model)
+            job = replace(self._job, watchers=(kernels,))
+            job_for(job, variant, self._dropped).run(model)
         path = self._folder / f"{len(self._made)}.onnx"
         ir.save(model, path)
         summary = Summary.of(model)
         constants = summary.constants + sum(len(graph.initializers) for graph in ir.graphs_of(model))
         size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
-        return _Made(path, ir.fingerprint(model, names=True), size, self._kernels(model))
+        return _Made(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
 
-    def _kernels(self, model: ir.Model) -> SessionChoice:
+    def _library(self, model: ir.Model) -> SessionChoice:
         """The kernels of ``model``: a library that has all of them, as that of the model with all groups."""
         names = {key[1] for key in model.functions if key[0] == native.DOMAIN}
         if not names:

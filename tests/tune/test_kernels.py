@@ -66,6 +66,25 @@ def test_a_group_that_does_not_pay_is_reverted_as_a_whole() -> None:
     assert kept == {slow.name: False, fast.name: True}
 
 
+@pytest.mark.parametrize(("cost", "factor", "stays"), [(0.0, 0.7, True), (0.0, 1.2, False), (0.3, 0.9, True)])
+def test_groups_that_come_with_what_went_are_judged_too(cost: float, factor: float, stays: bool) -> None:
+    """Without the rule, which makes no difference, the nodes of the first kernel are another one."""
+    rule = Group("gelu", ("gelu",), 1, speed=True)
+    old, same, new = (Group(name, (f"fuse-groups at {name}",), 1, speed=True, whole=True) for name in "abc")
+    factors = {"gelu": factor / 0.8, old.owners[0]: 0.8, same.owners[0]: 1.3, new.owners[0]: factor}
+
+    def time(on: frozenset[str], choice: SessionChoice) -> float:
+        gone = new if "gelu" in on else old
+        return prod(factors[owner] for owner in sorted(on) if owner != gone.owners[0])
+
+    races = Made(frozenset(factors), time, cost=cost, singles=lambda variant: [same, new])
+    found = search([rule, old, same], [], races)
+    assert found.variant.off == {"gelu", same.owners[0], *(() if stays else new.owners)}
+    kept = {finding.name: finding.kept for finding in found.groups}
+    assert kept == {"gelu": False, "b": False, "c": stays}
+    assert (found.groups[-1].reading is None) is bool(cost)
+
+
 def workshop(folder: Path, libraries: Libraries | None = None) -> Workshop:
     setup = Setup(FEEDS, None)
     settings = config.current()

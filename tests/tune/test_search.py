@@ -33,6 +33,7 @@ class Made:
         broken: variants in which the session fails.
         idle: rules that do not make the model smaller.
         alike: variants that are known to be the same.
+        singles: the groups of single rewrites in a variant.
         noise: told the number of the race; a factor for the ratio.
     """
 
@@ -44,6 +45,7 @@ class Made:
     noise: Callable[[int], float] = lambda number: 1.0
     idle: frozenset[str] = frozenset()
     alike: tuple[tuple[Variant, Variant], ...] = ()
+    singles: Callable[[Variant], list[Group] | None] = lambda variant: None
     asked: list[tuple[Variant, tuple[Variant, ...], bool]] = field(default_factory=list)
     gone: float = 0.0
 
@@ -53,6 +55,9 @@ class Made:
     def size(self, variant: Variant) -> Size:
         """One node less for each rule that is on, unless it makes nothing smaller."""
         return (100 - len(self.owners - variant.off - self.idle), 0, 0)
+
+    def single(self, variant: Variant) -> list[Group] | None:
+        return self.singles(variant)
 
     def spent(self) -> float:
         return self.gone
