@@ -113,6 +113,8 @@ class Editor(BodyEditor):
         """A new function; ``nodes``, which must read ``inputs`` already, leave their graph for it."""
         if nodes:
             graph_of(nodes[0]).remove(nodes)
+        for node in nodes:
+            self.tally[node.domain, node.op_type] -= 1
         graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, opset_imports=dict(imports), name=name)
         function = onnx_ir.Function(domain, name, graph=graph, attributes=attributes)
         self.model.functions[function.identifier()] = function

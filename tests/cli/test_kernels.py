@@ -139,3 +139,42 @@ def test_explain_tells_of_native_groups(invoke: Invoke, groups: Path) -> None:
     assert "fused 1 × fuse-groups: graphopt.native.sigmoid_mul_" in text and "for Sigmoid(s), Mul(m" in text
     (one,) = json.loads(invoke("explain", groups, "--node", "Sin(t)", "--json").out)["fused"]
     assert one["op"].startswith("graphopt.native.sin_mul_")
+
+
+@compiled
+def test_several_models_have_a_library_each(invoke: Invoke, path: Path, small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = invoke("optimize", path, small, "-o", f"{out}/", "--fuser", "native")
+    assert ran.status == 0 and "2 kernels  verified" in ran.out
+    assert sorted(file.name for file in out.iterdir()) == ["model.kernels.so", "model.onnx", "small.onnx"]
+
+
+def test_where_no_groups_are_made_it_is_told(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.onnx")
+    ran = invoke(
+        "optimize",
+        path,
+        "-o",
+        out,
+        "--fuser",
+        "native",
+        "--device",
+        "cuda",
+        "--allow-fallback",
+        "--no-verify",
+    )
+    assert "no native groups: kernels run on the CPU, and the result is for" in ran.out
+    old = path.with_name("old.onnx")
+    ir.save(
+        parse("g (float[N,64] x, float[64] w) => (float[N,64] y) { a = Sin(x) y = Mul(a, w) }", ir_version=3),
+        old,
+    )
+    ran = invoke("optimize", old, "-o", out, "--fuser", "native")
+    assert ran.status == 0 and "no native groups: in IR version 3" in ran.out
+
+
+def test_variants_for_a_profile_have_none(invoke: Invoke, path: Path) -> None:
+    profile = path.with_name("p.json")
+    assert invoke("profile", path, "--input-shape", "x:2,64", "-o", profile).status == 0
+    ran = invoke("optimize", path, "-o", path.with_name("o.onnx"), "--fuser", "native", "--profile", profile)
+    assert ran.status == 2 and "goes without --profile" in ran.err

@@ -293,8 +293,9 @@ def _optimize_all(
         if report.verdict is not None:
             why = report.verdict.unverifiable
             verified = "  verified" if why is None else f"  {NOT_VERIFIED}"
+        kernels = f"  {counted(len(report.kernels), 'kernel')}" if report.kernels else ""
         took = human_seconds(report.seconds["all"])
-        run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{verified}  {took}")
+        run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")
     failed = sum("error" in result for result in results)
     summary = f"{counted(len(results) - failed, 'model')} optimized"
     run.console.print(f"  {summary}, {failed} failed" if failed else f"  {summary}")

@@ -44,12 +44,10 @@ class FuseGroups(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Find all groups, then make functions of them, graph by graph."""
-        if cx.options.device.kind != "cpu":
-            cx.refuse(Refusal(self.name, "", "kernels run on the CPU"))
-            return
-        if model.ir_version < _INITIALIZERS_SINCE:
-            reason = "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
+        reason = _bar(model, cx)
+        if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
+            cx.remarks.append(f"no native groups: {reason}")
             return
         dissolve(model, cx)
         policy = FusionPolicy(cx, self.min, self.shapes)
@@ -71,6 +69,16 @@ class FuseGroups(Pass):
         if made:
             note_signatures(model, signatures, cx)
             cx.look_afresh("outline")
+
+
+def _bar(model: ir.Model, cx: Context) -> str | None:
+    """Why there are no groups in ``model`` at all."""
+    device = cx.options.device
+    if device.kind != "cpu":
+        return f"kernels run on the CPU, and the result is for {device}"
+    if model.ir_version < _INITIALIZERS_SINCE:
+        return "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
+    return None
 
 
 def make_groups(
