@@ -173,6 +173,11 @@ def test_where_no_groups_are_made_it_is_told(invoke: Invoke, path: Path) -> None
     assert ran.status == 0 and "no native groups: in IR version 3" in ran.out
 
 
+def test_exact_results_have_no_kernels(invoke: Invoke, path: Path) -> None:
+    ran = invoke("optimize", path, "-o", path.with_name("out.onnx"), "--fuser", "native", "--exact")
+    assert ran.status == 0 and "no native groups: kernels do not keep every bit" in ran.out
+
+
 def test_variants_for_a_profile_have_none(invoke: Invoke, path: Path) -> None:
     profile = path.with_name("p.json")
     assert invoke("profile", path, "--input-shape", "x:2,64", "-o", profile).status == 0

@@ -12,6 +12,7 @@ from graphopt.fusion.functions import name_of, note_signatures, signatures_of
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
+from graphopt.numerics import Numerics
 from graphopt.ops import native
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition
@@ -76,6 +77,8 @@ def _bar(model: ir.Model, cx: Context) -> str | None:
     device = cx.options.device
     if device.kind != "cpu":
         return f"kernels run on the CPU, and the result is for {device}"
+    if cx.options.numerics is Numerics.EXACT:
+        return "kernels do not keep every bit, as --exact demands"
     if model.ir_version < _INITIALIZERS_SINCE:
         return "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
     return None
