@@ -59,6 +59,10 @@ class FusionPolicy:
         found = find(node, cx.version(node))
         if found is None:
             return Ruling(Place.OUTSIDE, f"kernels do not know {spelt(node)}")
+        if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
+            return Ruling(
+                Place.OUTSIDE, "it is an operator that onnxruntime adds, on which it crashes in functions"
+            )
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
             return Ruling(Place.OUTSIDE, "it computes sizes")

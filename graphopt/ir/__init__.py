@@ -60,7 +60,7 @@ from graphopt.ir.region import (
     outline,
     outline_obstacle,
 )
-from graphopt.ir.schemas import find_misuse, find_unknown, operator_schema
+from graphopt.ir.schemas import find_misuse, find_unknown, is_beyond_standard, operator_schema
 from graphopt.ir.scopes import (
     Scopes,
     bodies,

@@ -13,7 +13,8 @@ from graphopt.ir.copying import Copier, reads
 from graphopt.ir.edit import Editor
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.provenance import keep_origin, label
-from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
+from graphopt.ir.schemas import is_beyond_standard
+from graphopt.ir.scopes import bodies, normal_imports, standard_version, walk_nodes
 from graphopt.ir.uses import read_instead, readers
 
 #: Functions came with this IR version.
@@ -41,6 +42,10 @@ def _checked(
     if (domain, name, "") in edit.model.functions:
         return f"there is a function {domain}::{name} already"
     region = _Region(nodes, graph, in_a_row)
+    version = standard_version(edit.scopes.imports(graph))
+    for node in region.inside:
+        if is_beyond_standard(node.domain, node.op_type, version):
+            return f"{label(node)!r} is an operator that onnxruntime adds, on which it crashes in functions"
     for node in (*region.inside, *_holders(edit, graph)):
         if node.domain != "" and node.attributes and bodies(node):
             return f"{label(node)!r} of {node.domain} has a body, on which onnxruntime fails in functions"

@@ -36,6 +36,14 @@ def operator_schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSche
         return None
 
 
+def is_beyond_standard(domain: str, op_type: str, version: int) -> bool:
+    """Whether an operator in the standard's domain is none of it, but one that onnxruntime adds there.
+
+    onnxruntime (1.31) crashes on it in a function, as on the LayerNormalization of opset 16.
+    """
+    return domain == "" and operator_schema(domain, op_type, version) is None
+
+
 @dataclass(frozen=True)
 class Demands:
     """What an operator asks of its nodes.

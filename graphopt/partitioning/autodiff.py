@@ -97,6 +97,8 @@ class AutodiffPolicy:
         values = [*node.inputs, *node.outputs]
         if any(value is not None and value.name and is_sequence(value, cx) for value in values):
             return "it handles a sequence"
+        if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
+            return "it is an operator that onnxruntime adds, on which it crashes in functions"
         if node.domain != "" and node.attributes and ir.bodies(node):
             return "it is of another domain and has a body, on which onnxruntime fails in functions"
         if node.op_type == "MeanVarianceNormalization" and "axes" not in node.attributes:

@@ -155,6 +155,23 @@ def test_it_is_left_alone(name: str) -> None:
     assert native.SIGNATURES not in model.metadata_props
 
 
+@pytest.mark.parametrize("policy", ["fusion", "autodiff"])
+def test_what_onnxruntime_adds_to_the_standard_is_in_no_function(policy: str) -> None:
+    model = parse(
+        """g (float[N,64] x, float[64] w) => (float[N,64] y) {
+        a = Abs(x)
+        b = Neg(a)
+        y = LayerNormalization <axis = -1> (b, w)
+    }""",
+        opset=12,
+    )
+    found = graphopt.partition(model, policy)
+    reasons = {reason.op: reason.reason for reason in found.reasons}
+    assert "which it crashes in functions" in reasons["LayerNormalization"]
+    assert [group.ops for group in found.groups] == [{"Abs": 1, "Neg": 1}]
+    assert graphopt.verify(model, found.outlined()).ok
+
+
 def test_a_number_scales_what_is_no_product() -> None:
     _, groups = fused("g (float[N,64] x) => (float[N,64] y) <float s = {3}> { a = Abs(x) y = Mul(a, s) }")
     assert [ops(group.function) for group in groups] == [["Abs", "Mul"]]
