@@ -128,7 +128,8 @@ class Body:
     def reduce(self, name: str, term: Term) -> Term:
         """The sum, product, maximum or minimum over the row."""
         if self.row is None:
-            return term
+            # A sum begins with 0, so that -0.0 alone gives 0.
+            return self.op("add", term, 0.0) if name == "sum" and term.element.is_float else term
         return self.add(Instruction(f"reduce_{name}", term.element, (term.index,)))
 
     def count(self, element: Element) -> Term:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from graphopt.runtime import session
 from graphopt.runtime.session_choice import SessionChoice
 from tests.fusion.comparing import mismatches
 from tests.fusion.everything import Grouped, grouped
+from tests.fusion.operator_graphs import operator_graphs
 from tests.fusion.random_graphs import RandomGraph, generate
 
 #: Kernels of one compilation.
@@ -32,12 +33,14 @@ class Findings:
         faults: what is wrong, with the seed of the graph.
         judged: outputs that were compared.
         nodes, left: nodes of the graphs, and those that no kernel computes.
+        without: graphs that have no kernel, and why.
     """
 
     faults: list[str] = field(default_factory=list)
     judged: int = 0
     nodes: int = 0
     left: int = 0
+    without: dict[str, str] = field(default_factory=dict)
 
 
 def library(kernels: Sequence[Kernel], folder: Path, levels: tuple[int, ...], quickly: bool = True) -> Path:
@@ -66,23 +69,37 @@ def cpu_levels() -> tuple[int, ...]:
 
 def examine(seeds: Sequence[int], folder: Path, level: int) -> Findings:
     """Compile what the graphs of ``seeds`` hold for one CPU level, run them, and compare."""
-    graphs = [generate(seed) for seed in seeds]
-    groups = [grouped(graph.model) for graph in graphs]
-    kernels = {kernel.name: kernel for group in groups for kernel in group.kernels}
-    path = library(list(kernels.values()), folder, (level,))
-    findings = Findings()
-    for graph, group in zip(graphs, groups, strict=True):
-        if group.kernels:
-            findings.nodes += len(graph.grower.nodes)
-            findings.left += sum(node.domain == "" for node in group.model.graph)
-            try:
-                _compare(graph, group, path, findings)
-            except RuntimeFailure as failure:
-                findings.faults.append(f"seed {graph.seed}: {failure}")
+    return _examine({f"seed {seed}": generate(seed) for seed in seeds}, folder, level)
+
+
+def examine_operators(folder: Path, level: int) -> Findings:
+    """The same with graphs of one operator each; that there is no kernel is a fault, too."""
+    graphs = dict(operator_graphs())
+    findings = _examine(graphs, folder, level)
+    findings.faults += [f"{name}: {reason}" for name, reason in findings.without.items()]
     return findings
 
 
-def _compare(graph: RandomGraph, group: Grouped, path: Path, findings: Findings) -> None:
+def _examine(graphs: Mapping[str, RandomGraph], folder: Path, level: int) -> Findings:
+    groups = {name: grouped(graph.model) for name, graph in graphs.items()}
+    kernels = {kernel.name: kernel for group in groups.values() for kernel in group.kernels}
+    path = library(list(kernels.values()), folder, (level,))
+    findings = Findings()
+    for name, graph in graphs.items():
+        group = groups[name]
+        if not group.kernels:
+            findings.without[name] = "; ".join(group.reasons.values())
+            continue
+        findings.nodes += len(graph.grower.nodes)
+        findings.left += sum(node.domain == "" for node in group.model.graph)
+        try:
+            _compare(name, graph, group, path, findings)
+        except RuntimeFailure as failure:
+            findings.faults.append(f"{name}: {failure}")
+    return findings
+
+
+def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings: Findings) -> None:
     plain = graph.model.SerializeToString()
     try:
         without = [session.create(plain, optimizations=kind, threads=1) for kind in ("off", "default")]
@@ -108,6 +125,6 @@ def _compare(graph: RandomGraph, group: Grouped, path: Path, findings: Findings)
             found = mismatches(np.asarray(got[place]), value.dtype, exact[place], margins[place], others)
             findings.judged += 1
             findings.faults += [
-                f"seed {graph.seed} {sizes}{' special' * graph.special}: {value.name} ({value.dtype}) at {text}"
+                f"{name} {sizes}{' special' * graph.special}: {value.name} ({value.dtype}) at {text}"
                 for text in found
             ]

@@ -116,7 +116,10 @@ class Grower:
             [numpy_helper.from_array(array, name) for name, array in self.weights.items()],
         )
         opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        opsets += [
+            helper.make_opsetid(domain, 1) for domain in sorted({n.domain for n in self.nodes}) if domain
+        ]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9 if self.opset < 23 else 11)
 
     def run(
         self, feeds: Mapping[str, Array], arithmetic: Arithmetic, outputs: Sequence[Value]

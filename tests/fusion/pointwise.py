@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
-from tests.fusion.arithmetic import FLOATS, INTS, Arithmetic, Array
+from tests.fusion.arithmetic import DTYPES, FLOATS, INTS, Arithmetic, Array
 from tests.fusion.growing import Grower, Value, broadcast
 
 #: Computes one element of a type; told the arithmetic and the type first.
@@ -292,6 +293,15 @@ def clip(g: Grower) -> Value | None:
     return clipped(g, x, g.random.choice([(-1, 2), (0, 6), (0, None), (None, 3)]))
 
 
+def swish(a: Arithmetic, t: str, x: Array, alpha: float = 1.702) -> Array:
+    return a.settle(x * sigmoid(a, t, a.settle(alpha * x, t)), t)
+
+
+def celu(a: Arithmetic, t: str, x: Array, alpha: float = 1.0) -> Array:
+    below = a.settle(alpha * a.settle(a.function(np.exp(a.settle(np.minimum(x, 0) / alpha, t)), t) - 1, t), t)
+    return a.settle(np.where(x > 0, x, np.where(np.isnan(x), x, below)), t)
+
+
 def clipped(g: Grower, x: Value, bounds: tuple[float | None, float | None]) -> Value:
     low, high = bounds
     if x.dtype == "u8" and low is not None:
@@ -330,8 +340,6 @@ def cast(g: Grower, tame: bool = True) -> Value | None:
 
 
 def cast_to(g: Grower, x: Value, to: str, tame: bool) -> Value | None:
-    from tests.fusion.arithmetic import DTYPES
-
     if x.dtype in FLOATS and to in INTS:
         if not tame or x.dtype == "bf16":
             return None
@@ -341,16 +349,11 @@ def cast_to(g: Grower, x: Value, to: str, tame: bool) -> Value | None:
 
     def compute(a: Arithmetic, v: Array) -> Array:
         if to in FLOATS:
-            # Rounded here, and nowhere else on the way.
-            return (
-                v.astype(np.float64).astype(DTYPES[to]).astype(np.float64)
-                if a.errors is None
-                else a.settle(v.astype(np.float64), to, roundings=2.0)
-            )
+            wide = v.astype(np.float64)
+            stored = wide.astype(DTYPES[to]).astype(np.float64)  # rounded here, and nowhere else on the way
+            return stored if a.errors is None else a.settle(wide, to, roundings=2.0)
         if v.dtype.kind == "f" and to in INTS:
             return np.trunc(np.nan_to_num(v)).astype(DTYPES[to])
         return v.astype(DTYPES[to])
-
-    from onnx import helper
 
     return g.op("Cast", [x], to, x.dims, compute, to=int(helper.np_dtype_to_tensor_dtype(DTYPES[to])))

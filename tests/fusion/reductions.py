@@ -117,10 +117,14 @@ def norm(g: Grower) -> Value | None:
         function = softmax if kind == "Softmax" else log_softmax
         return g.op(kind, [x], dtype, x.dims, lambda a, v: function(a, dtype, v, [axis]), axis=axis)
     if kind == "LayerNormalization":
-        return _layer(g, x)
+        return layer(g, x)
     channels = x.dims[1] if rank > 2 else None
-    if not isinstance(channels, int):
-        return None
+    return instance(g, x, channels) if isinstance(channels, int) else None
+
+
+def instance(g: Grower, x: Value, channels: int) -> Value:
+    """InstanceNormalization."""
+    dtype, rank = x.dtype, len(x.dims)
     scale, bias = (g.constant([g.random.gauss(1, 0.5) for _ in range(channels)], dtype) for _ in "sb")
 
     def compute(a: Arithmetic, v: Array, s: Array, b: Array) -> Array:
@@ -131,7 +135,8 @@ def norm(g: Grower) -> Value | None:
     return g.op("InstanceNormalization", [x, scale, bias], dtype, x.dims, compute)
 
 
-def _layer(g: Grower, x: Value) -> Value | None:
+def layer(g: Grower, x: Value) -> Value | None:
+    """LayerNormalization, where the trailing dims are known."""
     dtype, rank = x.dtype, len(x.dims)
     axis = rank - 1 if g.random.random() < 0.8 else g.random.randrange(rank)
     tail = x.dims[axis:]
@@ -149,3 +154,10 @@ def _layer(g: Grower, x: Value) -> Value | None:
         return found if b is None else a.settle(found + b, dtype)
 
     return g.op("LayerNormalization", inputs, dtype, x.dims, compute, axis=axis, epsilon=epsilon)
+
+
+def root_mean_square(a: Arithmetic, t: str, x: Array, weight: Array, epsilon: float = 1e-5) -> Array:
+    """RMSNormalization over the last axis."""
+    mean = a.mean(a.settle(x * x, t), [x.ndim - 1], t)
+    root = a.settle(np.sqrt(a.settle(mean + epsilon, t)), t)
+    return a.settle(a.settle(x / root, t) * weight, t)
