@@ -141,7 +141,7 @@ def int_chain(size: int, dtype: type[np.generic] = np.int32) -> Example:
     """clip, where and comparisons of int32"""
     g = Graph()
     x, y = (g.input(name, dtype, *ROWS) for name in "xy")
-    low, high, zero, seven = (g.constant(dtype(value)) for value in (-1000, 1000, 0, 7))  # type: ignore[call-arg]
+    low, high, zero, seven = (g.constant(dtype(value)) for value in (-1000, 1000, 0, 7))
     moved = g.op("Add", g.op("Mul", x, seven), y)
     clipped = g.op("Clip", moved, low, high)
     keep = g.op("And", g.op("Greater", y, zero), g.op("Less", x, high))

@@ -10,7 +10,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.dims import Dim, typical
 from graphopt.context import Context
-from graphopt.fusion.left import why_left
+from graphopt.fusion.left import is_builtin, touches_convolution, why_left
 from graphopt.fusion.operator import element_of, find, spelt
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Place, Ruling
@@ -67,7 +67,7 @@ class FusionPolicy:
         if all(cx.known_ints(output) is not None for output in outputs):
             return Ruling(Place.OUTSIDE, "it computes sizes")
         reason = self._by_type(node, found.types) or (found.accepts and found.accepts(node, cx))
-        reason = reason or self._by_shape(node) or why_left(node, cx)
+        reason = reason or self._by_shape(node) or self.why_left(node)
         if reason:
             return Ruling(Place.OUTSIDE, reason)
         if is_free(node):
@@ -111,7 +111,22 @@ class FusionPolicy:
         before, after = self._moved(nodes, inputs, outputs, self._bytes)
         if after > before * _SHARE:
             return "its group would read and write about as much as before"
+        if is_builtin(nodes, inputs, self.cx):
+            return "onnxruntime makes one operator of its group, which is as fast"
+        if not any(self._reduces(node) for node in nodes):
+            beside = touches_convolution(nodes)
+            if beside is not None:
+                layout = "a kernel there breaks onnxruntime's layout of convolutions"
+                return f"it stands beside {beside}, and {layout}"
         return None
+
+    def why_left(self, node: ir.Node) -> str | None:
+        """Why ``node`` is better left where it is, though a kernel could compute it."""
+        return why_left(node, self.cx)
+
+    def _reduces(self, node: ir.Node) -> bool:
+        found = find(node, self.cx.version(node))
+        return found is not None and found.reduces
 
     def saved(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]

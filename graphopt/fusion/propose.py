@@ -8,7 +8,6 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.functions import compiled
 from graphopt.fusion.index import CantFuse
-from graphopt.fusion.left import is_builtin, touches_convolution
 from graphopt.fusion.operator import find
 from graphopt.fusion.planner import plan
 from graphopt.fusion.policy import FusionPolicy, is_free
@@ -44,7 +43,9 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
         if not kept:
             continue
         group = Partition.of(kept, policy.kind)
-        reason = planned.why if planned.nest is None else _unprofitable(group, policy)
+        reason: str | None = planned.why
+        if planned.nest is not None:
+            reason = policy.why_not(group.nodes, kernel_inputs(group, policy.cx), group.outputs)
         if reason is None:
             fault = _fault(group, policy)
             if fault is None:
@@ -69,24 +70,6 @@ def _leave(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
 
 def _readers(node: ir.Node) -> list[ir.Node]:
     return [reader for output in node.outputs for reader in ir.readers(output)]
-
-
-def _unprofitable(group: Partition, policy: FusionPolicy) -> str | None:
-    """Why a kernel of ``group`` would not pay."""
-    cx = policy.cx
-    inputs = kernel_inputs(group, cx)
-    reason = policy.why_not(group.nodes, inputs, group.outputs)
-    if reason is not None:
-        return reason
-    if is_builtin(group.nodes, inputs, cx):
-        return "onnxruntime makes one operator of its group, which is as fast"
-    if not any(_reduces(node, cx) for node in group.nodes):
-        beside = touches_convolution(group.nodes)
-        if beside is not None:
-            return (
-                f"it stands beside {beside}, and a kernel there breaks onnxruntime's layout of convolutions"
-            )
-    return None
 
 
 def _fault(group: Partition, policy: FusionPolicy) -> str | None:
@@ -122,11 +105,6 @@ def _is_told(node: ir.Node, cx: Context) -> bool:
     operator = find(node, cx.version(node))
     moves = operator is not None and operator.moves and node.op_type != "Concat"
     return moves or node.op_type.startswith("Reduce")
-
-
-def _reduces(node: ir.Node, cx: Context) -> bool:
-    operator = find(node, cx.version(node))
-    return operator is not None and operator.reduces
 
 
 def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir.Node]]:

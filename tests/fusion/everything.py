@@ -26,6 +26,9 @@ class Everything(FusionPolicy):
     def why_not(self, *_: object) -> str | None:
         return None
 
+    def why_left(self, node: ir.Node) -> str | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Grouped:

@@ -35,12 +35,14 @@ class RandomGraph:
 
     Attributes:
         special: its inputs hold NaN, infinities, negative zeros and the smallest numbers.
+        tried: sizes to try; by default a few of :data:`SIZES`, by the seed.
     """
 
     seed: int
     grower: Grower
     outputs: list[Value]
     special: bool
+    tried: tuple[dict[str, int], ...] = ()
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -58,6 +60,9 @@ class RandomGraph:
 
     def sizes(self) -> Iterator[dict[str, int]]:
         """A few, one of them large in some graphs."""
+        if self.tried:
+            yield from (sizes for sizes in self.tried if self.bears_zero or min(sizes.values()))
+            return
         random = Random(self.seed)
         yield SIZES[0]
         yield random.choice([sizes for sizes in SIZES[1:] if self.bears_zero or min(sizes.values())])

@@ -27,13 +27,13 @@ def child() -> Iterator[Child]:
 
 
 def test_every_operator_computes_what_it_should(child: Child, tmp_path: Path) -> None:
-    found: Findings = child.call(examine_operators, tmp_path, cpu_levels()[-1])
+    found: Findings = child.call(examine_operators, tmp_path, cpu_levels()[-1], 2)
     assert found.faults == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", cpu_levels()[:-1])
-def test_every_operator_at_lower_levels(child: Child, tmp_path: Path, level: int) -> None:
+@pytest.mark.parametrize("level", cpu_levels())
+def test_every_operator_of_every_type_at_each_level(child: Child, tmp_path: Path, level: int) -> None:
     assert child.call(examine_operators, tmp_path, level).faults == []
 
 

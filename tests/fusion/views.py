@@ -159,4 +159,50 @@ def expand(g: Grower) -> Value | None:
                 lambda a, v, n: np.broadcast_to(v, np.broadcast_shapes(v.shape, tuple(n))))  # fmt: skip
 
 
-MOVES = (transpose, transpose, reshape, reshape, unsqueeze, squeeze, cut, split, concat, expand)
+def flatten(g: Grower) -> Value | None:
+    x = g.some(lambda value: len(value.dims) > 1)
+    if x is None:
+        return None
+    axis = g.random.randrange(1, len(x.dims))
+    dims = (_text(*x.dims[:axis]), _text(*x.dims[axis:]))
+
+    def compute(a: object, v: np.ndarray) -> np.ndarray:
+        return v.reshape(int(np.prod(v.shape[:axis])), int(np.prod(v.shape[axis:])))
+
+    return g.op("Flatten", [x], x.dtype, dims, compute, axis=axis)
+
+
+def gather(g: Grower) -> Value | None:
+    """One place of an axis, which goes."""
+    x = g.some(lambda value: any(isinstance(dim, int) for dim in value.dims))
+    if x is None:
+        return None
+    axis = g.random.choice([axis for axis, dim in enumerate(x.dims) if isinstance(dim, int)])
+    if not x.dims[axis]:
+        return None
+    place = g.random.randrange(int(x.dims[axis]))
+    dims = (*x.dims[:axis], *x.dims[axis + 1 :])
+    index = g.constant(np.int64(place - int(x.dims[axis]) * g.random.choice([0, 1])), "i64")
+    return g.op("Gather", [x, index], x.dtype, dims, lambda a, v, _: np.take(v, place, axis), axis=axis)
+
+
+def identity(g: Grower) -> Value | None:
+    x = g.some()
+    return None if x is None else g.op("Identity", [x], x.dtype, x.dims, lambda a, v: v)
+
+
+MOVES = (
+    flatten,
+    gather,
+    identity,
+    transpose,
+    transpose,
+    reshape,
+    reshape,
+    unsqueeze,
+    squeeze,
+    cut,
+    split,
+    concat,
+    expand,
+)
