@@ -12,15 +12,15 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     """Write the library of a model, if there is one, to ``target`` along with what the block writes.
 
     Raises:
-        UsageError: it can't be written; then nothing in the block is done.
+        UsageError: it can't be written; the block is not run then.
     """
     if not libraries:
         yield
         return
     from graphopt.cli.outputs import check_file
-    from graphopt.fusion.inventory import write_library
+    from graphopt.fusion.inventory import writing_library
 
     check_file(target)
     (source,) = libraries
-    yield
-    write_library(Path(source), target)
+    with writing_library(Path(source), target):
+        yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -91,14 +92,18 @@ class Inventory:
         if not self.kernels:
             raise UnsupportedModel("the model has no kernels, so there is no library to build")
         store, compiler = Store(self.settings.cache_dir), self.settings.compiler
-        write_library(build(self.kernels, store, compiler=compiler, progress=progress), path)
+        with writing_library(build(self.kernels, store, compiler=compiler, progress=progress), path):
+            pass
 
 
-def write_library(source: Path, target: Path) -> None:
-    """Copy the library ``source`` to ``target``, atomically: who has the old one loaded keeps it.
+@contextlib.contextmanager
+def writing_library(source: Path, target: Path) -> Iterator[None]:
+    """Copy the library ``source`` to ``target`` once the block is done, atomically.
+
+    Who has an old library loaded keeps it.
 
     Raises:
-        UsageError: it can't be written.
+        UsageError: it can't be written; the block is not run then.
     """
     temporary = None
     try:
@@ -106,11 +111,15 @@ def write_library(source: Path, target: Path) -> None:
         os.close(handle)
         shutil.copyfile(source, temporary)
         os.chmod(temporary, 0o755 & ~_mask())
-        os.replace(temporary, target)
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         raise UsageError(f"can't write {target}: {error.strerror or error}") from error
+    try:
+        yield
+        os.replace(temporary, target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _mask() -> int:

@@ -94,6 +94,15 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
     assert plain["library"] is None and plain["kernels"] == []
 
 
+@compiled
+def test_nothing_is_written_where_the_library_can_not_be(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.onnx")
+    out.with_suffix(".kernels.so").mkdir()
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native")
+    assert ran.status == 2 and "it is a folder" in ran.err
+    assert not out.exists() and not list(path.parent.glob(".*"))
+
+
 def test_optimize_without_a_compiler(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     ran = invoke("optimize", path, "-o", out, "--fuser", "native", *NONE)
