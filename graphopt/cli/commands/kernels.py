@@ -45,7 +45,7 @@ _SUFFIXES = (".so", ".dylib", ".dll")
 )
 @options.model_options
 def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
-    """Show the native kernels of a model, and build a library of them.
+    """Show native kernels of a model, or build their library.
 
     These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. Of a
     model without them, the kernels are shown that its nodes as they are would become. The library is of
