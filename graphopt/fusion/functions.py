@@ -24,6 +24,7 @@ _FORMAT = 1
 _DIGITS = 12
 #: Operators in a name.
 _WORDS = 3
+_LETTERS = 60
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,14 @@ def groups_of(model: ir.Model) -> list[Group]:
 def _group(function: ir.Function, signature: Signature | None, calls: int) -> Group:
     if signature is None:
         return Group(function, None, None, "the model does not tell the types that it is for", calls)
-    if not function.name.endswith(digest(function, signature)):
+    if function.name != name_of(function, signature):  # names reach the source of kernels: no other is taken
         return Group(function, signature, None, "it was changed after it was made", calls)
     try:
         return Group(function, signature, kernel_of(function, signature), calls=calls)
     except CantFuse as reason:
         return Group(function, signature, None, str(reason), calls)
+    except Exception as fault:  # of nodes that are not what their operators ask for
+        return Group(function, signature, None, f"its nodes can't be read: {type(fault).__name__}", calls)
 
 
 def kernels_of(model: ir.Model) -> list[Kernel]:
@@ -91,7 +94,7 @@ def signatures_of(model: ir.Model) -> dict[str, Signature]:
     try:
         data = json.loads(text)
         items = list(data.items())
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise InvalidModel(f"the model's entry {native.SIGNATURES!r} can't be read") from error
     return {name: Signature.parse(item) for name, item in items}
 
@@ -107,7 +110,8 @@ def name_of(function: ir.Function, signature: Signature) -> str:
     """The name of a group, by its operators and what is in it."""
     ops = [node.op_type for node in function.graph if not _moves(node)]
     words = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower() for op in dict.fromkeys(ops)]
-    label = re.sub(r"\W", "_", "_".join(words[:_WORDS]) or "moves")
+    label = re.sub(r"[^a-z0-9_]", "_", "_".join(words[:_WORDS]))[:_LETTERS] or "moves"
+    label = label if label[0].isalpha() else f"k{label}"
     return f"{label}_{digest(function, signature)}"
 
 

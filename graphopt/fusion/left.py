@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.fusion.operator import find
 
 #: What a Gemm takes in behind it.
 _GEMM_ACTIVATIONS = frozenset(
@@ -17,8 +18,6 @@ _GEMM_ACTIVATIONS = frozenset(
     | {"ThresholdedRelu"}
 )
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-#: What a Gelu is spelt out in.
-_BY_ERF = frozenset({"Erf", "Add", "Mul", "Div"})
 #: What may have the layout of convolutions.
 _CONVOLUTIONS = frozenset(
     {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
@@ -43,20 +42,47 @@ def why_left(node: ir.Node, cx: Context) -> str | None:
     return None
 
 
-def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], cx: Context) -> bool:
-    """Whether onnxruntime makes one operator of ``nodes`` that is as fast: a Gelu, BiasGelu or QuickGelu.
+def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> bool:
+    """Whether onnxruntime makes one operator of ``nodes`` that is as fast: a QuickGelu.
 
     Args:
         inputs: what they read that is no constant of one element.
     """
     ops = sorted(node.op_type for node in nodes)
-    whole = len(inputs) == 1
-    biased = len(inputs) == 2 and any((cx.rank(value) or 0) == 1 for value in inputs)
-    if ops.count("Erf") == 1 and _BY_ERF.issuperset(ops):
-        return (whole and len(ops) <= 5) or (biased and len(ops) <= 6)
-    if ops == ["Add", "Gelu"]:
-        return biased
-    return whole and ops in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"])
+    return len(inputs) == 1 and ops in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"])
+
+
+def is_widened(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> bool:
+    """Whether numbers of half precision come from, or go to, nodes that onnxruntime computes in single.
+
+    It keeps what lies between such nodes in single precision, where nothing overflows that would as half; a
+    kernel between them would round it.
+    """
+    halves = [value for value in inputs if cx.dtype(value) == ir.DataType.FLOAT16]
+    if any(_computes(_source(value, cx)) for value in halves):
+        return True
+    given = [value for value in outputs if cx.dtype(value) == ir.DataType.FLOAT16]
+    return any(_computes(reader) for value in given for reader in ir.readers(value))
+
+
+def _source(value: ir.Value, cx: Context) -> ir.Node | None:
+    """The node that computed what ``value`` holds, perhaps at other places."""
+    producer = value.producer()
+    while producer is not None and _moves(producer, cx) and producer.inputs[0] is not None:
+        producer = producer.inputs[0].producer()
+    return producer
+
+
+def _moves(node: ir.Node, cx: Context) -> bool:
+    operator = find(node, cx.version(node))
+    return operator is not None and operator.moves
+
+
+def _computes(node: ir.Node | None) -> bool:
+    """Whether ``node`` computes with real numbers."""
+    return (
+        node is not None and node.op_type not in ("Cast", "Constant") and not node.op_type.startswith("Shape")
+    )
 
 
 def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:

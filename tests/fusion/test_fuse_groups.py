@@ -118,17 +118,6 @@ LEFT = {
         "g (float[N,64] x) => (float[N,64] y) { s = Sigmoid(x) y = Mul(x, s) }",
         "Mul",
     ),
-    "what becomes a BiasGelu": (
-        """g (float[N,64] x, float[64] b) => (float[N,64] y) <float r = {1.41421354}, float one = {1}, float h = {0.5}> {
-        t = Add(x, b)
-        d = Div(t, r)
-        e = Erf(d)
-        p = Add(e, one)
-        m = Mul(t, p)
-        y = Mul(m, h)
-    }""",
-        "Erf",
-    ),
     "the transposition of a product": (
         """g (float[2,N,64] x, float[2,M,64] k) => (float[2,N,M] z) {
         a = Abs(k)
@@ -136,6 +125,14 @@ LEFT = {
         z = MatMul(x, t)
     }""",
         "Transpose",
+    ),
+    "what is kept in single precision between nodes of half": (
+        """g (float16[N,64] x, float16[64,64] w) => (float16[N,64] z) {
+        p = MatMul(x, w)
+        a = Abs(p)
+        z = Exp(a)
+    }""",
+        "Exp",
     ),
     "a broadcast that is not known": (
         """g (float[N] x, float[M] y) => (float[K] z) {
@@ -170,6 +167,22 @@ def test_what_onnxruntime_adds_to_the_standard_is_in_no_function(policy: str) ->
     assert "which it crashes in functions" in reasons["LayerNormalization"]
     assert [group.ops for group in found.groups] == [{"Abs": 1, "Neg": 1}]
     assert graphopt.verify(model, found.outlined()).ok
+
+
+def test_a_gelu_by_tanh_is_a_kernel_of_its_own() -> None:
+    text = """g (float[N,64] x) => (float[N,64] y) <float k = {0.044715}, float c = {0.7978845608}, float one = {1},
+        float h = {0.5}, float three = {3}> {
+        p = Pow(x, three)
+        q = Mul(p, k)
+        r = Add(x, q)
+        s = Mul(r, c)
+        u = Tanh(s)
+        v = Add(u, one)
+        w = Mul(x, v)
+        y = Mul(w, h)
+    }"""
+    model, _ = graphopt.optimize(parse(text), pipeline="native", verify=False)
+    assert [ops(group.function) for group in groups_of(model)] == [["FastGelu"]]
 
 
 def test_a_number_scales_what_is_no_product() -> None:

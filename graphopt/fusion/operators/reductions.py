@@ -191,9 +191,7 @@ def instance_normalization(b: Body, at: At, x: Term, scale: Term, bias: Term) ->
     return _scaled(_standardized(b, x, at.attribute("epsilon", 1e-5)), scale, bias)
 
 
-@operator(
-    "RMSNormalization", "SimplifiedLayerNormalization", reads=_along(_from_axis, _like_trailing), reduces=True
-)
+@operator("RMSNormalization", reads=_along(_from_axis, _like_trailing), reduces=True)
 def rms_normalization(b: Body, at: At, x: Term, scale: Term | None) -> Term:
     """x / √(mean of x² + ε) · scale, over the trailing axes."""
     root = b.op("sqrt", b.mean(x * x) + at.attribute("epsilon", 1e-5))
