@@ -7,7 +7,7 @@
 Each pattern goes through ``fuse-groups``, and takes turns with the model that it was in fresh processes, both
 in default sessions, with inputs and outputs bound. Ratios are medians of those of rounds and processes; the
 twin is the original once more, and inside the band of its ratios nothing is claimed. Bytes are those of the
-inputs and outputs, each counted once; a copy of 64 MB in the same rounds, read and written, tells what could be.
+inputs and outputs, each counted once; a copy of 64 MB in the same rounds tells what the memory can do.
 """
 
 from __future__ import annotations
