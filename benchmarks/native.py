@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnx
 
+import graphopt
 from graphopt import ir
-from graphopt.driver import context_for, make_pipeline
 from graphopt.fusion.functions import groups_of
 from graphopt.fusion.library.build import build
 from graphopt.runtime.session_choice import SessionChoice
@@ -33,10 +33,7 @@ def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> l
     """The models after ``pipeline``, with one library for the kernels of all of them."""
     made = []
     for proto in models:
-        model = ir.from_proto(proto)
-        with context_for(model) as cx:
-            make_pipeline(pipeline).run(model, cx)
-        made.append(model)
+        made.append(graphopt.optimize(ir.from_proto(proto), pipeline=pipeline, verify=False)[0])
     groups = [[group for group in groups_of(model) if group.kernel is not None] for model in made]
     kernels = {group.name: group.kernel for found in groups for group in found if group.kernel is not None}
     libraries: tuple[str, ...] = ()
