@@ -7,6 +7,7 @@ products are rounded one by one, as operators that run one by one round them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..loops import Element, Kernel
@@ -19,7 +20,13 @@ def source(kernels: Sequence[Kernel]) -> str:
     """One unit of C with all ``kernels``: the same text whenever it is asked for.
 
     It defines ``GO_NAME(go_kernels)`` and ``GO_NAME(go_kernel_count)`` of ``runtime.h``.
+
+    Raises:
+        ValueError: the name of a kernel is no identifier, so that it would be read as code.
     """
+    for kernel in kernels:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", kernel.name):
+            raise ValueError(f"the name of a kernel is an identifier in C, not {kernel.name[:200]!r}")
     used = {lanes(kernel) for kernel in kernels}
     parts = [preamble([each for each in Lanes if each in used])]
     parts += [kernel_text(kernel) for kernel in kernels]

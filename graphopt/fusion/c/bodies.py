@@ -116,12 +116,14 @@ class Body(Points):
         plan = self.schedule
         parts = [self.extent(loop) for loop in plan.inner if loop != plan.vector]
         if plan.columns:
-            parts.append(f"{plan.unroll} * {self.lanes}")
+            parts.append(f"({plan.unroll} * {self.lanes})")
         else:
             parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
         self._line(f"const int64_t row = {' * '.join(parts)};")
         bytes_ = sum(self._kept_width(index) for index in kept)
-        self._line(f"char *const own = malloc((size_t)row * {bytes_} + {64 * len(kept)});")
+        # A model may say any sizes: no product may wrap around.
+        few = f"{' * '.join(f'(double){part}' for part in parts)} < 0x1p48"
+        self._line(f"char *const own = {few} ? malloc((size_t)row * {bytes_} + {64 * len(kept)}) : NULL;")
         with self._block("if (!own)"):
             self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
             self._line("return;")

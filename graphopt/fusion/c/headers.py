@@ -25,7 +25,7 @@ class Lanes(Enum):
 
 def preamble(used: list[Lanes]) -> str:
     """Everything before the kernels."""
-    parts = ['#include "runtime.h"\n', _file("level.h"), _file("scalars.h")]
+    parts = ['#include "runtime.h"\n', _file("level.h"), _file("bounds.h"), _file("scalars.h")]
     for lanes in used:
         whole = lanes is Lanes.BYTES
         parts.append(f"#define GO_SET _{lanes.value}\n")

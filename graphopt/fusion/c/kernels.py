@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..loops import Kernel, Size
 from .bodies import Body
+from .bounds import checks
 from .schedules import Schedule, schedule
 from .sizes import Sizes, product
 
@@ -60,6 +61,7 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
         for axis, dim in enumerate(port.dims):
             if not _is_symbol(kernel, index, axis, dim):
                 yield from _check(kernel, index, axis, sizes.c(dim))
+    yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(index, [sizes.c(dim) for dim in port.dims])
     shared = _shared(bodies)

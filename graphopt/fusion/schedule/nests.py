@@ -91,23 +91,23 @@ def nest(kernel: Kernel, piece: Piece) -> Nest:
             start, stop = piece.start, axis.size if piece.stop is None else piece.stop
         loops.append(Loop(simple(stop), simple(start), axis.reduced))
     start = ZERO if kernel.cut is None else loops[kernel.cut].start
-    needed = _needed(piece)
+    wanted = needed(piece)
     loads = {
         index: _place(step.access, kernel.cut, start)
         for index, step in enumerate(piece.body)
-        if step.access is not None and index in needed
+        if step.access is not None and index in wanted
     }
     stores = [Store(_place(store.access, kernel.cut, start), store.instruction) for store in piece.stores]
-    return _merged(loops, piece.body, tuple(needed), loads, stores)
+    return _merged(loops, piece.body, tuple(wanted), loads, stores)
 
 
-def _needed(piece: Piece) -> list[int]:
+def needed(piece: Piece) -> list[int]:
     """The instructions that the stores need, in order."""
-    needed = {store.instruction for store in piece.stores}
+    found = {store.instruction for store in piece.stores}
     for index in reversed(range(len(piece.body))):
-        if index in needed:
-            needed.update(piece.body[index].args)
-    return sorted(needed)
+        if index in found:
+            found.update(piece.body[index].args)
+    return sorted(found)
 
 
 def _place(access: Access, cut: int | None, start: Size) -> Place:
