@@ -92,7 +92,7 @@ class Expressions:
             width = self.lanes.width
             return Value(f"splat_{_MASKS[width]}{self.end}({-1 if value else 0})", element, width)
         if element is Element.F32:
-            return self.splat(element, float_literal(float(value or 0) if value is not None else 0.0))
+            return self.splat(element, float_literal(0.0 if value is None else float(value)))  # -0.0 stays
         return self.splat(element, int_literal(int(value or 0)))
 
     def mask(self, value: Value, width: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -122,3 +124,10 @@ def test_inputs_that_do_not_fit_are_refused(unit: Unit) -> None:
 
 def test_the_text_is_the_same_each_time() -> None:
     assert source([SWISH, SOFTMAX]) == source([SWISH, SOFTMAX])
+
+
+def test_a_zero_keeps_its_sign(tmp_path: Path) -> None:
+    body = [load(0), Instruction("constant", F32, value=-0.0), step("mul", 0, 1)]
+    x = np.array([[1, -1, 0.0, -0.0]], np.float32)
+    (found,) = Unit([kernel("negative_zero", 1, body)], tmp_path).run(0, [x])
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(x * np.float32(-0.0)))
