@@ -66,3 +66,17 @@ __attribute__((unused)) static int32_t go_split_large_angle(float x, float *r) {
     *r = (float)(bits >> 31 ? -turn : turn);
     return bits >> 31 ? -(int32_t)(q & 3) : (int32_t)(q & 3);
 }
+
+/* The same of n angles of any size. */
+__attribute__((unused, noinline, cold)) static void go_split_angles(const float *x, float *r, int32_t *turns, int n) {
+    for (int i = 0; i < n; i++) {
+        if (!(__builtin_fabsf(x[i]) < 0x1p20f)) {
+            turns[i] = go_split_large_angle(x[i], &r[i]);
+            continue;
+        }
+        /* The first part of pi / 2 has 33 bits: its multiples up to 2^20 are exact. */
+        const double wide = x[i], q = wide * 0x1.45f306dc9c883p-1 + 0x1.8p52 - 0x1.8p52;
+        r[i] = (float)(wide - q * 0x1.921fb544p0 - q * 0x1.0b4611a626331p-34);
+        turns[i] = (int32_t)q;
+    }
+}

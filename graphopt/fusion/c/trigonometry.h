@@ -1,23 +1,43 @@
 /* Sine and cosine, within 4 units in the last place for arguments of any size. */
 
-/* r and the return value q with x = r + q pi / 2 up to multiples of 2 pi, |r| <= pi / 4. */
+/* Whether any lane is yes. */
+GO_INLINE int V(any)(V(i32) yes) {
+#if GO_LEVEL == 4 && GO_LANES == 16
+    return _mm512_test_epi32_mask((__m512i)yes, (__m512i)yes) != 0;
+#elif GO_LEVEL >= 3 && GO_LANES == 8
+    return !_mm256_testz_si256((__m256i)yes, (__m256i)yes);
+#elif GO_LEVEL >= 2 && GO_LANES == 4
+    return !_mm_testz_si128((__m128i)yes, (__m128i)yes);
+#else
+    int32_t any = 0;
+    for (int i = 0; i < GO_LANES; i++) any |= yes[i];
+    return any != 0;
+#endif
+}
+
+/* r and the return value q, modulo 4, with x = r + q pi / 2 up to multiples of 2 pi, |r| not much above pi / 4. */
 GO_INLINE V(i32) V(split_angle)(V(f32) x, V(f32) *r) {
-    float from[GO_LANES], rest[GO_LANES];
-    int32_t turns[GO_LANES], far = 0;
-    V(store_f32)(from, x);
-    for (int i = 0; i < GO_LANES; i++) {
-        /* The first part of pi / 2 has 33 bits: its multiples up to 2^20 are exact. */
-        const double wide = from[i], near = __builtin_fabsf(from[i]) < 0x1p20f ? wide : 0;
-        const double q = near * 0x1.45f306dc9c883p-1 + 0x1.8p52 - 0x1.8p52;
-        rest[i] = (float)(near - q * 0x1.921fb544p0 - q * 0x1.0b4611a626331p-34);
-        turns[i] = (int32_t)q;
-        far |= !(__builtin_fabsf(from[i]) < 0x1p20f);
+    /* Adding 1.5 * 2^23 rounds to a whole number, which is in the last bits. The parts of pi / 2 are positive, so that
+       -0.0 stays. */
+    const V(f32) sum = V(fma)(x, C(0x1.45f306p-1f), C(0x1.8p23f)), q = -(sum - 0x1.8p23f);
+#if GO_LEVEL >= 3 || defined(__aarch64__)
+    /* The product with the first part is not rounded, nor what is left of x. */
+    const V(i32) far = ~(V(abs_f32)(x) < 0x1p17f);
+    *r = V(fma)(q, C(0x1.846988p-48f), V(fma)(q, C(0x1.4442dp-24f), V(fma)(q, C(0x1.921fb4p0f), x)));
+#else
+    /* Three parts of 11 bits, of which the products with 13 bits are exact */
+    const V(i32) far = ~(V(abs_f32)(x) < 0x1p13f);
+    *r = x + q * 0x1.92p0f + q * 0x1.fb4p-12f + q * 0x1.444p-24f + q * 0x1.68c234p-39f;
+#endif
+    if (__builtin_expect(V(any)(far), 0)) {
+        float from[GO_LANES], rest[GO_LANES];
+        int32_t turns[GO_LANES];
+        V(store_f32)(from, x);
+        go_split_angles(from, rest, turns, GO_LANES);
+        *r = V(load_f32)(rest);
+        return V(load_i32)(turns);
     }
-    if (__builtin_expect(far, 0))
-        for (int i = 0; i < GO_LANES; i++)
-            if (!(__builtin_fabsf(from[i]) < 0x1p20f)) turns[i] = go_split_large_angle(from[i], &rest[i]);
-    *r = V(load_f32)(rest);
-    return V(load_i32)(turns);
+    return (V(i32))sum;
 }
 
 /* The sine of x = r + q pi / 2 */

@@ -99,6 +99,13 @@ def test_functions_are_within_4_units(functions: Functions, name: str) -> None:
     accurate(functions, name, floats(65521 if name != "erf" else 262139))
 
 
+def test_sines_near_multiples_of_pi(functions: Functions) -> None:
+    multiples = (np.arange(1, 200000) * (np.pi / 2)).astype(np.float32)
+    x = np.concatenate([multiples, -np.nextafter(multiples, np.float32(0)), np.float32([0x1p13, 0x1p17, 0x1p20])])
+    for name in ("sin", "cos"):
+        accurate(functions, name, x)
+
+
 def test_exponentials_below_normal_numbers(functions: Functions) -> None:
     x = np.linspace(-104.5, -86.5, 200001, dtype=np.float32)
     apart = np.abs(functions.run("exp", x).astype(np.float64) - np.exp(x.astype(np.float64)))
