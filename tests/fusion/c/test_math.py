@@ -101,7 +101,9 @@ def test_functions_are_within_4_units(functions: Functions, name: str) -> None:
 
 def test_sines_near_multiples_of_pi(functions: Functions) -> None:
     multiples = (np.arange(1, 200000) * (np.pi / 2)).astype(np.float32)
-    x = np.concatenate([multiples, -np.nextafter(multiples, np.float32(0)), np.float32([0x1p13, 0x1p17, 0x1p20])])
+    x = np.concatenate(
+        [multiples, -np.nextafter(multiples, np.float32(0)), np.float32([2**13, 2**17, 2**20])]
+    )
     for name in ("sin", "cos"):
         accurate(functions, name, x)
 
