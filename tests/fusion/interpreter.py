@@ -6,7 +6,7 @@ held in double precision. Transcendental functions and sums are computed in doub
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +25,7 @@ TYPES: dict[Element, Any] = {
     Element.BF16: ml_dtypes.bfloat16,
 }
 
-PRECISE = {
+PRECISE: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,

@@ -102,7 +102,7 @@ def test_functions_are_within_4_units(functions: Functions, name: str) -> None:
 def test_sines_near_multiples_of_pi(functions: Functions) -> None:
     multiples = (np.arange(1, 200000) * (np.pi / 2)).astype(np.float32)
     x = np.concatenate(
-        [multiples, -np.nextafter(multiples, np.float32(0)), np.float32([2**13, 2**17, 2**20])]
+        [multiples, -np.nextafter(multiples, np.float32(0)), np.array([2**13, 2**17, 2**20], np.float32)]
     )
     for name in ("sin", "cos"):
         accurate(functions, name, x)
