@@ -143,8 +143,10 @@ class Body:
     # What is often needed -------------------------------------------------------------------------
 
     def mean(self, term: Term) -> Term:
-        """The mean over the row, of real numbers."""
-        return self.reduce("sum", term) / self.count(Element.F32)
+        """The mean over the row, of real numbers; 0 over nothing, as onnxruntime has it."""
+        count = self.count(Element.F32)
+        known = self.row is None or self.row.constant is not None
+        return self.reduce("sum", term) / (count if known else self.op("max", count, 1.0))
 
     def softplus(self, term: Term) -> Term:
         """log(1 + eˣ): nothing overflows, and no digit of a small eˣ is lost.

@@ -175,8 +175,11 @@ class Expressions:
         return Value(text, element, first.width)
 
     def _bounded(self, op: str, a: Value, b: Value) -> Value:
-        """The smaller or the larger number; with a bound that is known, NaN comes through by itself."""
-        if b.number is not None:
+        """The smaller or the larger number, of two zeros the second.
+
+        With a bound that is known in front, NaN comes through by itself.
+        """
+        if b.number:  # not 0
             a, b = b, a
         name = f"{op}_f32" if a.number is None else {"min": "less", "max": "more"}[op]
         return Value(f"{name}{self.end}({a.code}, {b.code})", Element.F32, 4)

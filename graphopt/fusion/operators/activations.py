@@ -10,8 +10,8 @@ from graphopt.fusion.operator import NUMBERS, At, operator
 
 @operator("Relu", types=NUMBERS - {"UINT8"})
 def relu(b: Body, at: At, x: Term) -> Term:
-    """max(x, 0)."""
-    return b.op("max", x, 0)
+    """max(0, x): of two zeros it is x."""
+    return b.op("max", 0, x)
 
 
 @operator("LeakyRelu")

@@ -106,11 +106,12 @@ def absolute(b: Body, at: At, x: Term) -> Term:
 
 @operator("Sign", types=NUMBERS)
 def sign(b: Body, at: At, x: Term) -> Term:
-    """−1, 0 or 1; of NaN 0, as onnxruntime has it."""
+    """−1, 0 or 1; of NaN NaN, but 0 in half precision, as onnxruntime has it."""
     positive = b.select(x > 0, b.constant(1, x.element), b.constant(0, x.element))
     if x.element is Element.U8:
         return positive
-    return b.select(x < 0, b.constant(-1, x.element), positive)
+    found = b.select(x < 0, b.constant(-1, x.element), positive)
+    return b.select(b.op("isnan", x), x, found) if at.element() is Element.F32 else found
 
 
 @operator("Reciprocal")
@@ -203,5 +204,5 @@ def clip(b: Body, at: At, x: Term, low: Term | None = None, high: Term | None = 
     if x.element.is_float:
         most = _LARGEST[at.element()]
         lowest, highest = -most if lowest is None else lowest, most if highest is None else highest
-    found = x if lowest is None else b.op("max", x, lowest)
-    return found if highest is None else b.op("min", found, highest)
+    found = x if lowest is None else b.op("max", lowest, x)  # of two zeros it is x
+    return found if highest is None else b.op("min", highest, found)
