@@ -93,8 +93,7 @@ def _together(kernel: Kernel, bodies: list[Body]) -> Iterator[str]:
             yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
         weights.append(_weight(body.schedule, body))
     yield f"        const int64_t weight = {' + '.join(weights)};"
-    few = "shared * weight < 2 * GO_CHUNK"
-    yield f"        const int64_t step = {few} ? shared : GO_CHUNK / (weight + 1) + 1;"
+    yield "        const int64_t step = go_step(shared, weight);"
     for number in range(len(bodies)):
         yield f"        run.items[{number}] = shared;"
         yield f"        run.step[{number}] = step;"
@@ -160,10 +159,7 @@ def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
     plan = body.schedule
     yield "    {"
     yield from _items(plan, body, number)
-    yield f"        const int64_t weight = run.items[{number}] ? {_weight(plan, body)} : 1;"
-    yield f"        const int64_t total = run.items[{number}] * weight;"
-    yield f"        int64_t step = total < 2 * GO_CHUNK ? run.items[{number}] : GO_CHUNK / (weight + 1) + 1;"
-    yield "        if (step < 1) step = 1;"
+    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(plan, body)});"
     yield f"        run.step[{number}] = step;"
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"

@@ -34,8 +34,8 @@ GO_INLINE V(f32) V(log2_in_parts)(V(f32) x, V(f32) *low) {
     const V(f32) side = V(lost)(s, t, main) + V(fma)(s_low, t, t_low * s);
     const V(f32) p = main + side, p_low = side - (p - main);
     const V(f32) high = p * 0x1.ec709ep-1f, shift = V(select_f32)(k, C(0x1.2b8p-1f), C(0));
-    const V(f32) rest = V(fma)(p_low, C(0x1.ec709ep-1f), V(fma)(p, C(-0x1.e2fe02p-28f), V(lost)(p, C(0x1.ec709ep-1f), high))) +
-                        V(select_f32)(k, C(0x1.a39fbep-20f), C(0));
+    V(f32) rest = V(fma)(p, C(-0x1.e2fe02p-28f), V(lost)(p, C(0x1.ec709ep-1f), high));
+    rest = V(fma)(p_low, C(0x1.ec709ep-1f), rest) + V(select_f32)(k, C(0x1.a39fbep-20f), C(0));
     const V(f32) total = ((high + rest) + shift) + n;
     *low = rest - (((total - n) - shift) - high);
     return total;
