@@ -93,6 +93,7 @@ def oracle_for(
         seconds=settings.verify_seconds,
         isolate=isolate,
         memory=settings.memory_limit,
+        cpu_level=settings.cpu_level,
         allow_external=settings.allow_external,
     )
     return oracle, remark

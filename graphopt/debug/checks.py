@@ -140,6 +140,7 @@ def make_check(
                 isolate=options.kind == "crash" or (limit is not None and is_heavy(original, limit)),
                 memory=limit,
                 child=child if limit is None else None,  # it has no limit
+                cpu_level=config.current().cpu_level,
             )
             with oracle:
                 yield NumericsCheck(

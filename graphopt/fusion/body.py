@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from graphopt.fusion.index import CantFuse
 from graphopt.fusion.loops import Access, Element, Instruction, Size
 
 Number = int | float | bool
@@ -101,6 +102,8 @@ class Body:
         terms = [operand for operand in operands if isinstance(operand, Term)]
         kind = terms[-1].element  # of select it is the second
         made = [item if isinstance(item, Term) else self.constant(item, kind) for item in operands]
+        if any(term.element is not kind for term in made):
+            raise CantFuse("its operands are of different types")
         element = Element.BOOL if name in _COMPARED else made[-1].element
         return self.add(Instruction(name, element, tuple(term.index for term in made)))
 
@@ -123,6 +126,8 @@ class Body:
         """``then`` where the condition holds, else ``other``; one of the two is a term."""
         kind = then.element if isinstance(then, Term) else other.element  # type: ignore[union-attr]
         a, b = (item if isinstance(item, Term) else self.constant(item, kind) for item in (then, other))
+        if a.element is not b.element or condition.element is not Element.BOOL:
+            raise CantFuse("its operands are of different types")
         return self.add(Instruction("select", kind, (condition.index, a.index, b.index)))
 
     def reduce(self, name: str, term: Term) -> Term:

@@ -122,7 +122,7 @@ def digest(function: ir.Function, signature: Signature) -> str:
 
 
 def _moves(node: ir.Node) -> bool:
-    operator = find(node, 1 << 30)
+    operator = find(node)
     return node.op_type == "Constant" or (operator is not None and operator.moves)
 
 

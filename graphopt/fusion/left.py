@@ -74,7 +74,7 @@ def _source(value: ir.Value, cx: Context) -> ir.Node | None:
 
 
 def _moves(node: ir.Node, cx: Context) -> bool:
-    operator = find(node, cx.version(node))
+    operator = find(node)
     return operator is not None and operator.moves
 
 
@@ -97,7 +97,8 @@ def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:
 
 
 def _op(node: ir.Node | None) -> str:
-    return "" if node is None else node.op_type
+    """The operator, where it is one of the standard's or of onnxruntime's."""
+    return "" if node is None or node.domain not in ("", *ir.RUNTIME_DOMAINS) else node.op_type
 
 
 def _only_reader(value: ir.Value) -> bool:

@@ -231,18 +231,6 @@ class Kernel:
         return tuple(index for index, axis in enumerate(self.axes) if axis.reduced)
 
 
-def depends(piece: Piece, kernel: Kernel) -> list[frozenset[int]]:
-    """Of each instruction of ``piece``, the axes that it depends on."""
-    found: list[frozenset[int]] = []
-    reduced = frozenset(kernel.reduced)
-    for step in piece.body:
-        axes = frozenset(axis for arg in step.args for axis in found[arg])
-        if step.access is not None:
-            axes |= {axis for axis, stride in enumerate(step.access.strides) if stride.factor}
-        found.append(axes - reduced if step.op.startswith("reduce_") else axes)
-    return found
-
-
 def text(kernel: Kernel) -> str:
     """The kernel as text, one instruction a line, for people and golden files."""
     return "\n".join(_lines(kernel)) + "\n"

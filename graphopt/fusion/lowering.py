@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphopt import ir
 from graphopt.context import Context
@@ -20,7 +21,7 @@ from graphopt.fusion.loops import (
     Store,
 )
 from graphopt.fusion.nest import Nest
-from graphopt.fusion.operator import At, element_of, find
+from graphopt.fusion.operator import At, element_of, find, unfit
 from graphopt.fusion.planner import plan
 from graphopt.fusion.sizes import Sizes, times
 
@@ -42,6 +43,10 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
         CantFuse: the nodes are not one nest of loops, or one that kernels are no good at.
     """
     nodes = [node for node in graph if ir.constant_of(node.outputs[0]) is None]
+    for node in nodes:  # somebody may have written the graph by hand
+        reason = unfit(node, cx)
+        if reason is not None:
+            raise CantFuse(reason)
     planned = plan(nodes, cx)
     if len(planned) != 1 or planned[0].nest is None:
         raise CantFuse(
@@ -176,7 +181,7 @@ class _Lowering:
         """The term of a result, or the values that it needs first."""
         node = value.producer()
         assert node is not None
-        operator = find(node, self._cx.version(node))
+        operator = find(node)
         assert operator is not None
         site = At(node, self._cx, self._nest, list(node.outputs).index(value), at)
         wanted = list(operator.reads(site))
@@ -257,13 +262,4 @@ def _in_place(kernel: Kernel) -> Kernel:
             if mine and same == mine and fits and not taken:
                 pairs.append((index, number))
                 break
-    return Kernel(
-        kernel.name,
-        kernel.inputs,
-        kernel.outputs,
-        kernel.symbols,
-        kernel.axes,
-        kernel.pieces,
-        kernel.cut,
-        tuple(pairs),
-    )
+    return replace(kernel, in_place=tuple(pairs))

@@ -131,7 +131,6 @@ class Operator:
         moves: it only moves elements.
         reduces: it reduces over the row.
         accepts: why a node can't be in a nest, where that is so whatever is around it.
-        since, before: the opset versions of the operator's domain for which it holds.
     """
 
     ops: tuple[str, ...]
@@ -141,12 +140,6 @@ class Operator:
     moves: bool = False
     reduces: bool = False
     accepts: Callable[[ir.Node, Context], str | None] | None = None
-    since: int = 1
-    before: int | None = None
-
-    def holds_for(self, version: int) -> bool:
-        """Whether this is the operator at opset ``version``."""
-        return self.since <= version and (self.before is None or version < self.before)
 
 
 def operator(
@@ -194,12 +187,26 @@ def spelt(node: ir.Node) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
-def find(node: ir.Node, version: int) -> Operator | None:
-    """What ``node`` is to a nest at opset ``version`` of its domain."""
-    for item in _by_operator().get(spelt(node), ()):
-        if item.holds_for(version):
-            return item
-    return None
+def find(node: ir.Node) -> Operator | None:
+    """What ``node`` is to a nest."""
+    return _by_operator().get(spelt(node))
+
+
+def unfit(node: ir.Node, cx: Context) -> str | None:
+    """Why kernels can't compute ``node``, whatever is around it: its operator, or its types."""
+    found = find(node)
+    if found is None:
+        return f"kernels do not know {spelt(node)}"
+    first = node.inputs[0] if node.inputs else None
+    dtype = None if first is None else cx.dtype(first)
+    if dtype is None:
+        return "its type is unknown"
+    if dtype.name not in found.types:
+        return f"kernels do not compute it of {dtype.name.lower()}"
+    for output in node.outputs:
+        if output.name and element_of(cx.dtype(output)) is None:
+            return "kernels do not know the type of its result"
+    return None if found.accepts is None else found.accepts(node, cx)
 
 
 @cache
@@ -218,10 +225,5 @@ def _declared(module: Any) -> Iterator[Operator]:
 
 
 @cache
-def _by_operator() -> dict[str, list[Operator]]:
-    found: dict[str, list[Operator]] = {}
-    for items in all_operators().values():
-        for item in items:
-            for op in item.ops:
-                found.setdefault(op, []).append(item)
-    return found
+def _by_operator() -> dict[str, Operator]:
+    return {op: item for items in all_operators().values() for item in items for op in item.ops}

@@ -64,6 +64,8 @@ class _Planner:
         self._nodes = nodes
         self._cx = cx
         self._outside = dict.fromkeys(outside)
+        self._place_of = {node: -number for number, node in enumerate(nodes)}
+        self._lowest = 0
         self._placed: dict[ir.Node, Planned] = {}
         self._planned: dict[Planned, None] = {}
 
@@ -92,7 +94,7 @@ class _Planner:
         self._begin(node, why)
 
     def _begin(self, node: ir.Node, why: str) -> None:
-        order = min((found.order for found in self._planned), default=0) - 1
+        order = self._lowest = self._lowest - 1
         nest: Nest | None = Nest(self._cx.facts)
         assert nest is not None
         try:
@@ -128,9 +130,8 @@ class _Planner:
                 self._placed[moved] = first
             del self._planned[other]
         if merged:
-            place = {member: number for number, member in enumerate(reversed(self._nodes))}
             members = [member for found in inside for member in found.nodes]
-            first.nodes = sorted(members, key=place.__getitem__)
+            first.nodes = sorted(members, key=self._place_of.__getitem__)
             self._drop_stores(first)
         first.nodes.append(node)
         self._placed[node] = first
@@ -165,7 +166,7 @@ class _Planner:
                 del found.nest.stores[value]
 
     def _read(self, node: ir.Node, nest: Nest, inside: Sequence[Planned] | None) -> None:
-        operator = find(node, self._cx.version(node))
+        operator = find(node)
         if operator is None:
             raise CantFuse("kernels do not know the operator")
         for index, output in enumerate(node.outputs):

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim, typical
 from graphopt.context import Context
 from graphopt.fusion.left import is_builtin, is_widened, touches_convolution, why_left
-from graphopt.fusion.operator import element_of, find, spelt
+from graphopt.fusion.operator import find, spelt, unfit
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Place, Ruling
 
@@ -59,8 +59,7 @@ class FusionPolicy:
     def rule(self, node: ir.Node) -> Ruling:
         """Where ``node`` may stand, by what it is, what it computes and what stands beside it."""
         cx = self.cx
-        found = find(node, cx.version(node))
-        if found is None:
+        if find(node) is None:
             return Ruling(Place.OUTSIDE, f"kernels do not know {spelt(node)}")
         if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
             return Ruling(
@@ -69,25 +68,12 @@ class FusionPolicy:
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
             return Ruling(Place.OUTSIDE, "it computes sizes")
-        reason = self._by_type(node, found.types) or (found.accepts and found.accepts(node, cx))
-        reason = reason or self._by_shape(node) or self.why_left(node)
+        reason = unfit(node, cx) or self._by_shape(node) or self.why_left(node)
         if reason:
             return Ruling(Place.OUTSIDE, reason)
         if is_free(node):
             return Ruling(Place.ALONG, "it moves no element in memory")
         return Ruling(Place.INSIDE)
-
-    def _by_type(self, node: ir.Node, types: frozenset[str]) -> str | None:
-        first = node.inputs[0] if node.inputs else None
-        dtype = None if first is None else self.cx.dtype(first)
-        if dtype is None:
-            return "its type is unknown"
-        if dtype.name not in types:
-            return f"kernels do not compute it of {dtype.name.lower()}"
-        for output in node.outputs:
-            if output.name and element_of(self.cx.dtype(output)) is None:
-                return "kernels do not know the type of its result"
-        return None
 
     def _by_shape(self, node: ir.Node) -> str | None:
         for value in (*node.inputs, *node.outputs):
@@ -130,7 +116,7 @@ class FusionPolicy:
         return why_left(node, self.cx)
 
     def _reduces(self, node: ir.Node) -> bool:
-        found = find(node, self.cx.version(node))
+        found = find(node)
         return found is not None and found.reduces
 
     def saved(

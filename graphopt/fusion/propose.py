@@ -102,7 +102,7 @@ def is_inside(value: ir.Value, group: Partition, cx: Context) -> bool:
 
 def _is_told(node: ir.Node, cx: Context) -> bool:
     """Whether the inputs of ``node``, but for the first, tell sizes and axes, and are not computed with."""
-    operator = find(node, cx.version(node))
+    operator = find(node)
     moves = operator is not None and operator.moves and node.op_type != "Concat"
     return moves or node.op_type.startswith("Reduce")
 

@@ -49,6 +49,8 @@ class Tensor:
         ints = None if match[3] is None else tuple(match[3].split(",")) if match[3] else ()
         for dim in (*dims, *(ints or ())):
             _dim(dim)
+        if ints is not None and dims not in ((), (str(len(ints)),)):
+            raise ValueError(text)
         try:
             return cls(Element[match[1].upper()], dims, ints)
         except KeyError as error:

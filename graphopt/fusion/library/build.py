@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import resources
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from graphopt.errors import RuntimeFailure
@@ -32,6 +33,8 @@ _RUNTIME = ("runtime.c", "runtime.h", "abi.h", "levels.h")
 _UNIT = 8
 #: Seconds that one call of a compiler may take.
 _PATIENCE = 300.0
+#: How shared libraries begin, on Linux and on macOS.
+_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 def build(
@@ -138,13 +141,15 @@ class Plan:
         workers = min(len(calls), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         tell = progress or (lambda done, text: None)
         tell(0.0, f"compiling with {self.compiler.name}")
+        stop = Event()
         with ThreadPoolExecutor(workers) as pool:
-            tasks = [pool.submit(self.compiler.run, call, folder, _PATIENCE) for call in calls]
+            tasks = [pool.submit(self.compiler.run, call, folder, _PATIENCE, stop) for call in calls]
             try:
                 for done, task in enumerate(as_completed(tasks), 1):
                     task.result()
                     tell(done / (len(calls) + 1), f"compiled {done} of {len(calls)} units")
             finally:
+                stop.set()  # nobody waits for the others where one fails, or the user has enough
                 for task in tasks:
                     task.cancel()
         self.compiler.run(self._linking(str(target)), folder, _PATIENCE)
@@ -177,7 +182,7 @@ def _fill(folder: Path, plan: Plan, progress: Advance | None) -> None:
     library = folder / _LIBRARY
     with tempfile.TemporaryDirectory(prefix="graphopt-") as temporary:
         plan.make(Path(temporary), library.absolute(), progress)
-    if not library.is_file():
+    if not library.is_file() or not library.read_bytes()[:4].startswith(_MAGIC):
         raise RuntimeFailure(f"the C compiler {plan.compiler.name} wrote no library")
     (folder / _DIGEST).write_text(_digest(library), encoding="ascii")
 

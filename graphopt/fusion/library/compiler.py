@@ -11,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 from graphopt import config
@@ -34,6 +36,8 @@ COMPILE = (
     "-ffp-contract=off",
 )
 _VERSION_SECONDS = 60.0
+#: Seconds between two looks whether a call is to be ended.
+_STEP = 0.2
 
 Kind = Literal["gcc", "clang", "zig"]
 
@@ -77,14 +81,17 @@ class Compiler:
         """What is linked with."""
         return ("-lm", "-pthread", "-ldl") if sys.platform.startswith("linux") else ()
 
-    def run(self, arguments: Sequence[str], folder: Path, seconds: float) -> None:
+    def run(self, arguments: Sequence[str], folder: Path, seconds: float, stop: Event | None = None) -> None:
         """Call it in ``folder``.
+
+        Args:
+            stop: ends it once it is set.
 
         Raises:
             RuntimeFailure: it says that something is wrong.
-            ResourceLimit: it takes more than ``seconds``.
+            ResourceLimit: it takes more than ``seconds``, or is ended.
         """
-        code, output = _call([*self.command, *arguments], folder, seconds)
+        code, output = _call([*self.command, *arguments], folder, seconds, stop or Event())
         if code is None:
             raise ResourceLimit(
                 f"the C compiler {self.name} took more than {seconds:g} s for kernels",
@@ -115,8 +122,7 @@ def find_compiler(wanted: str | None = None) -> Compiler:
     source = "the setting 'compiler'" if given else "$CC"
     given = given or config.variable("CC")
     if given is not None:
-        words = [given] if shutil.which(given) else shlex.split(given)
-        found = _compiler(words) if words else None
+        found = _compiler([given] if shutil.which(given) else _words(given))
         if found is None:
             raise NoCompiler(f"the C compiler that {source} names does not run: {given}")
         return found
@@ -130,6 +136,14 @@ def find_compiler(wanted: str | None = None) -> Compiler:
     )
 
 
+def _words(command: str) -> list[str]:
+    """The words of a command; none if it can't be read."""
+    try:
+        return shlex.split(command)
+    except ValueError:  # a quotation does not end
+        return []
+
+
 def _known() -> Iterator[list[str]]:
     for name in ("gcc", "clang"):
         if shutil.which(name) is not None:
@@ -139,8 +153,10 @@ def _known() -> Iterator[list[str]]:
 
 
 def _compiler(words: Sequence[str]) -> Compiler | None:
+    if not words:
+        return None
     try:
-        code, output = _call([*words, "--version"], None, _VERSION_SECONDS)
+        code, output = _call([*words, "--version"], None, _VERSION_SECONDS, Event())
     except OSError:
         return None
     lines = output.strip().splitlines()
@@ -154,8 +170,8 @@ def _compiler(words: Sequence[str]) -> Compiler | None:
     return Compiler(tuple(words), kind, lines[0].strip())
 
 
-def _call(words: Sequence[str], folder: Path | None, seconds: float) -> tuple[int | None, str]:
-    """The exit status, ``None`` if the time was up, and all that was printed."""
+def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event) -> tuple[int | None, str]:
+    """The exit status, ``None`` if it was ended before it was done, and all that was printed."""
     process = subprocess.Popen(
         words,
         cwd=folder,
@@ -164,10 +180,12 @@ def _call(words: Sequence[str], folder: Path | None, seconds: float) -> tuple[in
         stderr=subprocess.STDOUT,
         start_new_session=True,  # a compiler starts others, which end with it
     )
+    end = time.monotonic() + seconds
     try:
-        output, _ = process.communicate(timeout=seconds)
-        return process.returncode, output.decode(errors="replace")
-    except subprocess.TimeoutExpired:
+        while not stop.is_set() and time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = process.communicate(timeout=min(_STEP, seconds))
+                return process.returncode, output.decode(errors="replace")
         return None, ""
     finally:
         if process.poll() is None:

@@ -33,7 +33,7 @@ def greater_or_equal(b: Body, at: At, x: Term, y: Term) -> Term:
 @operator("Equal", types=ANY)
 def equal(b: Body, at: At, x: Term, y: Term) -> Term:
     """x = y."""
-    return b.op("not", b.op("xor", x, y)) if x.element.name == "BOOL" else b.op("eq", x, y)
+    return b.op("eq", x, y)
 
 
 @operator("And", types=BOOL)

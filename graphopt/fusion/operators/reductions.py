@@ -20,6 +20,8 @@ def _reduced(at: At) -> list[tuple[ir.Value, Map] | None]:
     if not given and at.attribute("noop_with_empty_axes", 0):
         raise CantFuse("it reduces over no axes")
     axes = sorted(at.axis(axis, len(dims)) for axis in given) if given else list(range(len(dims)))
+    if len(dict.fromkeys(axes)) != len(axes):
+        raise CantFuse("it reduces over an axis twice")
     kept = [axis for axis in range(len(dims)) if axis not in axes]
     index = [ONLY] * len(dims)
     if at.attribute("keepdims", 1):

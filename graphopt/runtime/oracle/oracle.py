@@ -113,6 +113,7 @@ class Oracle:
         isolate: run everything in a child; by default models that may crash or not end.
         memory: bytes that a child may take besides the weights; ``None`` for any size.
         child: a process for risky work that is already there; else one is started if needed.
+        cpu_level: the level of x86-64 whose kernels run, of candidates with libraries of them.
         allow_external: folders outside the model's own that external data may lie in.
 
     Attributes:
@@ -134,10 +135,12 @@ class Oracle:
         isolate: bool = False,
         memory: int | None = None,
         child: Child | None = None,
+        cpu_level: int | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.given = options is not None and options.given
         self._device, self._threads, self._seconds = device, threads, seconds
+        self._cpu_level = cpu_level
         self._allow_external = allow_external
         self._own: list[Child] = []
         self._child = child
@@ -302,7 +305,8 @@ class Oracle:
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         isolated = self._isolated or may_crash(model) is not None
-        forms = [None, SessionChoice(libraries=libraries)] if libraries else [None]
+        kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
+        forms = [None, kernels] if libraries else [None]
         if cases.refusal is not None:
             rows = [
                 replace(row, libraries=form is not None)

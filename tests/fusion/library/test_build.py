@@ -2,6 +2,8 @@
 
 import importlib.util
 import sys
+import threading
+import time
 
 import pytest
 
@@ -9,7 +11,7 @@ from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
 from graphopt.fusion.c import source
 from graphopt.fusion.functions import kernels_of
 from graphopt.fusion.library import build, compiler
-from graphopt.fusion.library.compiler import find_compiler
+from graphopt.fusion.library.compiler import Compiler, find_compiler
 from graphopt.store import Store
 from tests.fusion.library import samples
 from tests.fusion.library.groups import fused
@@ -112,7 +114,7 @@ def test_the_order_of_compilers(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ziglang" or None)
     calls = []
 
-    def answer(words, folder, seconds):
+    def answer(words, folder, seconds, stop):
         calls.append(words)
         return 0, {"gcc": "gcc (GCC) 14", "clang": "clang version 19"}.get(words[0], "clang version 19 (zig)")
 
@@ -146,3 +148,31 @@ def test_kernels_compile_for_other_machines(tmp_path, monkeypatch, target):
     found = find_compiler(f"{sys.executable} -m ziglang cc --target={target}")
     build.Plan((source(kernels),), len(kernels), found, (0,)).make(tmp_path, tmp_path / "kernels.so")
     assert (tmp_path / "kernels.so").stat().st_size > 1000
+
+
+def test_a_call_is_ended_when_nobody_waits_for_it_any_more(tmp_path):
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    sleeper = Compiler((sys.executable, "-c", "import time; time.sleep(60)"), "gcc", "none")
+    begin = time.monotonic()
+    with pytest.raises(ResourceLimit):
+        sleeper.run([], tmp_path, 50.0, stop)
+    assert time.monotonic() - begin < 20
+
+
+def test_a_command_that_does_not_end_is_no_compiler():
+    with pytest.raises(NoCompiler, match="does not run: 'gcc"):
+        find_compiler("'gcc")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script is the compiler")
+def test_a_compiler_that_writes_something_else_is_told_and_its_work_not_kept(tmp_path):
+    junk = tmp_path / "junk"
+    junk.write_text(
+        '#!/bin/sh\nfor last; do :; done\n[ "$1" = --version ] && echo junk 1 && exit\necho junk > "$last"\n'
+    )
+    junk.chmod(0o755)
+    store = Store(tmp_path / "store")
+    with pytest.raises(RuntimeFailure, match="wrote no library"):
+        made(store, str(junk))
+    assert not [entry for entry in store.entries("kernels")]
