@@ -1,6 +1,8 @@
 """Building libraries: which compiler, the store, the same bytes, and what goes wrong."""
 
 import importlib.util
+import os
+import signal
 import sys
 import threading
 import time
@@ -105,6 +107,17 @@ def test_a_compiler_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_PATIENCE", 0.2)
     with pytest.raises(ResourceLimit, match=r"took more than 0\.2 s"):
         made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
+
+
+@posix
+def test_a_failure_or_an_interrupt_ends_what_still_compiles(tmp_path):
+    start = time.monotonic()
+    with pytest.raises(RuntimeFailure, match="can't compile"):
+        made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *runtime.c*) exit 1;; esac\nsleep 100'))
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
+    assert time.monotonic() - start < 20
 
 
 @posix
