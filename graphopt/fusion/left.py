@@ -80,9 +80,7 @@ def _moves(node: ir.Node, cx: Context) -> bool:
 
 def _computes(node: ir.Node | None) -> bool:
     """Whether ``node`` computes with real numbers."""
-    return (
-        node is not None and node.op_type not in ("Cast", "Constant") and not node.op_type.startswith("Shape")
-    )
+    return node is not None and node.op_type not in ("Cast", "Constant")
 
 
 def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:

@@ -184,30 +184,21 @@ class _Lowering:
         operator = find(node)
         assert operator is not None
         site = At(node, self._cx, self._nest, list(node.outputs).index(value), at)
-        wanted = list(operator.reads(site))
-        if node.op_type == "Concat":
-            wanted = self._in_piece(wanted, start)
-        wanted = [None if item is None else (item[0], self._nest.resolved(item[1])) for item in wanted]
+        read = [item and (item[0], self._nest.resolved(item[1])) for item in operator.reads(site)]
+        wanted = [item if item is not None and self._is_there(*item, start) else None for item in read]
         missing = [item for item in wanted if item is not None and item not in found]
         if missing:
             return None, missing
         result = operator.compute(body, site, *(None if item is None else found[item] for item in wanted))
         return (result[site.output] if isinstance(result, (list, tuple)) else result), []
 
-    def _in_piece(
-        self, wanted: Sequence[tuple[ir.Value, Map] | None], start: int
-    ) -> list[tuple[ir.Value, Map] | None]:
-        """Of what a Concat reads, that in whose part the piece lies."""
-        begins = [
-            -next(index.offset for index in item[1] if self._nest.cut in index.loops)
-            for item in wanted
-            if item is not None
-        ]
-        ends = [*begins[1:], None]
-        return [
-            item if begin <= start and (end is None or start < end) else None
-            for item, begin, end in zip(wanted, begins, ends, strict=True)
-        ]
+    def _is_there(self, value: ir.Value, at: Map, start: int) -> bool:
+        """Whether ``value`` has elements in the piece from ``start`` on; parts of a Concat have in one."""
+        return all(
+            not isinstance(dim, int) or 0 <= index.offset + index.step * start < dim
+            for index, dim in zip(at, self._nest.dims(value), strict=True)
+            if index.loops and index.loops == (self._nest.cut,)
+        )
 
     def _access(self, port: int, value: ir.Value, at: Map) -> Access:
         """Where in memory an element lies."""

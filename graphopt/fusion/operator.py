@@ -128,6 +128,7 @@ class Operator:
         compute: the terms of its outputs, or the one of its only output, from those of its inputs.
         reads: what it reads, one entry for each input; ``None`` for inputs of which no element is needed.
         types: names of the types that its first input may have.
+        data: how many of its inputs, the first ones, are computed with or moved; others tell sizes and axes.
         moves: it only moves elements.
         reduces: it reduces over the row.
         accepts: why a node can't be in a nest, where that is so whatever is around it.
@@ -137,6 +138,7 @@ class Operator:
     compute: Callable[..., Any]
     reads: Reads
     types: frozenset[str] = FLOATS
+    data: int | None = None
     moves: bool = False
     reduces: bool = False
     accepts: Callable[[ir.Node, Context], str | None] | None = None

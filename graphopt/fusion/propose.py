@@ -45,7 +45,7 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
         group = Partition.of(kept, policy.kind)
         reason: str | None = planned.why
         if planned.nest is not None:
-            reason = policy.why_not(group.nodes, kernel_inputs(group, policy.cx), group.outputs)
+            reason = policy.why_not(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             fault = _fault(group, policy)
             if fault is None:
@@ -75,7 +75,7 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 def _fault(group: Partition, policy: FusionPolicy) -> str | None:
     """Why ``group`` can't be compiled."""
     cx = policy.cx
-    inputs = kernel_inputs(group, cx)
+    inputs = kernel_inputs(group)
     try:
         signature = Signature.of(inputs, group.outputs, cx)
         imports = cx.edit.scopes.imports(group.graph)
@@ -85,26 +85,25 @@ def _fault(group: Partition, policy: FusionPolicy) -> str | None:
     return None
 
 
-def kernel_inputs(group: Partition, cx: Context) -> list[ir.Value]:
+def kernel_inputs(group: Partition) -> list[ir.Value]:
     """What the kernel of a group reads: constants of one element, and those that tell sizes, are inside."""
-    return [value for value in group.inputs if not is_inside(value, group, cx)]
+    return [value for value in group.inputs if not is_inside(value, group)]
 
 
-def is_inside(value: ir.Value, group: Partition, cx: Context) -> bool:
+def is_inside(value: ir.Value, group: Partition) -> bool:
     """Whether ``value``, which a group reads, becomes part of it."""
     tensor = ir.constant_of(value)
     if tensor is None:
         return False
     if tensor.size == 1:
         return True
-    return all(index > 0 and _is_told(reader, cx) for reader, index in value.uses() if reader in group.nodes)
+    return all(_is_told(reader, index) for reader, index in value.uses() if reader in group.nodes)
 
 
-def _is_told(node: ir.Node, cx: Context) -> bool:
-    """Whether the inputs of ``node``, but for the first, tell sizes and axes, and are not computed with."""
+def _is_told(node: ir.Node, index: int) -> bool:
+    """Whether an input of ``node`` tells sizes or axes, and is not computed with."""
     operator = find(node)
-    moves = operator is not None and operator.moves and node.op_type != "Concat"
-    return moves or node.op_type.startswith("Reduce")
+    return operator is not None and operator.data is not None and index >= operator.data
 
 
 def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir.Node]]:

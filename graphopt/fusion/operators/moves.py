@@ -157,17 +157,17 @@ def _joined(at: At) -> list[tuple[ir.Value, Map] | None]:
     return found
 
 
-reshape = operator("Reshape", "Flatten", "Unsqueeze", "Squeeze", reads=_reshaped, types=ANY, moves=True)(
-    _first
-)
+reshape = operator(
+    "Reshape", "Flatten", "Unsqueeze", "Squeeze", reads=_reshaped, types=ANY, data=1, moves=True
+)(_first)
 transpose = operator("Transpose", reads=_transposed, types=ANY, moves=True)(_first)
-expand = operator("Expand", reads=_expanded, types=ANY, moves=True)(_first)
+expand = operator("Expand", reads=_expanded, types=ANY, data=1, moves=True)(_first)
 identity = operator("Identity", types=ANY, moves=True)(_first)
-cut_out = operator("Slice", reads=_sliced, types=ANY, moves=True)(_first)
-split = operator("Split", reads=_part, types=ANY, moves=True)(
+cut_out = operator("Slice", reads=_sliced, types=ANY, data=1, moves=True)(_first)
+split = operator("Split", reads=_part, types=ANY, data=1, moves=True)(
     lambda b, at, x, *others: [x] * len(at.node.outputs)
 )
-gather = operator("Gather", reads=_picked, types=ANY, moves=True)(_first)
+gather = operator("Gather", reads=_picked, types=ANY, data=1, moves=True)(_first)
 
 
 @operator("Concat", reads=_joined, types=ANY, moves=True)

@@ -109,49 +109,49 @@ def _like_channels(at: At, place: int, rank: int) -> Sequence[int]:
     return [1]
 
 
-@operator("ReduceSum", reads=_reduced, types=_WIDE, reduces=True)
+@operator("ReduceSum", reads=_reduced, types=_WIDE, data=1, reduces=True)
 def reduce_sum(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The sum."""
     return b.reduce("sum", x)
 
 
-@operator("ReduceMean", reads=_reduced, types=FLOATS, reduces=True)
+@operator("ReduceMean", reads=_reduced, types=FLOATS, data=1, reduces=True)
 def reduce_mean(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The mean."""
     return b.mean(x)
 
 
-@operator("ReduceMax", reads=_reduced, types=NUMBERS, reduces=True)
+@operator("ReduceMax", reads=_reduced, types=NUMBERS, data=1, reduces=True)
 def reduce_max(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The largest."""
     return b.reduce("max", x)
 
 
-@operator("ReduceMin", reads=_reduced, types=NUMBERS, reduces=True)
+@operator("ReduceMin", reads=_reduced, types=NUMBERS, data=1, reduces=True)
 def reduce_min(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The smallest."""
     return b.reduce("min", x)
 
 
-@operator("ReduceProd", reads=_reduced, types=_WIDE, reduces=True)
+@operator("ReduceProd", reads=_reduced, types=_WIDE, data=1, reduces=True)
 def reduce_prod(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The product."""
     return b.reduce("prod", x)
 
 
-@operator("ReduceSumSquare", reads=_reduced, types=_WIDE, reduces=True)
+@operator("ReduceSumSquare", reads=_reduced, types=_WIDE, data=1, reduces=True)
 def reduce_sum_square(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The sum of squares."""
     return b.reduce("sum", x * x)
 
 
-@operator("ReduceL1", reads=_reduced, types=_WIDE, reduces=True)
+@operator("ReduceL1", reads=_reduced, types=_WIDE, data=1, reduces=True)
 def reduce_l1(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The sum of magnitudes."""
     return b.reduce("sum", b.op("abs", x))
 
 
-@operator("ReduceL2", reads=_reduced, types=FLOATS, reduces=True)
+@operator("ReduceL2", reads=_reduced, types=FLOATS, data=1, reduces=True)
 def reduce_l2(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
     """The root of the sum of squares."""
     return b.op("sqrt", b.reduce("sum", x * x))

@@ -94,7 +94,7 @@ def make_groups(
         value
         for group in groups
         for value in group.inputs
-        if ir.constant_of(value) is not None and not is_inside(value, group, cx)
+        if ir.constant_of(value) is not None and not is_inside(value, group)
     }
     calls = []
     for function, call in outline_groups(cx, groups, native.DOMAIN, policy, variables=variables):
