@@ -61,7 +61,7 @@ class Found:
 
     def inputs(self, group: Partition) -> list[ir.Value]:
         """What the kernel reads."""
-        return kernel_inputs(group, self.policy.cx)
+        return kernel_inputs(group)
 
     def requires_grad(self, value: ir.Value) -> None:
         """Nobody asks for gradients."""

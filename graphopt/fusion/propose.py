@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.context import Context
 from graphopt.fusion.functions import compiled
 from graphopt.fusion.index import CantFuse
 from graphopt.fusion.operator import find
