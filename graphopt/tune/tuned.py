@@ -96,6 +96,8 @@ class Tuner:
         job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
         memory = Memory(self.store, self._circumstances(original, job, shapes))
         tuning = None if self.tune.fresh else memory.recall()
+        if tuning is not None and tuning.is_hasty(self.tune.budget):
+            tuning = None
         dropped, first, repair, kernels = [], None, 0.0, Kernels()
         if tuning is None:
             model, report = first = produce(replace(job, watchers=(*job.watchers, kernels)))

@@ -49,6 +49,10 @@ class Tuning:
         """The session options that are recommended."""
         return self.found.variant.choice
 
+    def is_hasty(self, budget: float) -> bool:
+        """Whether there was no time for some groups, and ``budget``, in seconds, gives more of it."""
+        return budget > self.seconds and any(finding.reading is None for finding in self.found.groups)
+
     def lines(self) -> Iterator[str]:
         """The outcome as text."""
         yield f"tuned for {self.where}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import pytest
@@ -346,3 +346,11 @@ def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) ->
     lines = "\n".join(again.lines())
     assert "from the store (--fresh measures anew)" in lines
     assert "options.intra_op_num_threads = 1" in lines and "disabled_optimizers=['SomeFusion']" in lines
+
+
+def test_what_there_was_no_time_for_is_measured_when_there_is_more() -> None:
+    found, _ = decide([group("win", speed=True), group("late", speed=True)], factors(win=0.9))
+    tuning = Tuning(found, "CPU", ["x [1]"], 40.0, 3)
+    assert not tuning.is_hasty(300.0)
+    found.groups[-1] = replace(found.groups[-1], reading=None)
+    assert tuning.is_hasty(300.0) and not tuning.is_hasty(30.0)
