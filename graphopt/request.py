@@ -13,6 +13,7 @@ from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import context_for, make_options, make_pipeline
 from graphopt.errors import UsageError
+from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 
@@ -57,6 +58,8 @@ class Request:
             check = make_pipeline("check-aliasing")
             check.run(model, context_for(model, options))
             passes = Pipeline((*passes.steps, *check.steps))
+        if any(key[0] == native.DOMAIN for key in model.functions):
+            passes = Pipeline((*passes.steps, *make_pipeline("rename-groups").steps))
         return replace(self, passes=passes, options=options, inputs=inputs)
 
 

@@ -37,7 +37,7 @@ def build_kernels(model: ir.Model | PathLike, path: PathLike, progress: Advance 
 
     >>> build_kernels("model.onnx", "model.kernels.so")                  # doctest: +SKIP
     >>> options = onnxruntime.SessionOptions()                           # doctest: +SKIP
-    >>> options.register_custom_ops_library("model.kernels.so")          # doctest: +SKIP
+    >>> options.register_custom_ops_library("./model.kernels.so")        # doctest: +SKIP
 
     Args:
         model: a model with native groups (``optimize(…, fuser="native")``), or the path of one.

@@ -129,12 +129,14 @@ class Editor(BodyEditor):
         self.tally[call.domain, call.op_type] += 1
         self._changed("redirect")
 
-    def rename_function(self, function: onnx_ir.Function, call: onnx_ir.Node, name: str) -> None:
-        """Give another name to a function that ``call`` alone calls."""
+    def rename_function(self, function: onnx_ir.Function, calls: Iterable[onnx_ir.Node], name: str) -> None:
+        """Give another name to a function that nothing but ``calls`` calls."""
         del self.model.functions[function.identifier()]
         function.name = name
         self.model.functions[function.identifier()] = function
-        self.redirect(call, function)
+        self._changed("function")
+        for call in calls:
+            self.redirect(call, function)
 
     def remove_function(self, function: onnx_ir.Function) -> None:
         """Drop a function that nothing calls."""

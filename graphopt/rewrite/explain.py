@@ -181,7 +181,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
     for place in _withheld_in(model, rules, cx):
         withheld |= dict.fromkeys(place.partial.nodes.values(), place.rule)
         yield place.told(cx)
-    for graph in ir.graphs_of(model):
+    for graph in _searched(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers:
                 continue
@@ -197,6 +197,12 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
             if best is not None and node not in told_of.setdefault(best.rule, {}):
                 told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
                 yield best.told(cx)
+
+
+def _searched(model: ir.Model) -> Iterator[ir.Graph]:
+    """The graphs of ``model`` but those of groups that have kernels, whose nodes are fused."""
+    inside = {function.graph for key, function in model.functions.items() if key[0] == native.DOMAIN}
+    return (graph for graph in ir.graphs_of(model) if graph not in inside)
 
 
 @dataclass(frozen=True)
@@ -254,7 +260,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
     owners = frozenset(owner for owner, _ in reasons)
     search, gone = Nearest(cx), dict[ir.Node, None]()
     for rule in (rule for rule in rules if rule.name in owners):
-        for graph in ir.graphs_of(model):
+        for graph in _searched(model):
             for root in list(graph):
                 why = reasons.get((rule.name, ""), reasons.get((rule.name, ir.label(root))))
                 found = None if why is None else _applies(rule, root, search, cx)

@@ -103,7 +103,7 @@ class SessionChoice:
         if not self.arena:
             yield "options.enable_cpu_mem_arena = False"
         for path in self.libraries:
-            yield f"options.register_custom_ops_library({path!r})"
+            yield f"options.register_custom_ops_library({_with_folder(path)!r})"
         disabled = f", disabled_optimizers={list(self.disabled)!r}" if self.disabled else ""
         yield f"session = onnxruntime.InferenceSession(path, options, providers=providers{disabled})"
 
@@ -127,6 +127,11 @@ class SessionChoice:
             data.get("arena") is not False,
             tuple(name for name in names if isinstance(name, str)),
         )
+
+
+def _with_folder(path: str) -> str:
+    """``path`` with a folder in it: a bare name is looked for where the system's libraries are alone."""
+    return path if os.path.dirname(path) else os.path.join(".", path)
 
 
 def _register(options: SessionOptions, path: str, level: int | None) -> None:

@@ -365,3 +365,14 @@ def test_the_nearest_names_are_told_however_little_they_are_alike() -> None:
         api.explain(model, node="/foo")
     with pytest.raises(UsageError, match="nearest: /encoder/Softmax"):
         api.optimize(model, pipeline="O3", strict_fusion=["Foo"])
+
+
+def test_nodes_of_native_groups_are_not_missed() -> None:
+    text = """g (float[N,64] x, float[64] w) => (float[N,64] y) <float two = {2.0}, float e = {0.00001}> {
+        m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
+        s = Add(v, e) r = Sqrt(s) n = Div(d, r) y = Mul(n, w)
+    }"""
+    model = parse(text, opset=13)
+    assert [place.rule for place in api.optimize(model, pipeline="O3").report.missed] == ["layer-norm"]
+    made, report = api.optimize(model, pipeline="native")
+    assert made.functions and not report.missed

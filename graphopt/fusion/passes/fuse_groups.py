@@ -103,7 +103,7 @@ def make_groups(
         name = name_of(function, signature)
         known = cx.model.functions.get((native.DOMAIN, name, ""))
         if known is None:
-            cx.edit.rename_function(function, call, name)
+            cx.edit.rename_function(function, [call], name)
         else:
             cx.edit.redirect(call, known)
             cx.edit.remove_function(function)

@@ -26,7 +26,7 @@ FEEDS = {"x": X, "c": np.array(True)}
 def test_libraries_are_told_but_neither_kept_nor_read():
     choice = SessionChoice(threads=2, libraries=("a.so",), cpu_level=3)
     assert str(choice) == "2 threads, operators of a.so" and not choice.plain
-    assert "options.register_custom_ops_library('a.so')" in list(choice.python())
+    assert "options.register_custom_ops_library('./a.so')" in list(choice.python())
     assert choice.to_dict() == {"threads": 2}
     assert SessionChoice.from_dict({"threads": 2, "libraries": ["a.so"], "cpu_level": 2}) == SessionChoice(2)
     both = choice | SessionChoice(libraries=("b.so", "a.so"))

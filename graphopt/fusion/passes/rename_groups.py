@@ -1,0 +1,58 @@
+"""rename-groups: the names of native groups tell what is in them, also after passes changed that.
+
+onnxruntime runs whatever kernel of a group's name it is given. Under its old name, a function that
+was changed would run an old library's kernel, which computes what the function did before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.fusion.functions import name_of, note_signatures, signatures_of
+from graphopt.ops import native
+from graphopt.passes.base import Pass
+from graphopt.tables import counted
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class RenameGroups(Pass):
+    """Give native groups that were changed the names of what is in them now, so that they have kernels.
+
+    It runs last on models that have such groups. The model computes the same.
+    """
+
+    name: ClassVar[str] = "rename-groups"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Rename what is called otherwise than it should; of two that became the same, one stays."""
+        signatures = signatures_of(model)
+        names: dict[_Key, str] = {}
+        for key, function in model.functions.items():
+            if key[0] == native.DOMAIN and function.name in signatures:
+                name = name_of(function, signatures[function.name])
+                if name != function.name:
+                    names[key] = name
+        if not names:
+            return
+        calls: dict[_Key, list[ir.Node]] = {key: [] for key in names}
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                if node.op_identifier() in calls:
+                    calls[node.op_identifier()].append(node)
+        for key, name in names.items():
+            function, signature = model.functions[key], signatures[key[1]]
+            known = model.functions.get((native.DOMAIN, name, ""))
+            if known is None:
+                cx.edit.rename_function(function, calls[key], name)
+            else:
+                for call in calls[key]:
+                    cx.edit.redirect(call, known)
+                cx.edit.remove_function(function)
+            signatures[name] = signature
+        note_signatures(model, signatures, cx)
+        cx.remarks.append(f"{counted(len(names), 'native group')} changed, so called otherwise")

@@ -1,0 +1,58 @@
+"""A group that passes change is called otherwise: no library has a kernel for what it was before."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import api, ir
+from graphopt.fusion.functions import groups_of
+from graphopt.ops import native
+from tests.fusion.models import TWO, grouped
+
+#: A product with one, which passes remove.
+IDLE = TWO.replace("t = Sin(p)", "r = Sin(p) t = Mul(r, one)").replace("y) {", "y) <float one = {1.0}> {")
+
+
+def names(model: ir.Model) -> list[str]:
+    return sorted(key[1] for key in model.functions)
+
+
+@pytest.mark.parametrize("pipeline", ["O1", "O2", "O3", "native", "peephole"])
+def test_a_changed_group_has_another_name_and_a_kernel(pipeline: str) -> None:
+    model = grouped(IDLE)
+    same, changed = sorted(names(model), key=lambda name: name.startswith("sin"))
+    found, report = api.optimize(model, pipeline=pipeline)
+    assert len(names(found)) == 2 and same in names(found) and changed not in names(found)
+    assert all(group.kernel is not None for group in groups_of(found))
+    assert sorted(node.op_type for node in found.graph if node.domain == native.DOMAIN) == names(found)
+    assert pipeline == "native" or "1 native group changed, so called otherwise" in list(report.notes())
+    again, report = api.optimize(found, pipeline=pipeline)
+    assert names(again) == names(found) and not any("called otherwise" in note for note in report.notes())
+
+
+def test_so_has_one_that_was_changed_by_hand() -> None:
+    model = grouped()
+    before = names(model)
+    (function, *_) = model.functions.values()
+    next(node for node in function if node.op_type == "Mul").op_type = "Sub"
+    found, _ = api.optimize(model, pipeline="O0")
+    assert len(set(before) & set(names(found))) == 1
+    assert all(group.kernel is not None for group in groups_of(found))
+
+
+def test_groups_that_become_the_same_become_one() -> None:
+    text = """g (float[N,64] x, float[64,64] w, float[64] b) => (float[N,64] y) <float one = {1.0}> {
+        s = Sin(x) i = Mul(s, one) m = Mul(i, b) p = MatMul(m, w) t = Sin(p) y = Mul(t, b)
+    }"""
+    model = grouped(text)
+    assert len(names(model)) == 2
+    found, _ = api.optimize(model, pipeline="peephole")
+    assert len(names(found)) == 1
+    assert sum(node.domain == native.DOMAIN for node in found.graph) == 2
+
+
+def test_another_opset_leaves_groups_their_kernels() -> None:
+    model = grouped()
+    found, _ = api.optimize(model, pipeline="O0", target_opset=model.graph.opset_imports[""] - 1)
+    assert names(found) != names(model)
+    assert all(group.kernel is not None for group in groups_of(found))
