@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kernels(model: ir.Model | PathLike) -> Inventory:
-    """The native kernels of a model; of a model without groups, those that ``fuse-groups`` would make of it.
+    """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
 
     >>> found = kernels("model.onnx")                                    # doctest: +SKIP
     >>> [(group.name, group.calls) for group in found.groups]            # doctest: +SKIP
@@ -45,10 +45,10 @@ def build_kernels(model: ir.Model | PathLike, path: PathLike, progress: Advance 
         progress: is told how much is done.
 
     Raises:
-        UnsupportedModel: the model has no kernels.
+        UsageError: the model has no groups; or ``path`` can't be written, or has another suffix.
+        UnsupportedModel: none of the groups has a kernel.
         NoCompiler: there is no C compiler.
         RuntimeFailure: the compiler fails.
-        UsageError: ``path`` can't be written.
     """
     found = kernels(model)
     found.build(Path(path), progress)

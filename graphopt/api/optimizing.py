@@ -26,6 +26,7 @@ from graphopt.driver import Job, copy, is_heavy
 from graphopt.errors import UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
+from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
@@ -225,9 +226,10 @@ def optimize(
     if remark and (device or settings.device) != "auto":
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
-    native = kernels_of(candidate, settings, options.device, instruments)
-    report.kernels, report.libraries = native.kernels, native.paths
-    report.remarks += native.remarks
+    libraries = kernels_of(candidate, settings, options.device, instruments)
+    report.kernels, report.libraries = libraries.kernels, libraries.paths
+    report.remarks += libraries.remarks
+    report.remarks += _without_kernels(candidate, report, passes)
     return Result(candidate, report)
 
 
@@ -239,8 +241,24 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
 
     found = {scope: names_within(model, scope) for scope in scopes}
     if not any(step.name in ("fuse-builtin", "fuse-groups") for step in pipeline.passes()):
-        raise UsageError("nothing is fused, so no scope can be", hint="add -O3, which fuses operators")
+        raise UsageError(
+            "nothing is fused, so no scope can be",
+            hint="add -O3, which fuses operators, or --fuser native, for kernels",
+        )
     return found
+
+
+def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
+    """That there are no kernels, though ``passes`` were to make groups, unless the reason was told."""
+    names = {step.name for step in passes.passes()}.difference(report.skipped)
+    told = any(note.startswith("no native groups") for note in report.notes())
+    if "fuse-groups" not in names or told or any(key[0] == native.DOMAIN for key in model.functions):
+        return []
+    tuning = report.tuning
+    if tuning is not None and (tuning.kernels_reverted or tuning.found.variant.original):
+        return ["no kernel is left, so there is no library"]
+    reason = "onnxruntime runs what is left as well without"
+    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each node)"]
 
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:

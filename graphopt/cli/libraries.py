@@ -7,6 +7,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 
+def library_of(model: Path) -> Path:
+    """The file for the kernels of the model in ``model``."""
+    return model.with_suffix(".kernels.so")
+
+
+def remove_stale(library: Path) -> bool:
+    """Remove ``library`` if it is one of ours, of a model that one without kernels was written over.
+
+    It stays where another model is called like it, too.
+    """
+    if not library.is_file():
+        return False
+    from graphopt import ir
+    from graphopt.fusion.inventory import is_ours
+
+    stem = library.name.removesuffix(".kernels.so")
+    beside = [suffix for suffix in ir.SUFFIXES if library.with_name(f"{stem}{suffix}").exists()]
+    if len(beside) > 1 or not is_ours(library):
+        return False
+    with contextlib.suppress(OSError):
+        library.unlink()
+    return not library.exists()
+
+
 @contextlib.contextmanager
 def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     """Write the library of a model, if there is one, to ``target`` along with what the block writes.

@@ -103,9 +103,11 @@ pipeline_options = group(
         "--fuser",
         type=click.Choice(["none", "ort", "builtin", "native"]),
         excludes=("-O", "--pipeline", "--passes"),
-        hint="a fuser chooses the passes: none and ort those of -O2, builtin those of -O3",
-        help="Who puts nodes together: onnxruntime alone, graphopt too (builtin: -O3), or with kernels that"
-        " are compiled (native; docs/kernels.md).",
+        hint="a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of"
+        " -O3 and fuse-groups, which other pipelines may name",
+        help="Who puts nodes together: onnxruntime alone (ort: -O2), graphopt too (builtin: -O3), or with"
+        " kernels that are compiled (native; docs/kernels.md). none: like ort, but executors keep onnxruntime"
+        " from it, too.",
     ),
     click.option(
         "--skip",

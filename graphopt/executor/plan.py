@@ -55,7 +55,8 @@ class Plan:
         behaviour: how closely it keeps to what was seen.
         hits: how often it ran.
         last_used: when it ran last, as counted by all runs.
-        remarks: why it runs without kernels that it could have, once it is prepared.
+        kernels: names of the native kernels that it runs, once it is prepared.
+        remarks: why it runs without others that it could have, then.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Plan:
     behaviour: Behaviour | None = None
     hits: int = 0
     last_used: int = 0
+    kernels: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     _ready: VariantSession | None = None
     _artifact: Artifact | None = None
@@ -82,7 +84,7 @@ class Plan:
                 self._artifact = Artifact(self.model)
                 host = self.host
                 libraries = host.libraries(self.model)
-                self.remarks = libraries.remarks
+                self.kernels, self.remarks = libraries.kernels, libraries.remarks
                 made = session.create(
                     self._artifact.source,
                     optimizations=host.optimizations,

@@ -22,6 +22,7 @@ class PlanState:
         guard: what it assumes, in words.
         hits: how often it ran.
         nodes: how many it has.
+        kernels: names of the native kernels that it runs.
     """
 
     name: str
@@ -29,12 +30,13 @@ class PlanState:
     guard: str
     hits: int
     nodes: int
+    kernels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, hits: int) -> PlanState:
         """The state of ``plan``, which ran so often."""
         guard = "" if plan.guard == Guard() else str(plan.guard)
-        return cls(plan.name, plan.kind, guard, hits, ir.count_nodes(plan.model.graph))
+        return cls(plan.name, plan.kind, guard, hits, ir.count_nodes(plan.model.graph), plan.kernels)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class DebugState:
         yield f"strategy {self.strategy}, {counted(self.depth, 'specialization')} left"
         for plan in self.plans:
             guard = f", where {plan.guard}" if plan.guard else ""
-            yield f"{plan.name}: {counted(plan.hits, 'run')}, {counted(plan.nodes, 'node')}{guard}"
+            kernels = f", {counted(len(plan.kernels), 'native kernel')}" if plan.kernels else ""
+            runs, nodes = counted(plan.hits, "run"), counted(plan.nodes, "node")
+            yield f"{plan.name}: {runs}, {nodes}{kernels}{guard}"
         for reason, count in self.reasons.items():
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)

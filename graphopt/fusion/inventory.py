@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
 from graphopt.config import Settings
-from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.driver import context_for, copy
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.functions import Group, groups_of
 from graphopt.fusion.loops import Kernel
 from graphopt.ops import native
+from graphopt.request import prepare
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store
+from graphopt.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.analysis.dims import Dim
@@ -28,13 +30,20 @@ if TYPE_CHECKING:
     from graphopt.fusion.signature import Tensor
 
 
-@dataclass(frozen=True)
+#: What shared libraries are called.
+SUFFIXES = (".so", ".dylib", ".dll")
+#: What shared libraries begin with, and what ours export.
+_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
+_EXPORTED = (b"graphopt_cpu_level", b"graphopt_set_cpu_level", b"graphopt_kernel")
+
+
+@dataclass(frozen=True, repr=False)
 class Inventory:
     """The kernels of a model.
 
     Attributes:
         groups: the groups, by name.
-        proposed: the model has none; these are what ``fuse-groups`` would make of it as it is.
+        proposed: the model has none; these are what the pipeline ``native`` would make of it.
         settings: where the store is, and which compiler builds.
     """
 
@@ -52,9 +61,14 @@ class Inventory:
         proposed = not any(key[0] == native.DOMAIN for key in model.functions)
         if proposed:
             model = copy(model)
-            with context_for(model) as cx:
-                make_pipeline("fuse-groups").run(model, cx)
+            request = prepare(settings, pipeline="native").on(model)
+            with context_for(model, request.options) as cx:
+                request.passes.run(model, cx)
         return cls(tuple(groups_of(model)), proposed, settings)
+
+    def __repr__(self) -> str:
+        groups, kernels = counted(len(self.groups), "group"), counted(len(self.kernels), "kernel")
+        return f"<Inventory: {groups}{' proposed' if self.proposed else ''}, {kernels}>"
 
     @cached_property
     def kernels(self) -> list[Kernel]:
@@ -82,13 +96,20 @@ class Inventory:
         """Write the library to ``path``, atomically.
 
         Raises:
-            UnsupportedModel: there is no kernel.
+            UsageError: the model has no groups; or ``path`` can't be written, or has another suffix.
+            UnsupportedModel: none of the groups has a kernel.
             NoCompiler: there is no C compiler.
             RuntimeFailure: it fails.
-            UsageError: ``path`` can't be written.
         """
         from graphopt.fusion.library.build import build
 
+        if path.suffix not in SUFFIXES:
+            raise UsageError(f"{path} should end in {' or '.join(SUFFIXES)}", hint="it is a shared library")
+        if self.proposed:
+            raise UsageError(
+                "the model has no native groups, so no library goes with it",
+                hint="graphopt optimize MODEL -o OUT.onnx --fuser native writes a model with its library",
+            )
         if not self.kernels:
             raise UnsupportedModel("the model has no kernels, so there is no library to build")
         store, compiler = Store(self.settings.cache_dir), self.settings.compiler
@@ -114,12 +135,22 @@ def writing_library(source: Path, target: Path) -> Iterator[None]:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        raise UsageError(f"can't write {target}: {error.strerror or error}") from error
+        hint = None if target.parent.is_dir() else f"mkdir -p {target.parent}"
+        raise UsageError(f"can't write {target}: {error.strerror or error}", hint=hint) from error
     try:
         yield
         os.replace(temporary, target)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the file at ``path`` is a library of kernels, by the names in it; it is not loaded."""
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return False
+    return data.startswith(_MAGIC) and all(name in data for name in _EXPORTED)
 
 
 def _mask() -> int:

@@ -79,7 +79,7 @@ def libraries_for(
     try:
         path = build(kernels, Store(settings.cache_dir), compiler=settings.compiler, progress=progress)
     except GraphoptError as error:
-        why = "there is no C compiler" if type(error) is NoCompiler and error.hint else error.message
+        why = f"{error.message} ({error.hint})" if error.hint else error.message
         told = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {why}"
         return Libraries(remarks=(*remarks, told))
     names = tuple(kernel.name for kernel in kernels)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import ResourceLimit
+from graphopt.fusion.passes.fuse_groups import FuseGroups
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store, key_of
 from graphopt.tables import Table, counted, human_seconds, shortened
@@ -48,6 +49,16 @@ class Tuning:
     def choice(self) -> SessionChoice:
         """The session options that are recommended."""
         return self.found.variant.choice
+
+    @property
+    def kernels_reverted(self) -> list[Finding]:
+        """The native groups that do not stay."""
+        owner = f"{FuseGroups.name} at "
+        return [
+            finding
+            for finding in self.found.groups
+            if any(reverted.startswith(owner) for reverted in finding.reverted)
+        ]
 
     def is_hasty(self, budget: float) -> bool:
         """Whether there was no time for some groups, and ``budget``, in seconds, gives more of it."""
@@ -104,11 +115,15 @@ class Tuning:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _unmeasured(self) -> Iterator[str]:
-        """A line where there was time for no group, with a budget that is likely to do."""
+        """A line where there was time for no group, or not for all kernels, with a budget that may do."""
         groups = self.found.groups
+        late = sum(finding.reading is None for finding in self.kernels_reverted)
+        minutes = max(math.ceil(len(groups) / _GROUPS_A_MINUTE), int(self.seconds // 60) + 1)
         if groups and all(finding.reading is None for finding in groups):
-            minutes = max(math.ceil(len(groups) / _GROUPS_A_MINUTE), int(self.seconds // 60) + 1)
             yield f"no group was measured: --budget {minutes}m --fresh leaves time for that"
+        elif late:
+            told = "1 native kernel was" if late == 1 else f"{late} native kernels were"
+            yield f"{told} not measured, so left out: --budget {minutes}m --fresh leaves time for that"
 
     def _against_original(self) -> str:
         final = self.found.final

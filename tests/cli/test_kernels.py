@@ -39,7 +39,7 @@ def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
     assert [kernel["ops"] for kernel in told["kernels"]] == [{"Sigmoid": 1, "Mul": 1}, {"Sin": 1, "Mul": 1}]
     assert told["built"] is False and told["library"] is None and told["proposed"] is False
     text = invoke("kernels", path).out
-    assert "has no native groups: these are what fuse-groups would make" in text
+    assert "has no native groups: these are what graphopt optimize --fuser native would" in text
 
 
 def test_the_source(invoke: Invoke, groups: Path) -> None:
@@ -95,6 +95,39 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
 
 
 @compiled
+def test_a_library_of_what_was_there_before_goes(invoke: Invoke, path: Path) -> None:
+    out, library = path.with_name("out.onnx"), path.with_name("out.kernels.so")
+    invoke("optimize", path, "-o", out, "--fuser", "native")
+    built = library.read_bytes()
+    ran = invoke("optimize", path, "-o", out)
+    assert not library.exists() and f"removed {library}" in ran.out
+    library.write_bytes(built)
+    invoke("optimize", path, "-o", out.with_suffix(".json"))
+    assert library.exists(), "it may be that of out.onnx"
+    out.with_suffix(".json").unlink()
+    library.write_bytes(b"graphopt_kernel, somebody else's")
+    assert "removed" not in invoke("optimize", path, "-o", out).out and library.exists()
+
+
+@compiled
+def test_sessions_are_told_of_files_that_onnxruntime_reads_alone(invoke: Invoke, path: Path) -> None:
+    out = path.with_name("out.json")
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native")
+    assert "InferenceSession" not in ran.out and "graphopt convert" in ran.out
+    told = json.loads(invoke("optimize", path, "-o", out, "--fuser", "native", "--json").out)
+    assert told["session"] is None and told["library"] == str(path.with_name("out.kernels.so"))
+
+
+@compiled
+def test_the_lines_run_where_they_are_told(
+    invoke: Invoke, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    told = json.loads(invoke("optimize", path.name, "-o", "out.onnx", "--fuser", "native", "--json").out)
+    exec("\n".join(["import onnxruntime", *told["session"]]), {})
+
+
+@compiled
 def test_nothing_is_written_where_the_library_can_not_be(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     out.with_suffix(".kernels.so").mkdir()
@@ -106,7 +139,7 @@ def test_nothing_is_written_where_the_library_can_not_be(invoke: Invoke, path: P
 def test_optimize_without_a_compiler(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     ran = invoke("optimize", path, "-o", out, "--fuser", "native", *NONE)
-    assert ran.status == 0 and "2 kernels not built" in ran.out
+    assert ran.status == 0 and "2 kernels not built" in ran.out and "gcc, clang and ziglang" in ran.out
     assert out.is_file() and not list(path.parent.glob("*.so"))
     ran = invoke("run", out, *NONE)
     assert ran.status == 0 and "2 kernels not built" in ran.err
@@ -121,7 +154,10 @@ def test_fusers_choose_the_passes(invoke: Invoke, path: Path) -> None:
             for options in (["--fuser", name], [same])
         ]
         assert found[0] == found[1]
-    assert invoke("optimize", path, "-o", out, "--fuser", "native", "-O3").status == 2
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native", "-O3")
+    assert ran.status == 2 and "native those of -O3 and fuse-groups" in ran.err
+    ran = invoke("optimize", path, "-o", out, "--strict-fusion", "Mul(m)")
+    assert ran.status == 2 and "--fuser native" in ran.err
 
 
 @compiled

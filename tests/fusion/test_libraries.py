@@ -10,8 +10,10 @@ import pytest
 import graphopt
 from graphopt import api, config, ir
 from graphopt.cli.main import main
-from graphopt.errors import NoCompiler, UnsupportedModel, VerificationFailed
+from graphopt.errors import NoCompiler, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
+from graphopt.fusion.functions import groups_of
+from graphopt.fusion.inventory import writing_library
 from graphopt.fusion.libraries import Libraries, libraries_for
 from graphopt.fusion.library import build as building
 from graphopt.ops import native
@@ -66,7 +68,10 @@ def test_what_can_not_be_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grouped()
     without_compiler(monkeypatch)
     (remark,) = libraries_for(model, settings).remarks
-    assert remark == "2 kernels not built, onnxruntime runs the nodes: there is no C compiler"
+    assert (
+        remark
+        == "2 kernels not built, onnxruntime runs the nodes: there is no C compiler for native kernels (install one)"
+    )
     (function, *_) = model.functions.values()
     next(node for node in function if node.op_type == "Mul").op_type = "Sub"
     assert "it was changed after it was made" in libraries_for(model, settings).remarks[0]
@@ -134,8 +139,44 @@ def test_what_kernels_tells() -> None:
     assert all(group.name in found.source() for group in found.groups)
     assert graphopt.kernels(parse(TWO)).proposed
     nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
-    with pytest.raises(UnsupportedModel, match="no kernels"):
-        graphopt.build_kernels(nothing, "k.so")
+    for model in (nothing, parse(TWO)):
+        with pytest.raises(UsageError, match="no native groups") as caught:
+            graphopt.build_kernels(model, "k.so")
+        assert "--fuser native" in (caught.value.hint or "")
+    assert repr(found) == "<Inventory: 2 groups, 2 kernels>"
+
+
+def test_a_library_goes_where_it_can(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="should end in"):
+        graphopt.build_kernels(grouped(), tmp_path / "k.txt")
+    source = tmp_path / "made.so"
+    source.write_bytes(b"")
+    with pytest.raises(UsageError) as caught, writing_library(source, tmp_path / "none" / "k.so"):
+        pass
+    assert caught.value.hint == f"mkdir -p {tmp_path / 'none'}"
+
+
+def test_kernels_are_those_that_the_fuser_makes() -> None:
+    """The norm becomes an operator that onnxruntime has, of which the bias is a part."""
+    model = parse("""g (float[N,64] x, float[64] b) => (float[N,64] y) <float e = {0.00001}, float two = {2.0}> {
+        m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
+        a = Add(v, e) r = Sqrt(a) n = Div(d, r) s = Sin(n) y = Mul(s, b)
+    }""")
+    _, report = api.optimize(model, fuser="native")
+    found = graphopt.kernels(model)
+    assert found.proposed and [group.name for group in found.groups] == list(report.kernels)
+    asis = groups_of(graphopt.partition(model, "fusion").outlined())
+    assert [group.name for group in found.groups] != [group.name for group in asis]
+
+
+def test_no_groups_are_told() -> None:
+    nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    _, report = api.optimize(nothing, fuser="native")
+    assert any(note.startswith("no native groups: ") for note in report.notes())
+    _, report = api.optimize(nothing, pipeline="O3")
+    assert not any(note.startswith("no native groups") for note in report.notes())
+    _, report = api.optimize(nothing, fuser="native", skip=["fuse-groups"])
+    assert not any(note.startswith("no native groups") for note in report.notes())
 
 
 @compiled
@@ -173,7 +214,9 @@ def test_executors_run_kernels_in_all_plans(compile: str, monkeypatch: pytest.Mo
     executor.run(wide)
     assert executor.last_plan == "dynamic-1"
     assert "d0" in executor.graph_for(wide).metadata_props[native.SIGNATURES]
-    assert not executor.debug_state().remarks
+    state = executor.debug_state()
+    assert not state.remarks and all(len(plan.kernels) == 2 for plan in state.plans if plan.hits)
+    assert "nodes, 2 native kernels" in str(state)
 
 
 @compiled

@@ -20,8 +20,9 @@ from graphopt.runtime.timing.ratios import Band
 from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.tune import tuned
 from graphopt.tune.candidates import Group, Kernels, Variant, groups_of
-from graphopt.tune.readings import Reading
+from graphopt.tune.readings import LATE, Finding, Reading
 from graphopt.tune.search import Found, search
+from graphopt.tune.tuning import Tuning
 from graphopt.tune.workshop import Workshop
 from tests.fusion.library.samples import compiled
 from tests.fusion.models import TWO
@@ -138,3 +139,30 @@ def test_what_is_reverted_is_not_in_the_library(
     library = out.with_suffix(".kernels.so")
     expected = api.run(copy(parse(THREE)), FEEDS)["y"]
     np.testing.assert_allclose(api.run(out, FEEDS, libraries=[str(library)])["y"], expected, rtol=1e-5)
+
+
+def test_kernels_that_there_was_no_time_for_are_told() -> None:
+    late = [Finding(name, 1, None, False, LATE, (f"fuse-groups at {name}",)) for name in "abc"]
+    rule = Finding("norms", 1, Reading(0.9, Band(0.99, 1.01)), True, "faster")
+    told = list(Tuning(Found(Variant(), [rule, *late]), "here", [], 59.0, 2).lines())
+    assert "3 native kernels were not measured, so left out: --budget 1m --fresh leaves time for that" in told
+    told = list(Tuning(Found(Variant(), [rule]), "here", [], 59.0, 2).lines())
+    assert not any("not measured" in line for line in told)
+
+
+@compiled
+def test_where_no_kernel_is_left_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def decided(groups: list[Group], choices: object, races: object, opset: object) -> Found:
+        kernels = [group for group in groups if group.whole]
+        findings = [Finding(one.name, one.rewrites, None, False, LATE, one.owners) for one in kernels]
+        return Found(Variant(frozenset(owner for one in kernels for owner in one.owners)), findings)
+
+    monkeypatch.setattr(tuned, "search", decided)
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    ir.save(parse(THREE), path)
+    words = ["optimize", path, "-o", out, "--fuser", "native", "--tune", "--device", "cpu"]
+    assert main([*map(str, words), "--set", f"cache-dir={tmp_path / 'store'}"], {}) == 0
+    assert "no kernel is left, so there is no library" in capsys.readouterr().out
+    assert not out.with_suffix(".kernels.so").exists()

@@ -28,7 +28,6 @@ graphopt kernels model.onnx --source
 
 #: Operators of a kernel, and characters of types, that are shown without -v.
 _OPS, _TYPES = 4, 40
-_SUFFIXES = (".so", ".dylib", ".dll")
 
 
 @command_line.command("kernels", example=EXAMPLE)
@@ -48,7 +47,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     """Show native kernels of a model, or build their library.
 
     These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. Of a
-    model without them, the kernels are shown that its nodes as they are would become. The library is of
+    model without them, the kernels are shown that it would make. The library is of
     use to any program that runs the model with onnxruntime (docs/kernels.md); graphopt itself builds what it
     needs, and loads no library that lies beside a model.
     """
@@ -57,16 +56,14 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
 
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
-    check_file(output, _SUFFIXES)
+    if output is not None:
+        from graphopt.fusion.inventory import SUFFIXES
+
+        check_file(output, SUFFIXES)
     with run.console.progress(model.name) as advance:
         advance(None, "looking for groups")
         found = api.kernels(model)
         if output is not None:
-            if found.proposed:
-                raise UsageError(
-                    f"{model} has no native groups, so no library goes with it",
-                    hint="graphopt optimize MODEL -o OUT.onnx --fuser native writes a model with its library",
-                )
             found.build(output, advance)
     if source:
         if found.kernels:
@@ -144,10 +141,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         if group.kernel is None:
             show(f"  no kernel for {group.name}: {group.reason}")
     if found.proposed:
-        show(f"  {model} has no native groups: these are what fuse-groups would make of it as it is")
-        show(
-            "  (graphopt optimize --fuser native fuses what onnxruntime has operators for, and then the rest)"
-        )
+        show(f"  {model} has no native groups: these are what graphopt optimize --fuser native would make")
     elif built is not None:
         level = cpu_level(built)
         runs = f", and runs its kernels for x86-64-v{level}" if level else ""

@@ -220,7 +220,7 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it."""
     from graphopt import api, ir
-    from graphopt.cli.libraries import writing
+    from graphopt.cli.libraries import library_of, remove_stale, writing
     from graphopt.cli.outputs import check_told, make_folder
     from graphopt.cli.watching import Progress, instruments
 
@@ -242,8 +242,11 @@ def _optimize(
         before_save = time.perf_counter()
         if not target.parent.exists():
             make_folder(target.parent)
-        with writing(report.libraries, _library(target)):
+        library = library_of(target)
+        with writing(report.libraries, library):
             written = specializing.write(made, target, asked)
+        if asked is None and not report.libraries and remove_stale(library):
+            report.remarks.append(f"removed {library}, the kernels of what was here before")
     run.invocation.written += written
     end = time.perf_counter()
     about = f"{source}: " if several else ""
@@ -302,11 +305,6 @@ def _optimize_all(
     return {"models": results, "status": int(status)}, status
 
 
-def _library(target: Path) -> Path:
-    """The file for the kernels of the model in ``target``."""
-    return target.with_suffix(".kernels.so")
-
-
 def _choice(report: Report) -> SessionChoice | None:
     """The session options that tuning recommends."""
     return None if report.tuning is None else report.tuning.choice
@@ -316,10 +314,20 @@ def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
     told = {"source": str(source), "target": str(target), **report.to_dict()}
     if not report.libraries:
         return {**told, "library": None}
+    from graphopt.cli.libraries import library_of
+
+    return {**told, "library": str(library_of(target)), "session": _session(report, target) or None}
+
+
+def _session(report: Report, target: Path) -> list[str]:
+    """How a program runs the result with its library; none where onnxruntime does not read such files."""
+    from graphopt import ir
+    from graphopt.cli.libraries import library_of
     from graphopt.fusion.inventory import session_lines
 
-    library = _library(target)
-    return {**told, "library": str(library), "session": list(session_lines(target, library, _choice(report)))}
+    if ir.form_of(target) is not ir.FileForm.ONNX:
+        return []
+    return list(session_lines(target, library_of(target), _choice(report)))
 
 
 def _print(run: Run, report: Report, target: Path) -> None:
@@ -329,11 +337,13 @@ def _print(run: Run, report: Report, target: Path) -> None:
         run.console.print(line)
     run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")
     if report.libraries:
-        from graphopt.fusion.inventory import session_lines
+        from graphopt.cli.libraries import library_of
 
-        library = _library(target)
-        run.console.print(f"  wrote     {library}   kernels; without it, onnxruntime runs their nodes")
-        for line in session_lines(target, library, _choice(report)):
+        run.console.print(
+            f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
+        )
+        lines = _session(report, target)
+        for line in lines or [f"for onnxruntime, graphopt convert {target} makes a .onnx file of the model"]:
             run.console.print(f"              {line}")
 
 

@@ -167,6 +167,11 @@ def command(
     if run.console.quiet:
         return
     _print(run, found, explain)
+    if policy == "fusion":
+        run.console.print(
+            "  so much for the model as it is: optimize --fuser native runs the passes of -O3 before,"
+        )
+        run.console.print("  and graphopt kernels MODEL shows the groups that it makes")
     if verdict is not None:
         run.console.print(f"  {verified(verdict)}")
     for path, size in sizes.items():

@@ -124,7 +124,10 @@ def find_compiler(wanted: str | None = None) -> Compiler:
     if given is not None:
         found = _compiler([given] if shutil.which(given) else _words(given))
         if found is None:
-            raise NoCompiler(f"the C compiler that {source} names does not run: {given}")
+            raise NoCompiler(
+                f"the C compiler that {source} names does not run: {given}",
+                hint="name one that does, or none, and gcc, clang and ziglang are looked for",
+            )
         return found
     for words in _known():
         found = _compiler(words)
