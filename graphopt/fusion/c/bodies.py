@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ..schedule.nests import Place
 from ..schedule.stages import Pass
 from .points import C_TYPES, Points, scaled
+from .schedules import TILE
 
 
 class Body(Points):
@@ -26,9 +27,29 @@ class Body(Points):
                 head.append(
                     f"    {const}{C_TYPES[port.element]} *const {kind}{index} = run->{kind}[{index}];"
                 )
+        head += self._far()
         used = "\n".join(inside)
         head = [line for line in head if _is_used(line, used)]
+        if "stream_" in used:
+            inside.append("    go_streamed();")
         return "\n".join([*head, *inside, "}"]) + "\n"
+
+    def _far(self) -> Iterator[str]:
+        """Of each store of vectors: whether it goes past caches, which it does in whole lines alone."""
+        plan = self.schedule
+        for index, number in enumerate(self.store_numbers):
+            if index not in self.streamed:
+                continue
+            place = self.places[number][0]
+            width = self.kernel.outputs[place.port].element.bytes
+            apart = list(place.offsets)
+            apart += [stride for loop, stride in enumerate(place.strides) if loop != plan.vector]
+            parts = [f"{self.sizes.c(size)} * {width}" for size in apart if size.factor]
+            if plan.columns or plan.tiled:  # Then the next line of memory is not written next.
+                parts.append(f"{plan.unroll if plan.columns else TILE} * {self.lanes} * {width}")
+            lines = f"({' | '.join(parts) or '0'}) % GO_LINE == 0"
+            whole = f"{self.lanes} * {width} >= GO_LINE / 2"
+            yield f"    const int far{number} = run->far[{place.port}] && {whole} && {lines};"
 
     # The loop over work items
 

@@ -33,6 +33,7 @@ GO_INLINE V(i8) V(gather_part_bool)(const void *p, int64_t stride, int m) {
     return GO_YES(V(gather_part_u8)(p, stride, m));
 }
 GO_INLINE void V(store_bool)(void *p, V(i8) x) { V(store_i8)(p, x & 1); }
+GO_INLINE void V(stream_bool)(void *p, V(i8) x, int far) { V(stream_i8)(p, x & 1, far); }
 GO_INLINE void V(store_part_bool)(void *p, V(i8) x, int m) { V(store_part_i8)(p, x & 1, m); }
 GO_INLINE void V(scatter_bool)(void *p, int64_t stride, V(i8) x) { V(scatter_i8)(p, stride, x & 1); }
 GO_INLINE void V(scatter_part_bool)(void *p, int64_t stride, V(i8) x, int m) {

@@ -46,6 +46,7 @@ GO_INLINE V(u16) V(to_f16)(V(f32) x) {
         return V(from_##name)(V(gather_part_u16)(p, stride, m)); \
     } \
     GO_INLINE void V(store_##name)(void *p, V(f32) x) { V(store_u16)(p, V(to_##name)(x)); } \
+    GO_INLINE void V(stream_##name)(void *p, V(f32) x, int far) { V(stream_u16)(p, V(to_##name)(x), far); } \
     GO_INLINE void V(store_part_##name)(void *p, V(f32) x, int m) { V(store_part_u16)(p, V(to_##name)(x), m); } \
     GO_INLINE void V(scatter_##name)(void *p, int64_t stride, V(f32) x) { \
         V(scatter_u16)(p, stride, V(to_##name)(x)); \

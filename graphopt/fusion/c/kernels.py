@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from ..loops import Kernel, Size
 from .bodies import Body
 from .bounds import checks
-from .schedules import Schedule, schedule
+from .schedules import TILE, Schedule, schedule
 from .sizes import Sizes, product
-
-#: Vectors in a block, where blocks are to be short.
-_TILE = 4
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -39,7 +36,7 @@ typedef struct {{
     const void *in[{max(len(kernel.inputs), 1)}];
     void *out[{max(len(kernel.outputs), 1)}];
     int64_t n[{max(len(sizes), 1)}], items[{pieces}], step[{pieces}], width[{pieces}];
-    int failed;
+    int far[{max(len(kernel.outputs), 1)}], failed;
 }} {kernel.name}_run;
 """
 
@@ -63,7 +60,7 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
                 yield from _check(kernel, index, axis, sizes.c(dim))
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
-        yield from _output(index, [sizes.c(dim) for dim in port.dims])
+        yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
     shared = _shared(bodies)
     if shared:
         yield f"    const int64_t shared = {shared};"
@@ -146,13 +143,19 @@ def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
     return (symbol.input, symbol.axis) == (index, axis)
 
 
-def _output(index: int, dims: list[str]) -> Iterator[str]:
+def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
     shape = "NULL"
     if dims:
         yield f"    const int64_t out{index}[] = {{{', '.join(dims)}}};"
         shape = f"out{index}"
     yield f"    run.out[{index}] = go_output(call, {index}, {len(dims)}, {shape});"
     yield f"    if (!run.out[{index}]) return 1;"
+    # Where an input was, caches hold what is overwritten.
+    apart = [
+        f"run.out[{index}] != run.in[{taken}] && " for taken, output in kernel.in_place if output == index
+    ]
+    width = kernel.outputs[index].element.bytes
+    yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
 
 
 def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
@@ -175,7 +178,7 @@ def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
         step = f"{plan.unroll} * {body.lanes}"
         yield f"        const int64_t extent = {body.extent(plan.vector)};"
         if plan.columns or plan.tiled:
-            yield f"        run.width[{number}] = {step if plan.columns else f'{_TILE} * {body.lanes}'};"
+            yield f"        run.width[{number}] = {step if plan.columns else f'{TILE} * {body.lanes}'};"
         else:
             width = f"(GO_CHUNK / {max(plan.weight, 1)} / ({step}) + 1) * ({step})"
             yield f"        run.width[{number}] = extent * {plan.weight} < 2 * GO_CHUNK ? extent : {width};"

@@ -15,6 +15,10 @@
     GO_INLINE V(name) V(splat_##name)(type x) { return x - (V(name)){0}; } \
     GO_INLINE V(name) V(load_##name)(const void *p) { return *(const V(name##_at) *)p; } \
     GO_INLINE void V(store_##name)(void *p, V(name) x) { *(V(name##_at) *)p = x; } \
+    GO_INLINE void V(stream_##name)(void *p, V(name) x, int far) { \
+        if (far) go_stream(p, &x, sizeof x); \
+        else V(store_##name)(p, x); \
+    } \
     GO_INLINE V(name) V(load_part_##name)(const void *p, int m) { \
         V(name) x = {0}; \
         go_load_part(&x, p, sizeof x, sizeof(type), m); \

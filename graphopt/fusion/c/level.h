@@ -35,6 +35,13 @@
 #define GO_ENOUGH 64
 #endif
 
+/* Outputs of so many bytes are too large for the caches that a core has for itself, and crowd out what else is in one
+   that cores share: they are written past caches, which then need not read what is to be overwritten. */
+#ifndef GO_FAR
+#define GO_FAR (32 << 20)
+#endif
+#define GO_LINE 64 /* bytes that caches hold and memory moves at a time */
+
 #define GO_INLINE static inline __attribute__((always_inline, unused))
 #define GO_JOIN_(a, b) a##b
 #define GO_JOIN(a, b) GO_JOIN_(a, b)
@@ -103,4 +110,35 @@ GO_INLINE void go_store_part(void *to, const void *from, size_t bytes, size_t wi
     if ((size_t)m * width >= bytes) memcpy(to, from, bytes);
     else if (bytes <= 64) go_copy_part(to, from, (size_t)m * width);
     else memcpy(to, from, (size_t)m * width);
+}
+
+/* Whether an output is to be written past caches, if its rows are lines. */
+GO_INLINE int go_far(const void *output, int rank, const int64_t *dims, int64_t width) {
+    for (int axis = 0; axis < rank; axis++) width *= dims[axis];
+    return width >= GO_FAR && (uintptr_t)output % GO_LINE == 0;
+}
+
+/* Writes past caches; `to` is a multiple of a register's bytes, or of `bytes` if that is less. */
+GO_INLINE void go_stream(void *to, const void *from, size_t bytes) {
+#if GO_LEVEL >= 2
+    const char *f = from;
+    char *t = to;
+#if GO_LEVEL == 4
+    for (; bytes >= 64; bytes -= 64, f += 64, t += 64) _mm512_stream_si512((void *)t, _mm512_loadu_si512(f));
+#endif
+#if GO_LEVEL >= 3
+    for (; bytes >= 32; bytes -= 32, f += 32, t += 32) _mm256_stream_si256((void *)t, _mm256_loadu_si256((const void *)f));
+#endif
+    for (; bytes >= 16; bytes -= 16, f += 16, t += 16) _mm_stream_si128((void *)t, _mm_loadu_si128((const void *)f));
+    memcpy(t, f, bytes);
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
+/* Other threads see what was written past caches. */
+GO_INLINE void go_streamed(void) {
+#if GO_LEVEL >= 2
+    _mm_sfence();
+#endif
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ..loops import Element, Kernel
+from ..loops import COSTLY, ONE, Element, Kernel
 from ..schedule.nests import Place
 from ..schedule.stages import Pass, may_invert
 from .expressions import Expressions, Value
@@ -39,6 +39,14 @@ class Points:
         self.places += [(store.place, True) for store in self.nest.stores]
         self.kept = {index: number for number, index in enumerate(schedule.staging.kept)}
         self.pointers: dict[int, str] = {}
+        # Stores that may go past caches. Where much is computed between them, that was measured to be slower.
+        self.streamed = {
+            index
+            for step in schedule.staging.passes
+            if not any(self.nest.body[each].op in COSTLY for each in step.body)
+            for index in step.stores
+            if self.nest.stores[index].place.strides[schedule.vector] == ONE
+        }
         self.period = ""  # elements after which all operands that repeat do so, if any
 
     def extent(self, loop: int) -> str:
@@ -142,7 +150,10 @@ class Points:
         stride = store.place.strides[self.schedule.vector]
         rest = f", {part}" if part else ""
         kind = "_part" if part else ""
-        if stride.constant == 1:
+        if stride.constant == 1 and not part and index in self.streamed:
+            far = f"far{self.store_numbers[index]}"
+            self._line(f"stream_{name}({pointer} + {self._at(unit)}, {code}, {far});")
+        elif stride.constant == 1:
             self._line(f"store{kind}_{name}({pointer} + {self._at(unit)}, {code}{rest});")
         else:
             step = self.sizes.c(stride)

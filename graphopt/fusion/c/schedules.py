@@ -12,6 +12,8 @@ from .headers import Lanes
 
 #: Up to here a last loop is too short for vectors, and a row of reduced elements.
 _SHORT, _SHORT_ROW = 4, 16
+#: Vectors in a block, where blocks are to be short.
+TILE = 4
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ struct go_call {
 };
 
 __attribute__((unused)) static char *buffer(int64_t bytes) {
-    char *p = malloc((size_t)bytes + 2 * MARK);
+    void *p;
+    if (posix_memalign(&p, MARK, (size_t)bytes + 2 * MARK)) abort();
     memset(p, 0x5a, (size_t)bytes + 2 * MARK);
-    return p + MARK;
+    return (char *)p + MARK;
 }
 
 go_call *stub_new(void) {

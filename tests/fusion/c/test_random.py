@@ -58,6 +58,11 @@ def test_random_kernels_in_many_chunks(level: int, tmp_path: Path) -> None:
     check(range(200, 220), level, tmp_path, ("-DGO_CHUNK=512", "-DGO_ENOUGH=1"))
 
 
+@pytest.mark.parametrize("level", levels())
+def test_random_kernels_that_write_past_caches(level: int, tmp_path: Path) -> None:
+    check(range(220, 240), level, tmp_path, ("-DGO_FAR=0",))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(40))
 def test_many_random_kernels(batch: int, tmp_path: Path) -> None:
