@@ -23,7 +23,7 @@ from graphopt.assembly import (
 )
 from graphopt.context import Options
 from graphopt.driver import Job, copy, is_heavy
-from graphopt.errors import UsageError
+from graphopt.errors import NotFused, UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.ops import native
@@ -32,6 +32,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
 
 if TYPE_CHECKING:
+    from graphopt.fusion.libraries import Libraries
     from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
@@ -139,7 +140,7 @@ def optimize(
         UsageError: a pass, rule, fuser or option is unknown, or both ``pipeline`` and ``fuser`` are given.
         VerificationFailed: the result does not compute the same, or is called differently, and
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
-        NotFused: a scope of ``strict_fusion`` did not become one fused operator.
+        NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
         RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given, or
             at all where ``require_verified`` is set.
@@ -229,6 +230,7 @@ def optimize(
     libraries = kernels_of(candidate, settings, options.device, instruments)
     report.kernels, report.libraries = libraries.kernels, libraries.paths
     report.remarks += libraries.remarks
+    _check_built(candidate, scopes, libraries)
     report.remarks += _without_kernels(candidate, report, passes)
     return Result(candidate, report)
 
@@ -246,6 +248,19 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
             hint="add -O3, which fuses operators, or --fuser native, for kernels",
         )
     return found
+
+
+def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], libraries: Libraries) -> None:
+    """Check that native groups that ``scopes`` became have their kernels."""
+    from graphopt.rewrite.explain import native_in
+
+    for fused in native_in(model) if scopes else ():
+        if fused.op.rpartition(".")[2] in libraries.kernels:
+            continue
+        for scope, members in scopes.items():
+            if any(name in members or ir.is_within(name, scope) for name in fused.origins):
+                why = "; ".join(libraries.remarks) or "there is none for the device"
+                raise NotFused(f"{scope!r} is one native group, but its kernel is missing: {why}")
 
 
 def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import graphopt
 from graphopt import api, config, ir
 from graphopt.cli.main import main
-from graphopt.errors import NoCompiler, UsageError, VerificationFailed
+from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
 from graphopt.fusion.functions import groups_of
 from graphopt.fusion.inventory import writing_library
@@ -123,6 +123,12 @@ def test_without_a_compiler_the_model_is_made_all_the_same(monkeypatch: pytest.M
     assert calls(model) == 2 and report.kernels == report.libraries == ()
     assert "2 kernels not built" in report.remarks[0]
     np.testing.assert_allclose(api.run(model, FEEDS)["y"], api.run(parse(TWO), FEEDS)["y"], rtol=1e-5)
+
+
+def test_a_scope_whose_kernel_is_not_built_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compiler(monkeypatch)
+    with pytest.raises(NotFused, match=r"its kernel is missing: 2 kernels not built.*no C compiler"):
+        api.optimize(parse(TWO), fuser="native", strict_fusion=["Sin(t)"])
 
 
 def test_a_fuser_and_a_pipeline_exclude_each_other() -> None:

@@ -7,6 +7,7 @@ import pytest
 from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
 from graphopt.runtime.oracle.oracle import Oracle
+from tests.fusion.library.samples import compiled
 from tests.support import ops, parse, run_pipeline
 
 GELUS = """
@@ -132,6 +133,7 @@ def native_model() -> ir.Model:
     return found
 
 
+@compiled
 @pytest.mark.parametrize("scope", ["/one", "/two", "/one/s", "/two/u"])
 def test_a_scope_that_became_one_kernel_passes(scope: str) -> None:
     fused, _ = api.optimize(native_model(), fuser="native", strict_fusion=[scope], verify=False)
@@ -151,6 +153,12 @@ def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
     )
     with pytest.raises(NotFused, match="2 nodes left out"):
         api.optimize(native_model(), pipeline="O3", strict_fusion=["/one"], verify=False)
+
+
+def test_where_there_can_be_no_kernels_that_is_the_reason() -> None:
+    with pytest.raises(NotFused) as raised:
+        api.optimize(native_model(), fuser="native", exact=True, strict_fusion=["/one"], verify=False)
+    assert raised.value.details[0] == "fuse-groups: kernels do not keep every bit, as --exact demands"
 
 
 def test_a_scope_that_became_several_kernels() -> None:

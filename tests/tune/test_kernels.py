@@ -166,3 +166,6 @@ def test_where_no_kernel_is_left_it_is_told(
     assert main([*map(str, words), "--set", f"cache-dir={tmp_path / 'store'}"], {}) == 0
     assert "no kernel is left, so there is no library" in capsys.readouterr().out
     assert not out.with_suffix(".kernels.so").exists()
+    words += ["--fresh", "--strict-fusion", "Sin(t)"]
+    assert main([*map(str, words), "--set", f"cache-dir={tmp_path / 'store'}"], {}) == 1
+    assert "fuse-groups: reverted by tuning" in capsys.readouterr().err

@@ -49,15 +49,20 @@ class FuseGroups(Pass):
         if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
             cx.remarks.append(f"no native groups: {reason}")
+            cx.ungrouped |= {ir.label(node): reason for graph in ir.graphs_of(model) for node in graph}
             return
         dissolve(model, cx)
         policy = FusionPolicy(cx, self.min, self.shapes)
         signatures = signatures_of(model)
+        withheld = {(owner, node): why for owner, node, why in cx.options.withheld}
         made = False
         for proposal in propose_kernels(model.graph, policy):
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.outside.items()}
             asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
+            for group in [group for group, action in asked if action is None]:
+                why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was left out")
+                cx.ungrouped |= {ir.label(node): why for node in group.nodes}
             if allowed and model.ir_version < FUNCTIONS_SINCE:
                 cx.remarks.append(f"IR version {model.ir_version} → {FUNCTIONS_SINCE}, for functions")
                 cx.edit.raise_ir_version(FUNCTIONS_SINCE)
