@@ -272,8 +272,8 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     tuning = report.tuning
     if tuning is not None and (tuning.kernels_reverted or tuning.found.variant.original):
         return ["no kernel is left, so there is no library"]
-    reason = "onnxruntime runs what is left as well without"
-    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each node)"]
+    reason = "onnxruntime runs the nodes of the result as well without"
+    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each)"]
 
 
 def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:

@@ -28,7 +28,7 @@ def check_apart(context: click.Context) -> None:
     for kind, name, path in _paths(context):
         if not isinstance(kind, Writes):
             continue
-        if path.is_dir():
+        if path.is_dir() and kind.folder:
             inside = next((file for _, file in read if file.exists() and path.samefile(file.parent)), None)
             if inside is not None and not kind.in_place:
                 raise UsageError(

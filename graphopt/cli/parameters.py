@@ -50,11 +50,12 @@ class Writes(_Named):
 
     Args:
         in_place: it may be a file that the command reads.
+        folder: it may be a folder.
     """
 
-    def __init__(self, *arguments: Any, in_place: bool = False, **more: Any) -> None:
+    def __init__(self, *arguments: Any, in_place: bool = False, folder: bool = True, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.in_place = in_place
+        self.in_place, self.folder = in_place, folder
 
 
 class ReadsArrays(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -126,6 +127,7 @@ reads_model = ReadsModel(path_type=Path)
 reads_folder = ReadsFolder(path_type=Path)
 reads_data = ReadsData(path_type=Path)
 writes = Writes(path_type=Path)
+writes_file = Writes(path_type=Path, folder=False)
 writes_model = Writes(path_type=Path, in_place=True)
 
 

@@ -93,7 +93,8 @@ def fuser(name: str) -> Iterator[None]:
     """Choose who puts nodes together, for executors that are made in a ``with`` block.
 
     Args:
-        name: ``none``, ``ort``, ``builtin`` or ``native``.
+        name: ``none``, ``ort`` (onnxruntime alone), ``builtin`` (graphopt, too, with its operators)
+            or ``native`` (also with kernels of its own).
 
     Raises:
         UsageError: there is no such fuser.

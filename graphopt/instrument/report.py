@@ -11,6 +11,7 @@ from graphopt.context import Action
 from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
+from graphopt.ops import native
 from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
 
@@ -214,7 +215,9 @@ class Report:
         listed = changed if len(changed) <= _LISTED + 1 else changed[:_LISTED]
         for name, old, new in listed:
             yield name, old, new, self._credit([name], old - new)
-        rest = changed[len(listed) :]
+        rest = sorted(
+            changed[len(listed) :], key=lambda row: row[0].startswith(native.DOMAIN)
+        )  # long names last
         if rest:
             names = [name for name, _, _ in rest]
             old, new = sum(row[1] for row in rest), sum(row[2] for row in rest)

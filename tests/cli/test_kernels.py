@@ -73,6 +73,7 @@ def test_what_is_refused_leaves_no_file(invoke: Invoke, path: Path, groups: Path
     ran = invoke("kernels", path, "-o", out)
     assert ran.status == 2 and "--fuser native" in ran.err and not out.exists()
     assert invoke("kernels", groups, "-o", tmp_path / "k.txt").status == 2
+    assert "it is a folder\nhint: give the name of a file" in invoke("kernels", groups, "-o", tmp_path).err
 
 
 # Other commands -----------------------------------------------------------------------------------

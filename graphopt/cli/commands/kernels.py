@@ -11,7 +11,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.parameters import reads_model, writes_file
 from graphopt.errors import UsageError
 from graphopt.tables import Table, counted, human_bytes
 
@@ -35,7 +35,11 @@ _OPS, _TYPES = 4, 40
 @options.group(
     "Files",
     click.option(
-        "-o", "--output", type=writes, metavar="LIBRARY.so", help="Build the library, and write it there."
+        "-o",
+        "--output",
+        type=writes_file,
+        metavar="LIBRARY.so",
+        help="Build the library, and write it.",
     ),
 )
 @options.group(
@@ -120,7 +124,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         return
     show = run.console.print
     if not found.groups:
-        show("  no native groups, and none would be made (graphopt partition --policy fusion --explain)")
+        show("  no native groups, and graphopt optimize --fuser native would make none of what -O3 leaves")
         return
     table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
     for group in found.groups:
