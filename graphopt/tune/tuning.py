@@ -62,7 +62,7 @@ class Tuning:
 
     def is_hasty(self, budget: float) -> bool:
         """Whether there was no time for some groups, and ``budget``, in seconds, gives more of it."""
-        return budget > self.seconds and any(finding.reading is None for finding in self.found.groups)
+        return budget > 1.5 * self.seconds and any(finding.reading is None for finding in self.found.groups)
 
     def lines(self) -> Iterator[str]:
         """The outcome as text."""
