@@ -191,8 +191,8 @@ def test_what_can_not_be_compiled_is_left_out_at_the_end() -> None:
 
 def test_moves_that_cost_nothing_are_not_at_the_ends_of_a_group() -> None:
     """What is sliced is a nest of its own, as what is reshaped there is no more all of it."""
-    model, groups = fused("""g (float[N,12] x) => (float[N,3,2] y)
-        <int64[3] sh = {0,2,6}, int64[3] other = {0,3,4}, int64[1] one = {1}, int64[1] three = {3}, int64[1] axis = {2}> {
+    model, groups = fused("""g (float[N,12] x) => (float[N,4,2] y)
+        <int64[3] sh = {0,2,6}, int64[3] other = {0,4,3}, int64[1] one = {1}, int64[1] three = {3}, int64[1] axis = {2}> {
         f = Reshape(x, sh) a = Abs(f) b = Exp(a) r = Reshape(b, other) s = Slice(r, one, three, axis) n = Neg(s)
         y = Sin(n)
     }""")
