@@ -49,7 +49,7 @@ def test_looking_for_a_fault_runs_what_optimize_runs(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(ir.to_proto(parse(TEXT)), path)
     values: dict[str, Any] = {
-        **dict.fromkeys(["level", "growth"]),
+        **dict.fromkeys(["level", "fuser", "growth"]),
         **dict.fromkeys(["pre_passes", "post_passes", "only", "input_shapes", "input_files"], ()),
         **{"check": "numerics", "seconds": 3.0, "passes": ("dce",), "dims": {}, "dim_ranges": {"n": (1, 4)}},
         **{"target_opset": 18, "strip_docs": True, "share_buffers": ("past=present",)},

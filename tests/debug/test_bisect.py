@@ -126,6 +126,7 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
         strict_fusion={"block": frozenset({"f", "g"})},
         device=Device("cuda", 1),
         costs=Costs("made up", "cuda", "somewhere", shipped("cpu").grids[:2]),
+        kernels=True,
     )
     plain = Options()
     unset = [
