@@ -10,8 +10,8 @@ import onnx
 
 import graphopt
 from graphopt import ir
+from graphopt.fusion.building.build import build
 from graphopt.fusion.functions import groups_of
-from graphopt.fusion.library.build import build
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store
 

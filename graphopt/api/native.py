@@ -9,8 +9,8 @@ from graphopt import config, ir
 from graphopt.assembly import PathLike, loaded
 
 if TYPE_CHECKING:
+    from graphopt.fusion.building.build import Advance
     from graphopt.fusion.inventory import Inventory
-    from graphopt.fusion.library.build import Advance
 
 
 def kernels(model: ir.Model | PathLike) -> Inventory:

@@ -26,7 +26,7 @@ from graphopt.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.analysis.dims import Dim
-    from graphopt.fusion.library.build import Advance
+    from graphopt.fusion.building.build import Advance
     from graphopt.fusion.signature import Tensor
 
 
@@ -84,7 +84,7 @@ class Inventory:
     @cached_property
     def built(self) -> Path | None:
         """The library in the store, if it is there."""
-        from graphopt.fusion.library.build import find
+        from graphopt.fusion.building.build import find
 
         try:
             store, compiler = Store(self.settings.cache_dir), self.settings.compiler
@@ -101,7 +101,7 @@ class Inventory:
             NoCompiler: there is no C compiler.
             RuntimeFailure: it fails.
         """
-        from graphopt.fusion.library.build import build
+        from graphopt.fusion.building.build import build
 
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{path} should end in {' or '.join(SUFFIXES)}", hint="it is a shared library")

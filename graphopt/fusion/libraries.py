@@ -20,8 +20,8 @@ from graphopt.store import Store
 from graphopt.tables import counted
 
 if TYPE_CHECKING:
+    from graphopt.fusion.building.build import Advance
     from graphopt.fusion.functions import Group
-    from graphopt.fusion.library.build import Advance
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def libraries_for(
     kernels = [group.kernel for group in groups if group.kernel is not None]
     if not kernels:
         return Libraries(remarks=tuple(remarks))
-    from graphopt.fusion.library.build import build
+    from graphopt.fusion.building.build import build
 
     try:
         path = build(kernels, Store(settings.cache_dir), compiler=settings.compiler, progress=progress)
@@ -88,7 +88,7 @@ def libraries_for(
 
 def compiler_of(settings: Settings) -> str:
     """What compiles kernels under ``settings``, and for which CPU level; ``none`` if nothing does."""
-    from graphopt.fusion.library.compiler import find_compiler
+    from graphopt.fusion.building.compiler import find_compiler
 
     try:
         found = find_compiler(settings.compiler)

@@ -10,9 +10,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
+from graphopt.fusion.building.build import Plan
+from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.c import source
-from graphopt.fusion.library.build import Plan
-from graphopt.fusion.library.compiler import find_compiler
 from graphopt.fusion.loops import Kernel
 from graphopt.runtime import session
 from graphopt.runtime.session_choice import SessionChoice

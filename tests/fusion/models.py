@@ -11,8 +11,8 @@ import pytest
 
 from graphopt import ir
 from graphopt.driver import context_for, make_pipeline
+from graphopt.fusion.building import build as building
 from graphopt.fusion.functions import kernels_of
-from graphopt.fusion.library import build as building
 from graphopt.fusion.loops import Kernel
 from tests.support import parse
 

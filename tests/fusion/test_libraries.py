@@ -12,13 +12,13 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
+from graphopt.fusion.building import build as building
 from graphopt.fusion.functions import groups_of
 from graphopt.fusion.inventory import writing_library
 from graphopt.fusion.libraries import Libraries, libraries_for
-from graphopt.fusion.library import build as building
 from graphopt.ops import native
 from graphopt.runtime.devices import Device
-from tests.fusion.library.samples import compiled
+from tests.fusion.building.samples import compiled
 from tests.fusion.models import TWO, grouped, spoil
 from tests.support import parse
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.kernel_models import PATTERNS, Example, networks, processing
 from benchmarks.native import natives
 from graphopt.errors import NoCompiler
-from graphopt.fusion.library.compiler import find_compiler
+from graphopt.fusion.building.compiler import find_compiler
 from graphopt.runtime import session
 from graphopt.runtime.session_choice import SessionChoice
 from tests.fusion.batches import cpu_levels

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import NoCompiler
-from graphopt.fusion.library.compiler import find_compiler
+from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.operator import all_operators
 from graphopt.runtime.child import Child
 from tests.fusion.batches import Findings, cpu_levels, examine_operators

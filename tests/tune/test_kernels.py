@@ -24,7 +24,7 @@ from graphopt.tune.readings import LATE, Finding, Reading
 from graphopt.tune.search import Found, search
 from graphopt.tune.tuning import Tuning
 from graphopt.tune.workshop import Workshop
-from tests.fusion.library.samples import compiled
+from tests.fusion.building.samples import compiled
 from tests.fusion.models import TWO
 from tests.support import parse
 from tests.tune.test_search import Made

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-import graphopt.fusion.library as library
+import graphopt.fusion.building as library
 from graphopt.fusion.c import source
 from graphopt.fusion.loops import Kernel
 from tests.fusion.interpreter import TYPES

@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
+from graphopt.fusion.building.build import build
 from graphopt.fusion.functions import kernels_of
-from graphopt.fusion.library.build import build
 from graphopt.runtime import session
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store
-from tests.fusion.library import samples
+from tests.fusion.building import samples
 from tests.fusion.models import grouped
 from tests.support import parse
 

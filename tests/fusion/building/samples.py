@@ -14,8 +14,8 @@ import onnx.parser
 import pytest
 
 from graphopt.errors import NoCompiler
-from graphopt.fusion.library import build
-from graphopt.fusion.library.compiler import find_compiler
+from graphopt.fusion.building import build
+from graphopt.fusion.building.compiler import find_compiler
 from graphopt.store import Store
 
 

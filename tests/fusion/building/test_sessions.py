@@ -16,8 +16,8 @@ from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU
 from graphopt.runtime.oracle.oracle import verify
 from graphopt.runtime.session_choice import SessionChoice, recommend, recommended
-from tests.fusion.library import samples
-from tests.fusion.library.samples import NAME, RIGHT, affine, library, model
+from tests.fusion.building import samples
+from tests.fusion.building.samples import NAME, RIGHT, affine, library, model
 
 X = np.arange(5, dtype=np.float32)
 FEEDS = {"x": X, "c": np.array(True)}

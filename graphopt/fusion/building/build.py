@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from graphopt.errors import RuntimeFailure
-from graphopt.fusion.library.compiler import Compiler, find_compiler, is_x86
+from graphopt.fusion.building.compiler import Compiler, find_compiler, is_x86
 from graphopt.store import Store, key_of
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Plan:
     ) -> None:
         self.compiler = compiler
         self._levels, self._count, self._more = levels, count, more
-        package = resources.files("graphopt.fusion.library")
+        package = resources.files("graphopt.fusion.building")
         self._files = {name: package.joinpath(name).read_text(encoding="utf-8") for name in _RUNTIME}
         self._files["library.h"] = self._list(len(sources))
         self._files |= {f"unit{unit}.c": text for unit, text in enumerate(sources)}

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from graphopt import ir
+from graphopt.fusion.building.build import Plan, build, levels
+from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.c import source
 from graphopt.fusion.functions import kernels_of
-from graphopt.fusion.library.build import Plan, build, levels
-from graphopt.fusion.library.compiler import find_compiler
 from graphopt.runtime.oracle.oracle import verify
 from graphopt.store import Store
-from tests.fusion.library import samples
-from tests.fusion.library.groups import feeds, fused
-from tests.fusion.library.samples import fresh, in_host, make_host
+from tests.fusion.building import samples
+from tests.fusion.building.groups import feeds, fused
+from tests.fusion.building.samples import fresh, in_host, make_host
 
 pytestmark = samples.compiled
 SHAPES = [(0, 5), (3, 0), (1, 1), (7, 13), (33, 130), (257, 1021)]

@@ -11,8 +11,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.fusion.library import samples
-from tests.fusion.library.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
+from tests.fusion.building import samples
+from tests.fusion.building.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
 
 pytestmark = [samples.compiled, pytest.mark.slow]
 X = np.linspace(-2, 2, 10_001, dtype=np.float32)

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
+from graphopt.fusion.building import build, compiler
+from graphopt.fusion.building.compiler import Compiler, find_compiler
 from graphopt.fusion.c import source
 from graphopt.fusion.functions import kernels_of
-from graphopt.fusion.library import build, compiler
-from graphopt.fusion.library.compiler import Compiler, find_compiler
 from graphopt.store import Store
-from tests.fusion.library import samples
-from tests.fusion.library.groups import fused
+from tests.fusion.building import samples
+from tests.fusion.building.groups import fused
 
 UNITS = [samples.unit({"one": "x"}), samples.unit({"two": "x * x"})]
 

@@ -11,8 +11,8 @@ import pytest
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.session_choice import SessionChoice
-from tests.fusion.library import samples
-from tests.fusion.library.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
+from tests.fusion.building import samples
+from tests.fusion.building.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
 
 pytestmark = samples.compiled
 X = np.arange(-3, 4, dtype=np.float32)
