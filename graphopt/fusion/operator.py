@@ -155,6 +155,11 @@ def operator(
     return declare
 
 
+def primitive(name: str, *ops: str, types: frozenset[str] = FLOATS) -> Operator:
+    """Declare that ``ops`` compute element by element what the instruction ``name`` does."""
+    return Operator(ops, lambda b, at, *terms: b.op(name, *terms), broadcasts, types)
+
+
 def broadcasts(at: At) -> list[tuple[ir.Value, Map] | None]:
     """Inputs are broadcast to the shape of the output (ONNX Broadcasting)."""
     return [None if value is None else (value, broadcast(at, value)) for value in at.node.inputs]

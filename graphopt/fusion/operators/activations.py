@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 
 from graphopt.fusion.body import Body, Term
-from graphopt.fusion.operator import NUMBERS, At, operator
+from graphopt.fusion.operator import NUMBERS, At, operator, primitive
+
+sigmoid = primitive("sigmoid", "Sigmoid")
+tanh = primitive("tanh", "Tanh")
 
 
 @operator("Relu", types=NUMBERS - {"UINT8"})
@@ -54,12 +57,6 @@ def selu(b: Body, at: At, x: Term) -> Term:
     return gamma * b.select(x > 0.0, x, alpha * b.op("exp", x) - alpha)
 
 
-@operator("Sigmoid")
-def sigmoid(b: Body, at: At, x: Term) -> Term:
-    """1 / (1 + e⁻ˣ)."""
-    return b.op("sigmoid", x)
-
-
 @operator("HardSigmoid")
 def hard_sigmoid(b: Body, at: At, x: Term) -> Term:
     """α·x + β between 0 and 1."""
@@ -70,12 +67,6 @@ def hard_sigmoid(b: Body, at: At, x: Term) -> Term:
 def hard_swish(b: Body, at: At, x: Term) -> Term:
     """x · hardsigmoid(x) with α = 1/6 and β = 1/2."""
     return x * b.clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0)
-
-
-@operator("Tanh")
-def tanh(b: Body, at: At, x: Term) -> Term:
-    """The hyperbolic tangent."""
-    return b.op("tanh", x)
 
 
 @operator("Softplus")

@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.body import Body, Term
 from graphopt.fusion.loops import Element
-from graphopt.fusion.operator import FLOATS, INTEGERS, NUMBERS, At, operator
+from graphopt.fusion.operator import FLOATS, INTEGERS, NUMBERS, At, operator, primitive
 
 _UNSIGNED = frozenset({"UINT8"})
 _LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}
@@ -38,22 +38,23 @@ def _power_of_floats(node: ir.Node, cx: Context) -> str | None:
     )
 
 
+sub = primitive("sub", "Sub", types=NUMBERS)
+mul = primitive("mul", "Mul", types=NUMBERS)
+sqrt = primitive("sqrt", "Sqrt")
+exp = primitive("exp", "Exp")
+log = primitive("log", "Log")
+sin = primitive("sin", "Sin")
+cos = primitive("cos", "Cos")
+erf = primitive("erf", "Erf")
+floor = primitive("floor", "Floor")
+ceil = primitive("ceil", "Ceil")
+round_even = primitive("round_even", "Round")
+
+
 @operator("Add", "Sum", types=NUMBERS)
 def add(b: Body, at: At, *terms: Term) -> Term:
     """x + y …"""
     return b.total("add", terms)
-
-
-@operator("Sub", types=NUMBERS)
-def sub(b: Body, at: At, x: Term, y: Term) -> Term:
-    """x − y."""
-    return x - y
-
-
-@operator("Mul", types=NUMBERS)
-def mul(b: Body, at: At, x: Term, y: Term) -> Term:
-    """x · y."""
-    return x * y
 
 
 @operator("Div", types=NUMBERS, accepts=_divides_safely)
@@ -120,12 +121,6 @@ def reciprocal(b: Body, at: At, x: Term) -> Term:
     return 1.0 / x
 
 
-@operator("Sqrt")
-def sqrt(b: Body, at: At, x: Term) -> Term:
-    """√x."""
-    return b.op("sqrt", x)
-
-
 @operator("Pow", types=FLOATS, accepts=_power_of_floats)
 def power(b: Body, at: At, x: Term, y: Term) -> Term:
     """x to the power of y, by products and roots where y is a small constant."""
@@ -141,54 +136,6 @@ def power(b: Body, at: At, x: Term, y: Term) -> Term:
         if known == -1.0:
             return 1.0 / x
     return b.op("pow", x, b.cast(y, Element.F32))
-
-
-@operator("Exp")
-def exp(b: Body, at: At, x: Term) -> Term:
-    """e to the power of x."""
-    return b.op("exp", x)
-
-
-@operator("Log")
-def log(b: Body, at: At, x: Term) -> Term:
-    """The natural logarithm."""
-    return b.op("log", x)
-
-
-@operator("Sin")
-def sin(b: Body, at: At, x: Term) -> Term:
-    """The sine of an angle in radians."""
-    return b.op("sin", x)
-
-
-@operator("Cos")
-def cos(b: Body, at: At, x: Term) -> Term:
-    """The cosine of an angle in radians."""
-    return b.op("cos", x)
-
-
-@operator("Erf")
-def erf(b: Body, at: At, x: Term) -> Term:
-    """The error function."""
-    return b.op("erf", x)
-
-
-@operator("Floor")
-def floor(b: Body, at: At, x: Term) -> Term:
-    """The next whole number below."""
-    return b.op("floor", x)
-
-
-@operator("Ceil")
-def ceil(b: Body, at: At, x: Term) -> Term:
-    """The next whole number above."""
-    return b.op("ceil", x)
-
-
-@operator("Round")
-def round_even(b: Body, at: At, x: Term) -> Term:
-    """The nearest whole number, halves to the even one."""
-    return b.op("round_even", x)
 
 
 @operator("Clip", types=NUMBERS)
