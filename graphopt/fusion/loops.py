@@ -65,7 +65,7 @@ _BYTES = {
 
 @dataclass(frozen=True)
 class Size:
-    """``factor`` times the product of ``symbols``, divided by ``divisor``, which leaves no rest.
+    """``factor`` times the product of ``symbols``; equal ones compare equal.
 
     Attributes:
         symbols: indices into :attr:`Kernel.symbols`, ascending; one may stand there several times.
@@ -73,12 +73,17 @@ class Size:
 
     factor: int
     symbols: tuple[int, ...] = ()
-    divisor: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "symbols", tuple(sorted(self.symbols)) if self.factor else ())
+
+    def __mul__(self, other: Size) -> Size:
+        return Size(self.factor * other.factor, self.symbols + other.symbols)
 
     @property
     def constant(self) -> int | None:
         """The number, where it depends on no symbol."""
-        return None if self.symbols else self.factor // self.divisor
+        return None if self.symbols else self.factor
 
 
 ZERO, ONE = Size(0), Size(1)
@@ -283,5 +288,4 @@ def _size(size: Size) -> str:
     factors = [f"s{symbol}" for symbol in size.symbols]
     if size.factor != 1 or not factors:
         factors.insert(0, str(size.factor))
-    told = "*".join(factors)
-    return told if size.divisor == 1 else f"{told}/{size.divisor}"
+    return "*".join(factors)

@@ -23,7 +23,7 @@ from graphopt.fusion.loops import (
 from graphopt.fusion.nest import Nest
 from graphopt.fusion.operator import At, element_of, find, unfit
 from graphopt.fusion.planner import plan
-from graphopt.fusion.sizes import Sizes, times
+from graphopt.fusion.sizes import Sizes
 
 #: Elements that lie further apart, along the innermost loop, are not worth a kernel.
 _WIDEST_STRIDE = 16
@@ -208,13 +208,13 @@ class _Lowering:
         for axis, index in enumerate(at):
             scale = self._sizes.product(dims[axis + 1 :])
             if index.offset:
-                part = times(scale, Size(index.offset))
+                part = scale * Size(index.offset)
                 if offset.factor and offset.symbols != part.symbols:
                     raise CantFuse("slices along several axes whose sizes are known only when the model runs")
                 offset = Size(offset.factor + part.factor, part.symbols)
             for place, loop in enumerate(index.loops):
                 inner = [self._nest.sizes[other] for other in index.loops[place + 1 :]]
-                stride = times(times(scale, self._sizes.product(inner)), Size(index.step))
+                stride = scale * self._sizes.product(inner) * Size(index.step)
                 if strides[loop] != ZERO:
                     raise CantFuse("a diagonal is read")
                 strides[loop] = stride

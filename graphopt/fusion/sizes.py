@@ -53,7 +53,7 @@ class Sizes:
         """The product of ``dims``."""
         found = Size(1)
         for dim in dims:
-            found = times(found, self.of(dim))
+            found = found * self.of(dim)
         return found
 
     def _monomial(self, dim: SymDim) -> Size | None:
@@ -65,11 +65,5 @@ class Sizes:
             if atom not in self._atoms:  # also what may leave a rest when it is divided
                 return None
             part = Size(1, (self._atoms[atom],))
-            found = times(found, part)
+            found = found * part
         return found
-
-
-def times(a: Size, b: Size) -> Size:
-    """The product of two sizes."""
-    factor = a.factor * b.factor
-    return Size(factor, tuple(sorted((*a.symbols, *b.symbols)))) if factor else Size(0)

@@ -21,7 +21,6 @@ from graphopt.fusion.loops import (
     Store,
     Symbol,
 )  # fmt: skip
-from graphopt.fusion.schedule.sizes import times
 from tests.fusion.interpreter import TYPES, number
 
 SYMBOLS = (0, 1, 2, 3, 7, 16, 17, 33)
@@ -118,7 +117,7 @@ class Generator:
         stride = ONE
         for axis in reversed(order):
             found[axis] = stride
-            stride = times(stride, self.axes[axis].size)
+            stride = stride * self.axes[axis].size
         return tuple(found)
 
     def layout(self, rank: int) -> tuple[tuple[Size, ...], tuple[Size, ...], Size]:
@@ -141,7 +140,7 @@ class Generator:
                 strides[axis] = Size(stride.constant * every)
                 offset = Size(offset.factor + start * stride.constant)
             dims.insert(0, dim)
-            stride = times(stride, dim)
+            stride = stride * dim
         return tuple(dims), tuple(strides), offset
 
     def feeds(self, kernel: Kernel) -> list[np.ndarray]:

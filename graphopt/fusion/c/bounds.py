@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 
 from ..loops import ONE, ZERO, Access, Kernel, Piece, Port, Size
 from ..schedule.nests import needed
-from ..schedule.sizes import simple, times
 from .sizes import Sizes
 
 
@@ -47,7 +45,7 @@ def _cut(kernel: Kernel, piece: Piece, sizes: Sizes) -> Iterator[str]:
     if kernel.cut is None:
         return
     size = kernel.axes[kernel.cut].size
-    start, stop, end = simple(piece.start), simple(piece.stop or size), simple(size)
+    start, stop, end = piece.start, piece.stop or size, size
     if start == ZERO and stop == end:
         return
     numbers = [start.constant, stop.constant, end.constant]
@@ -63,7 +61,7 @@ def _access(
     kernel: Kernel, piece: Piece, access: Access, port: Port, message: str, sizes: Sizes
 ) -> Iterator[str]:
     ranges = _ranges(kernel, piece, access)
-    offset, elements = simple(access.offset), _product(port.dims)
+    offset, elements = access.offset, _product(port.dims)
     if _inside(ranges, offset, elements):
         return
     rows = [
@@ -88,7 +86,7 @@ def _ranges(kernel: Kernel, piece: Piece, access: Access) -> list[_Range]:
         if index == kernel.cut:
             start, stop = piece.start, axis.size if piece.stop is None else piece.stop
         if stride.factor or not axis.reduced:
-            found.append(_Range(simple(stride), simple(start), simple(stop)))
+            found.append(_Range(stride, start, stop))
     return found
 
 
@@ -106,10 +104,10 @@ def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
     # All indices so far are less than `bound`, and stay apart where the next stride is no less.
     bound = Size(top + 1)
     positive = frozenset(symbol for each in ranges for symbol in each.stop.symbols)
-    for each in sorted(steps, key=lambda each: (len(each.stride.symbols), _factor(each.stride))):
+    for each in sorted(steps, key=lambda each: (len(each.stride.symbols), each.stride.factor)):
         if not _at_least(each.stride, bound, positive):
             return False
-        bound = times(each.stride, each.stop)
+        bound = each.stride * each.stop
     return _at_least(elements, bound, positive) or _inside_by_numbers(ranges, offset, elements)
 
 
@@ -137,15 +135,11 @@ def _at_least(a: Size, b: Size, positive: frozenset[int]) -> bool:
     left = Counter(a.symbols)
     left.subtract(b.symbols)
     more = all(count >= 0 and (not count or symbol in positive) for symbol, count in left.items())
-    return more and _factor(a) >= _factor(b)
-
-
-def _factor(size: Size) -> Fraction:
-    return Fraction(size.factor, size.divisor)
+    return more and a.factor >= b.factor
 
 
 def _product(dims: Iterable[Size]) -> Size:
     found = ONE
     for dim in dims:
-        found = times(found, dim)
+        found = found * dim
     return found

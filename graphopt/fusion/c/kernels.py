@@ -53,7 +53,7 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
         yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
         yield f"    (void)s{index};"
     for index, size in enumerate(sizes.all):
-        yield from _size(kernel, index, size)
+        yield from _size(index, size)
     for index, port in enumerate(kernel.inputs):
         for axis, dim in enumerate(port.dims):
             if not _is_symbol(kernel, index, axis, dim):
@@ -106,15 +106,8 @@ def _memory(kernel: Kernel, indent: str) -> Iterator[str]:
     yield f"{indent}}}"
 
 
-def _size(kernel: Kernel, index: int, size: Size) -> Iterator[str]:
-    if size.divisor == 1:
-        yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
-    else:
-        yield f"    const int64_t whole{index} = {product(size)};"
-        yield f"    if (whole{index} % {size.divisor}) {{"
-        yield from _fail(kernel, f'"{{}}: %lld is no multiple of {size.divisor}"', f"(long long)whole{index}")
-        yield "    }"
-        yield f"    const int64_t n{index} = run.n[{index}] = whole{index} / {size.divisor};"
+def _size(index: int, size: Size) -> Iterator[str]:
+    yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
     yield f"    (void)n{index};"
 
 
@@ -137,7 +130,7 @@ def _fail(kernel: Kernel, words: str, values: str) -> Iterator[str]:
 
 def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
     """Whether a dim is where its symbol is read, so that there is nothing to check."""
-    if dim.factor != dim.divisor or len(dim.symbols) != 1:
+    if dim.factor != 1 or len(dim.symbols) != 1:
         return False
     symbol = kernel.symbols[dim.symbols[0]]
     return (symbol.input, symbol.axis) == (index, axis)

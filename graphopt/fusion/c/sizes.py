@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..loops import Size
-from ..schedule.sizes import simple
 
 
 class Sizes:
@@ -17,14 +16,9 @@ class Sizes:
 
     def c(self, size: Size) -> str:
         """``size`` as an expression: a number, or ``n3``."""
-        size = simple(size)
         if size.constant is not None:
             return str(size.constant)
         return f"n{self._names.setdefault(size, len(self._names))}"
-
-    def c_sum(self, sizes: tuple[Size, ...]) -> str:
-        """Their sum."""
-        return " + ".join(self.c(size) for size in sizes) or "0"
 
     @property
     def all(self) -> list[Size]:
@@ -33,6 +27,6 @@ class Sizes:
 
 
 def product(size: Size) -> str:
-    """``size`` without its divisor, from the symbols ``s0``, ``s1`` ..."""
+    """``size`` from the symbols ``s0``, ``s1`` ..."""
     factors = [f"s{symbol}" for symbol in size.symbols]
     return " * ".join(factors if size.factor == 1 else [str(size.factor), *factors])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..loops import ONE, ZERO, Access, Instruction, Kernel, Piece, Size
-from .sizes import simple, times
 
 #: Up to here a last loop counts as short.
 LONGEST_PERIOD = 64
@@ -89,7 +88,7 @@ def nest(kernel: Kernel, piece: Piece) -> Nest:
         start, stop = ZERO, axis.size
         if index == kernel.cut:
             start, stop = piece.start, axis.size if piece.stop is None else piece.stop
-        loops.append(Loop(simple(stop), simple(start), axis.reduced))
+        loops.append(Loop(stop, start, axis.reduced))
     start = ZERO if kernel.cut is None else loops[kernel.cut].start
     wanted = needed(piece)
     loads = {
@@ -111,10 +110,10 @@ def needed(piece: Piece) -> list[int]:
 
 
 def _place(access: Access, cut: int | None, start: Size) -> Place:
-    strides = tuple(simple(stride) for stride in access.strides)
-    offsets = [simple(access.offset)]
+    strides = access.strides
+    offsets = [access.offset]
     if cut is not None:
-        offsets.append(times(strides[cut], start))
+        offsets.append(strides[cut] * start)
     return Place(access.port, strides, tuple(offset for offset in offsets if offset.factor))
 
 
@@ -134,8 +133,8 @@ def _merged(
             continue
         if kept and inner.start == ZERO and kept[-1][0].reduced == inner.reduced:
             outer, outer_strides = kept[-1]
-            if all(times(b, inner.stop) == a for a, b in zip(outer_strides, strides, strict=True)):
-                both = Loop(times(outer.stop, inner.stop), times(outer.start, inner.stop), inner.reduced)
+            if all(b * inner.stop == a for a, b in zip(outer_strides, strides, strict=True)):
+                both = Loop(outer.stop * inner.stop, outer.start * inner.stop, inner.reduced)
                 kept[-1] = (both, strides)
                 continue
         kept.append((inner, strides))
@@ -170,7 +169,7 @@ def with_periods(nest: Nest) -> Nest:
             break
         inner = loops.pop()
         outer = loops.pop()
-        loops.append(Loop(times(outer.stop, inner.stop), times(outer.start, inner.stop)))
+        loops.append(Loop(outer.stop * inner.stop, outer.start * inner.stop))
         whole = [place for place in joined if place is not None]
         loads = dict(zip(loads, whole, strict=False))
         written = whole[len(loads) :]
@@ -184,7 +183,7 @@ def _joined(place: Place, inner: Size, period: int) -> Place | None:
     """The place when the last loop, of size ``inner``, is merged with that before it; None if it can't be."""
     outer, last = place.strides[-2:]
     strides = (*place.strides[:-2], last)
-    if place.period is None and times(last, inner) == outer:
+    if place.period is None and last * inner == outer:
         return replace(place, strides=strides)
     if outer == ZERO and (place.period is not None or inner.constant == period):
         return replace(place, strides=strides, period=period)
