@@ -114,7 +114,7 @@ def tuner_for(
         inputs or InputOptions(seed=settings.seed),
         chosen,
         Store(settings.cache_dir),
-        lambda model: kernels_of(model, settings, chosen),
+        lambda model: libraries_of(model, settings, chosen),
         lambda: compiler_of(settings),
     )
 
@@ -143,7 +143,7 @@ def saver_for(
     return save_found(folder, attempt, check, command)
 
 
-def kernels_of(
+def libraries_of(
     model: ir.Model, settings: config.Settings, device: Device, watchers: Sequence[Watcher] = ()
 ) -> Libraries:
     """The libraries that go with ``model`` on ``device``; ``watchers`` are told how far they are."""

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.assembly import (
     PathLike,
     chosen_settings,
-    kernels_of,
+    libraries_of,
     meant_device,
     oracle_for,
     produce,
@@ -206,7 +206,7 @@ def optimize(
             weigh_each,
             instruments,
             require_verified=settings.require_verified,
-            libraries=lambda model: kernels_of(model, settings, options.device, instruments).paths,
+            libraries=lambda model: libraries_of(model, settings, options.device, instruments).paths,
         )
         found = None
         if save_repro is not None:
@@ -227,7 +227,7 @@ def optimize(
     if remark and (device or settings.device) != "auto":
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
-    libraries = kernels_of(candidate, settings, options.device, instruments)
+    libraries = libraries_of(candidate, settings, options.device, instruments)
     report.kernels, report.libraries = libraries.kernels, libraries.paths
     report.remarks += libraries.remarks
     _check_built(candidate, scopes, libraries)

@@ -10,7 +10,7 @@ from graphopt.assembly import (
     PathLike,
     choose_device,
     chosen_settings,
-    kernels_of,
+    libraries_of,
     loaded,
     oracle_for,
 )
@@ -75,7 +75,7 @@ def verify(
     with oracle:
         found = loaded(candidate)
         if libraries is None:
-            libraries = kernels_of(found, settings, choose_device(device, settings)[0]).paths
+            libraries = libraries_of(found, settings, choose_device(device, settings)[0]).paths
         return oracle.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
 
 
@@ -160,6 +160,6 @@ def _choice(
 
     choice = recommended(model, device) if session_options else SessionChoice()
     if libraries is None:
-        return choice | kernels_of(model, settings, device).choice
+        return choice | libraries_of(model, settings, device).choice
     level = settings.cpu_level if libraries else None
     return choice | SessionChoice(libraries=tuple(libraries), cpu_level=level)

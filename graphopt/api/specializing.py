@@ -14,7 +14,7 @@ from graphopt.assembly import (
     PathLike,
     choose_device,
     chosen_settings,
-    kernels_of,
+    libraries_of,
     loaded,
     oracle_for,
     settings_among,
@@ -170,7 +170,7 @@ def compile(
     chosen = choose_device(device, settings)[0]
 
     def libraries(found: ir.Model) -> Libraries:
-        return kernels_of(found, settings, chosen)
+        return libraries_of(found, settings, chosen)
 
     host = Host(chosen, threads, "default" if fuser is None else fuser.optimizations, libraries)
 

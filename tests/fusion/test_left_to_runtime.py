@@ -8,7 +8,7 @@ import graphopt
 from graphopt import ir
 from graphopt.driver import context_for
 from graphopt.fusion.functions import groups_of
-from graphopt.fusion.left import is_builtin, is_widened, touches_convolution, why_left
+from graphopt.fusion.left_to_runtime import is_builtin, is_widened, touches_convolution, why_left
 from tests.support import parse
 
 INPUTS = (
