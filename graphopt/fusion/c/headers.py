@@ -32,7 +32,7 @@ def preamble(used: list[Lanes]) -> str:
         parts.append(f"#define GO_LANES (GO_BYTES / {lanes.width})\n")
         parts.append(f"#define GO_WHOLE {int(whole)} /* Kernels of bytes compute no real numbers. */\n")
         parts.append(f"enum {{ LANES_{lanes.value} = GO_LANES }};\n")
-        names = ["lanes.h", "widths.h", "conversions.h", "integers.h", "sums.h"]
+        names = ["lanes.h", "pixels.h", "widths.h", "conversions.h", "integers.h", "sums.h"]
         if not whole:
             names[-1:-1] = ["halves.h", "machine.h", "math.h", "trigonometry.h", "power.h"]
         parts += [_file(name) for name in names]

@@ -134,7 +134,9 @@ class Points:
             code = f"load{kind}_{name}({pointer} + {self._at(unit)}{rest})"
         else:
             step = self.sizes.c(stride)
-            code = f"gather{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}{rest})"
+            near = memory is Element.U8 and not part and stride.constant in (2, 3, 4)
+            how = "pick" if near else f"gather{kind}"
+            code = f"{how}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}{rest})"
         return Value(code, element, 1 if element is Element.BOOL else element.bytes)
 
     def _at(self, unit: int) -> str:

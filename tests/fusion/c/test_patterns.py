@@ -131,3 +131,34 @@ def test_a_zero_keeps_its_sign(tmp_path: Path) -> None:
     x = np.array([[1, -1, 0.0, -0.0]], np.float32)
     (found,) = Unit([kernel("negative_zero", 1, body)], tmp_path).run(0, [x])
     np.testing.assert_array_equal(np.signbit(found), np.signbit(x * np.float32(-0.0)))
+
+
+CHANNELS = [(count, channel) for count in (2, 3, 4, 5) for channel in (0, count - 1)]
+
+
+def channel_of_pixels(count: int, channel: int) -> Kernel:
+    """One channel of a row of pixels, as real numbers."""
+    long = Size(1, (0,))
+    body = (
+        Instruction("load", Element.U8, access=Access(0, (Size(count),), Size(channel))),
+        Instruction("cast", F32, (0,)),
+    )
+    return Kernel(
+        f"channel_{channel}_of_{count}",
+        (Port(Element.U8, (long, Size(count))),),
+        (Port(F32, (long,)),),
+        (Symbol(0, 0),),
+        (Axis(long),),
+        (Piece(body, (Store(Access(0, (ONE,)), 1),)),),
+    )
+
+
+@pytest.mark.parametrize("level", levels())
+def test_channels_of_pixels_are_picked(level: int, tmp_path: Path) -> None:
+    kernels = [channel_of_pixels(*which) for which in CHANNELS]
+    unit = Unit(kernels, tmp_path, level)
+    for index, (count, channel) in enumerate(CHANNELS):
+        for length in (0, 1, 15, 16, 17, 64, 101):
+            pixels = np.random.default_rng(length).integers(0, 256, (length, count)).astype(np.uint8)
+            (found,) = unit.run(index, [pixels])
+            np.testing.assert_array_equal(found, pixels[:, channel].astype(np.float32))
