@@ -12,6 +12,15 @@ from tests.fusion.models import TWO, grouped
 #: A product with one, which passes remove.
 IDLE = TWO.replace("t = Sin(p)", "r = Sin(p) t = Mul(r, one)").replace("y) {", "y) <float one = {1.0}> {")
 
+#: Two groups of the same types.
+SIBLINGS = """siblings (float[N,64] x, float[64,64] w) => (float[N,64] y) {
+    s = Tanh(x)
+    m = Mul(x, s)
+    p = MatMul(m, w)
+    t = Tanh(p)
+    y = Sub(p, t)
+}"""
+
 
 def names(model: ir.Model) -> list[str]:
     return sorted(key[1] for key in model.functions)
@@ -56,3 +65,17 @@ def test_another_opset_leaves_groups_their_kernels() -> None:
     found, _ = api.optimize(model, pipeline="O0", target_opset=model.graph.opset_imports[""] - 1)
     assert names(found) != names(model)
     assert all(group.kernel is not None for group in groups_of(found))
+
+
+def test_groups_may_exchange_what_is_in_them() -> None:
+    """Bodies that were exchanged by hand: each group wants the name that the other still has."""
+    model = grouped(SIBLINGS)
+    before = names(model)
+    one, other = model.functions.values()
+    for function, op in ((one, "Sub"), (other, "Mul")):
+        next(node for node in function if node.op_type in ("Mul", "Sub")).op_type = op
+    expected = {node.name: node.op_type for node in model.graph}
+    found, _ = api.optimize(model, pipeline="O0")
+    assert names(found) == before and all(group.kernel is not None for group in groups_of(found))
+    assert {node.name: node.op_type for node in found.graph} != expected
+    assert api.verify(model, found, libraries=()).ok

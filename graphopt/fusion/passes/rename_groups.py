@@ -44,13 +44,19 @@ class RenameGroups(Pass):
             for node in graph:
                 if node.op_identifier() in calls:
                     calls[node.op_identifier()].append(node)
-        for key, name in names.items():
-            function, signature = model.functions[key], signatures[key[1]]
+        changed = [
+            (model.functions[key], calls[key], name, signatures[key[1]]) for key, name in names.items()
+        ]
+        for number, (function, own, _, _) in enumerate(
+            changed
+        ):  # one may want the name that another still has
+            cx.edit.rename_function(function, own, f"changed {number}")
+        for function, own, name, signature in changed:
             known = model.functions.get((native.DOMAIN, name, ""))
             if known is None:
-                cx.edit.rename_function(function, calls[key], name)
+                cx.edit.rename_function(function, own, name)
             else:
-                for call in calls[key]:
+                for call in own:
                     cx.edit.redirect(call, known)
                 cx.edit.remove_function(function)
             signatures[name] = signature
