@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.fusion.index import CantFuse
-from graphopt.fusion.loops import Access, Element, Instruction, Size
+from graphopt.fusion.loops import Access, Element, Instruction, Size, single
 
 Number = int | float | bool
 _COMPARED = {"lt", "le", "eq", "isnan", "isinf"}
@@ -90,7 +89,7 @@ class Body:
     def constant(self, value: Number, element: Element) -> Term:
         """A number."""
         if element.is_float:
-            value = _single(float(value))
+            value = single(float(value))
         elif element is Element.BOOL:
             value = bool(value)
         else:
@@ -175,17 +174,6 @@ class Body:
         for term in terms[1:]:
             found = self.op(op, found, term)
         return found
-
-
-def _single(value: float) -> float:
-    """The float32 that is nearest, as Python holds it."""
-    if not math.isfinite(value):
-        return value
-    try:
-        found: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return found
 
 
 def needed(steps: Sequence[Instruction], results: Sequence[int]) -> tuple[list[Instruction], dict[int, int]]:

@@ -18,6 +18,8 @@ For ``y = softmax(x)`` over the rows of an array of N x C, with N and C known wh
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -234,6 +236,14 @@ class Kernel:
     def reduced(self) -> tuple[int, ...]:
         """Indices of the axes that reductions go over."""
         return tuple(index for index, axis in enumerate(self.axes) if axis.reduced)
+
+
+def single(value: float) -> float:
+    """The number of single precision that is nearest."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def text(kernel: Kernel) -> str:

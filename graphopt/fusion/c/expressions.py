@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from math import frexp, inf, isinf, isnan
 
-from ..loops import Element, Instruction
+from ..loops import Element, Instruction, single
 from .headers import Lanes
 
 #: Of each type: what a vector of it is called in C. Of bool it depends on what was compared.
@@ -147,7 +146,7 @@ class Expressions:
             return self._bounded(op, *args)
         if op == "div" and element.is_float and _may_invert(args[1].number):
             assert args[1].number is not None
-            inverse = self.splat(element, float_literal(1 / _single(args[1].number)))
+            inverse = self.splat(element, float_literal(1 / single(args[1].number)))
             return Value(f"div_by{end}({code[0]}, {code[1]}, {inverse.code})", element, first.width)
         if op in ("lt", "le", "eq"):
             text = f"({code[0]} {_INFIX[op]} {code[1]})"
@@ -227,25 +226,17 @@ def float_literal(value: float) -> str:
     """The nearest number of single precision, as C."""
     if isnan(value):
         return '__builtin_nanf("")'
-    value = _single(value)
+    value = single(value)
     if isinf(value):
         return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
     return f"{value.hex()}f"
-
-
-def _single(value: float) -> float:
-    """The nearest number of single precision."""
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return inf if value > 0 else -inf
 
 
 def _may_invert(divisor: float | None) -> bool:
     """Whether ``div_by`` of machine.h divides by this number. It is of no use for powers of two."""
     if divisor is None:
         return False
-    mantissa = abs(frexp(_single(divisor))[0])
+    mantissa = abs(frexp(single(divisor))[0])
     return 2.0**-100 < abs(divisor) < 2.0**100 and mantissa not in (0.5, 1 - 2.0**-24)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from graphopt import ir
 from graphopt.fusion.body import Body, Term
 from graphopt.fusion.index import ONLY, CantFuse, Index, Map
-from graphopt.fusion.operator import FLOATS, NUMBERS, At, Reads, operator
+from graphopt.fusion.operator import FLOATS, NUMBERS, At, Reads, operator, spread
 
 _WIDE = FLOATS | {"INT32", "INT64"}
 
@@ -68,21 +68,11 @@ def _along(axes: Callable[[At, int], Sequence[int]], like: Callable[[At, int, in
             theirs = like(at, place, len(dims))
             if len(theirs) != len(at.nest.dims(other)):
                 raise CantFuse(f"{other.name!r} is of another shape than a row")
-            found.append(
-                (other, tuple(_same(at, other, n, axis, dims, index) for n, axis in enumerate(theirs)))
-            )
+            shape, where = [dims[axis] for axis in theirs], tuple(index[axis] for axis in theirs)
+            found.append((other, spread(at.nest, at.nest.dims(other), shape, where)))
         return found
 
     return reads
-
-
-def _same(at: At, other: ir.Value, place: int, axis: int, dims: Sequence[object], index: Map) -> Index:
-    dim = at.nest.dims(other)[place]
-    if dim == 1:
-        return ONLY
-    if not at.nest.facts.dim_equal(dim, dims[axis]):
-        raise CantFuse(f"{other.name!r} is of another shape than a row")
-    return index[axis]
 
 
 def _from_axis(at: At, rank: int) -> Sequence[int]:
