@@ -130,7 +130,8 @@ class Arithmetic:
         return np.where(both & (found == 0), 0.0 if self._even else -0.0, found)
 
     def mean(self, x: Array, axes: Sequence[int], dtype: str) -> Array:
-        count = int(np.prod([x.shape[axis] for axis in axes]))
+        """The mean; over nothing 0, as onnxruntime has it."""
+        count = max(1, int(np.prod([x.shape[axis] for axis in axes])))
         with np.errstate(all="ignore"):
             return self.settle(self.total(x, axes, dtype) / np.float64(count), dtype)
 

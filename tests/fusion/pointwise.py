@@ -79,7 +79,10 @@ REAL: dict[str, tuple[Element, int, tuple[dict[str, Any], ...]]] = {
     "Floor": (_basic(np.floor), 13, ({},)),
     "Ceil": (_basic(np.ceil), 13, ({},)),
     "Round": (_basic(np.rint), 11, ({},)),
-    "Sign": (_basic(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))), 13, ({},)),
+    # of NaN it is NaN, but in half precision 0, as onnxruntime has it
+    "Sign": (
+        lambda a, t, x: a.settle(np.where(np.isnan(x) & (t != "f32"), 0.0, np.sign(x)), t), 13, ({},),
+    ),
     "Reciprocal": (_basic(lambda x: 1 / x), 13, ({},)),
     "Relu": (lambda a, t, x: a.extreme(np.maximum, x, np.zeros_like(x)), 14, ({},)),
     "LeakyRelu": (
