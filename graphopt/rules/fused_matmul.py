@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any
 
 from graphopt import ir
@@ -80,11 +80,11 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
         name: bool(forms.int_of(m, node, name, 0))
         for name in ("transBatchA", "transA", "transBatchB", "transB")
     }
-    alpha = m.attribute(node, "alpha")
+    alpha = 1.0 if node.op_type == "MatMul" else float(m.attribute(node, "alpha"))
     return Product(
         Side(a, flags["transBatchA"], flags["transA"]),
         Side(b, flags["transBatchB"], flags["transB"]),
-        1.0 if alpha is None else float(alpha),
+        alpha,
     )
 
 
@@ -99,6 +99,9 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
         )
     if any(side.rows_first for side in (found.a, found.b)) and m.rank(found.a.value) != m.rank(found.b.value):
         return m.no("the kernel moves axes between batches only of operands of one rank", found.a.value)
+    if (found.a.swapped or found.a.rows_first) and (value := _empty_batch(m, found)) is not None:
+        hint = "give the size: --dim, --dim-range"
+        return m.no("a batch axis that is broadcast may be empty, which the kernel refuses", value, hint=hint)
     attributes: dict[str, Any] = {}
     if found.alpha != 1:
         attributes["alpha"] = found.alpha
@@ -110,6 +113,26 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
     result = op.fused(op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT))
     assert isinstance(result, ir.Value)
     return result
+
+
+def _empty_batch(m: Match, found: Product) -> ir.Value | None:
+    """The operand with a batch axis that may be 0 long and is broadcast, against no axis or one of size 1.
+
+    onnxruntime (1.31) broadcasts none of a first operand that it transposes (``MatMulComputeHelper``).
+    """
+    batches = []
+    for side in (found.a, found.b):
+        shape = m.shape(side.value)
+        if shape is None:
+            return side.value
+        batches.append([shape[axis] for axis in side.perm(len(shape))[:-2]][::-1])
+    for one, other in zip_longest(*batches):
+        for value, dim, opposite in ((found.a.value, one, other), (found.b.value, other, one)):
+            if dim is None or dims.known_nonzero(dim) or (isinstance(opposite, int) and opposite != 1):
+                continue
+            if opposite is None or not m.cx.facts.dim_equal(dim, opposite):
+                return value
+    return None
 
 
 def _shape(m: Match, value: ir.Value) -> tuple[Dim, ...]:

@@ -20,8 +20,6 @@ from graphopt.rules import _norms as norms
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both: the result, two statistics that no kernel gives, and the sum.
 _OUTPUTS, _SUM = 4, 3
-#: What operators add to the variance where they do not say.
-_NORM_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     assert sum_ is not None and scale is not None
     if (refusal := forms.unavailable(m, name, sum_)) is not None:
         return refusal
-    shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), _epsilon(m, norm, _NORM_EPSILON)
+    shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), m.attribute(norm, "epsilon")
     rows = math.prod(shape[:-1]) if shape else None
     decision = m.cx.weigh(name, dtype=dtype, rows=rows)
     if not decision:
@@ -88,12 +86,6 @@ def _parted(
     whole = [value for value in given if forms.same_shape(m, m.shape(value), shape)]
     rest = [value for value in given if forms.same_shape(m, m.shape(value), shape[2:])]
     return (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) else None
-
-
-def _epsilon(m: Match, node: ir.Node, default: float) -> float:
-    """What ``node`` adds to the variance."""
-    told = m.attribute(node, "epsilon")
-    return default if told is None else float(told)
 
 
 @rule(
@@ -172,7 +164,7 @@ def norm_of_skip_norm(
         return m.no("it is another normalization", g)
     if layer and forms.operand(skip, place + 1) is not b:
         return m.no("the bias is another one", b)
-    epsilon = _epsilon(m, norm, _NORM_EPSILON)
-    if epsilon != _epsilon(m, skip, _SKIP_EPSILON) or forms.axis_of(m, norm, 3, -1) != 2:
+    epsilon = m.attribute(norm, "epsilon")
+    if epsilon != m.attribute(skip, "epsilon") or forms.axis_of(m, norm, 3, -1) != 2:
         return m.no("epsilon or the axis is another one", norm.inputs[0])
     return skip.outputs[0]
