@@ -139,8 +139,9 @@ def _feeds(
 
 
 def _plain() -> Iterator[Case]:
-    from torch.nn.functional import scaled_dot_product_attention as by_torch
+    from torch.nn import functional
 
+    by_torch: Any = functional.scaled_dot_product_attention
     yield make_case("Attention", "Attention(q, k, v)", _feeds(), by_torch)
     yield make_case("Attention values of another size", "Attention(q, k, v)", _feeds(e=6), by_torch)
     scaled = "Attention<scale=0.3>(q, k, v)"

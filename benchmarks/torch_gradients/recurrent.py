@@ -170,6 +170,7 @@ def _by_module(this: Recurrent, given: Mapping[str, Any]) -> dict[str, Any]:
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
     start = (given["h0"], given["c0"]) if this.op == "LSTM" else given["h0"]
     rows, last = torch.func.functional_call(module, weights, (packed, start))
+    y: Any
     y, _ = torch.nn.utils.rnn.pad_packed_sequence(rows, total_length=len(x))
     y = y.unflatten(2, (this.directions, hidden)).transpose(1, 2)
     h, c = last if this.op == "LSTM" else (last, None)
