@@ -140,18 +140,30 @@ RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 #: Move or relabel elements without computing.
 VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
 
+#: Output elements of their inputs unchanged: positions of the inputs that supply them, ``None`` for all.
+MOVES: Mapping[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(
+        (
+            *VIEW, "Compress", "DepthToSpace", "Gather", "GatherElements", "GatherND",
+            "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Tile", "Trilu",
+        ),
+        (0,),
+    ),
+    "Concat": None,
+    "Pad": (0, 2),
+    "Where": (1, 2),
+}  # fmt: skip
+
 #: Give numbers that they read, with whatever sign, or whole ones next to them; or say how they compare.
 UNROUNDED = frozenset(
     {
-        *VIEW, "Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "Compress", "Concat",
-        "ConcatFromSequence", "Constant", "ConstantOfShape", "DepthToSpace", "Equal", "EyeLike",
-        "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool", "Greater",
+        *MOVES, "Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "ConcatFromSequence", "Constant",
+        "ConstantOfShape", "Equal", "EyeLike", "Floor", "GlobalMaxPool", "Greater",
         "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg",
         "NonZero", "Not", "OneHot", "Optional", "OptionalGetElement", "OptionalHasElement", "Or",
-        "Pad", "ReduceMax", "ReduceMin", "Relu", "ReverseSequence", "Round", "SequenceAt",
-        "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-        "Shape", "Sign", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Tile",
-        "TopK", "Trilu", "Unique", "Where", "Xor",
+        "ReduceMax", "ReduceMin", "Relu", "Round", "SequenceAt", "SequenceConstruct",
+        "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Sign",
+        "Size", "SplitToSequence", "TopK", "Unique", "Xor",
     }
 )  # fmt: skip
 
@@ -202,6 +214,18 @@ def is_elementwise(node: ir.Node) -> bool:
         or node.op_type in BINARY_ELEMENTWISE
         or node.op_type in {"Where", "Min", "Max", "Sum", "Mean"}
     )
+
+
+def moved_inputs(node: ir.Node) -> list[ir.Value]:
+    """The inputs whose elements ``node`` outputs unchanged; empty unless it does nothing else."""
+    if node.domain != "" or node.op_type not in MOVES:
+        return []
+    positions = MOVES[node.op_type]
+    return [
+        value
+        for index, value in enumerate(node.inputs)
+        if value is not None and (positions is None or index in positions)
+    ]
 
 
 def is_random(node: ir.Node) -> bool:

@@ -223,9 +223,27 @@ _SPACING: dict[Coarsest, float] = {
 
 
 def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
-    """The absolute error that the operator behind ``output`` makes, whatever its inputs."""
-    node = output.producer()
-    bounded = node is not None and node.domain == "" and node.op_type in facts.BOUNDED
+    """The absolute error of the operator that computes the elements of ``output``, whatever its inputs.
+
+    Operators that only move elements are looked through. Where several operators supply elements, each
+    must have such an error; constants have none.
+    """
+    pending, visited, bounded = [output], dict.fromkeys([output]), False
+    while pending:
+        value = pending.pop()
+        if ir.constant_of(value) is not None:
+            continue
+        node = value.producer()
+        if node is None:
+            return 0.0
+        if node.domain == "" and node.op_type in facts.BOUNDED:
+            bounded = True
+            continue
+        moved = facts.moved_inputs(node)
+        if not moved:
+            return 0.0
+        pending += [item for item in moved if item not in visited]
+        visited |= dict.fromkeys(moved)
     return _MARGIN * _SPACING[coarsest] if bounded else 0.0
 
 

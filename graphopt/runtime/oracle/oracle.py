@@ -29,7 +29,9 @@ NaN and infinities fed in, that they run.
 EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
 ``bits``, every bit counts there.
 
-**What is allowed for.** Where the original's default session strays from its own session without
+**What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by that operator's
+absolute rounding error, also behind operators that only move elements
+(:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session without
 optimizations, so may the candidate's. Where a difference is found that is no rounding by its
 size, the original is run once more on inputs that are rounded differently: if that moves the
 output as much (an argmax that flips, a quantization step), the output is ill-conditioned there
