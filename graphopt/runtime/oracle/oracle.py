@@ -29,8 +29,8 @@ NaN and infinities fed in, that they run.
 EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
 ``bits``, every bit counts there.
 
-**What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by that operator's
-absolute rounding error, also behind operators that only move elements
+**What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by the
+absolute rounding error of that operator, also behind operators that only move elements
 (:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session without
 optimizations, so may the candidate's. Where a difference is found that is no rounding by its
 size, the original is run once more on inputs that are rounded differently: if that moves the
