@@ -216,7 +216,7 @@ class Inference:
         """The facts of an input of the model, whose declaration the runtime enforces."""
         declared = value.type
         if isinstance(declared, ir.SequenceType | ir.OptionalType):
-            return _container_fact(declared)
+            return declared_fact(declared)
         if not isinstance(declared, ir.TensorType):
             return UNKNOWN
         world = self.world
@@ -324,8 +324,8 @@ class Attempt:
             self._scope.facts.pop(value, None)
 
 
-def _container_fact(declared: ir.TypeProtocol) -> Fact:
-    """The fact of a sequence or optional input. The shapes of elements are not enforced."""
+def declared_fact(declared: ir.TypeProtocol) -> Fact:
+    """The fact that a declared type states: all but the shape, which is not enforced for elements."""
     if isinstance(declared, ir.SequenceType | ir.OptionalType):
-        return Fact(container=type(declared), element=_container_fact(declared.elem_type))
+        return Fact(container=type(declared), element=declared_fact(declared.elem_type))
     return Fact(declared.dtype) if isinstance(declared, ir.TensorType) else UNKNOWN

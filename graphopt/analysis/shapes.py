@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from graphopt import ir
 from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, known_nonzero, product
 from graphopt.analysis.facts import Contents, Fact, ShapeTuple
-from graphopt.analysis.inference import Inference
+from graphopt.analysis.inference import Inference, declared_fact
 from graphopt.analysis.world import World
 from graphopt.budget import Budget
 
@@ -143,12 +143,20 @@ class ShapeFacts:
         model = self._world.model
         self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
-    def presume(self, value: ir.Value, like: ir.Value) -> None:
-        """Take it that ``value``, of which nothing else tells, has the type and shape of ``like``."""
+    def presume(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None:
+        """Take it that ``value``, of which nothing else tells, has the type and shape of ``like``.
+
+        Args:
+            sliced: those of one slice of ``like`` along its first axis instead.
+        """
         fact = self._scope.need(like)
-        self._scope.settle(
-            value, Fact(fact.dtype, fact.shape, container=fact.container, element=fact.element)
-        )
+        shape = fact.shape[1:] if sliced and fact.shape is not None else fact.shape
+        self._scope.settle(value, Fact(fact.dtype, shape, container=fact.container, element=fact.element))
+
+    def presume_declared(self, value: ir.Value) -> None:
+        """Take it that ``value``, of which nothing else is known, has its declared type."""
+        if value.type is not None and value not in self._scope.facts:
+            self._scope.settle(value, declared_fact(value.type))
 
     def settle(self, value: ir.Value, fact: Fact) -> None:
         """Take ``fact`` for what is true of ``value``, an input."""

@@ -140,6 +140,25 @@ class Operations:
         inner.prefix = self.prefix
         return inner
 
+    def begin_body(self, name: str, inputs: Sequence[ir.Value] = ()) -> Operations:
+        """Appends nodes to a new body, which a node made later holds. See :meth:`end_body`.
+
+        Args:
+            inputs: of declared types; more may be presumed of them already.
+        """
+        for value in inputs:
+            self.cx.facts.presume_declared(value)
+        return self.within(self.cx.edit.begin_body(self.graph, inputs, name))
+
+    def end_body(self, outputs: Sequence[ir.Value]) -> ir.Graph:
+        """The body that was begun, which returns ``outputs``.
+
+        What was known inside followed from what was presumed of its inputs, and is forgotten.
+        """
+        self.cx.edit.set_outputs(self.graph, outputs)
+        self.cx.facts.forget(self.graph)
+        return self.graph
+
     def mark(self) -> int:
         """A place among the nodes made so far, for :meth:`drop_unread`."""
         return len(self._made)

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.operations import Operations, Size
-from graphopt.autodiff.reverse import backward
+from graphopt.autodiff.reverse import back_since
 
 #: An activation function: writes the nodes of it.
 Function = Callable[[Operations, ir.Value], ir.Value]
@@ -168,11 +168,11 @@ class Direction:
         Those that are zero are ``None``. Gradients of element-wise operators broadcast what they are given,
         so that a single 1 does.
         """
-        op = _SameDims(self.op.cx, self.op.graph)
-        op.prefix = self.op.prefix
+        op = _SameDims(self.op)
+        mark = op.mark()
         cut = [op.Identity(value) for value in inputs]  # they may be computed from each other
         result = function(op, *cut)
-        found = backward(op, op.graph, {result: op.number(1.0, result)}, cut).gradients
+        found = back_since(op, mark, {result: op.number(1.0, result)}, cut)
         return result, [found.get(value) for value in cut]
 
     def beside(self, like: ir.Value, *slopes: ir.Value | None) -> ir.Value:
@@ -199,10 +199,15 @@ class Direction:
         """
         op, edit = self.op, self.op.cx.edit
         given = {name: value for name, value in slices.items() if value is not None}
-        formals = [_formal(op, value) for value in (*states, *given.values())]
-        body = ir.Graph(formals, [], nodes=[], name=f"{op.prefix}_step")
+        carried = [_formal(op, state) for state in states]
+        taken = {name: _formal(op, value, sliced=True) for name, value in given.items()}
+        inner = op.begin_body(f"{op.prefix}_step", [*carried, *taken.values()])
+        ends, stacked = step(inner, *carried, **{**dict.fromkeys(slices), **taken})
+        body = inner.end_body([*ends, *stacked])
+        for output in body.outputs:  # a Scan does not run without ranks
+            edit.declare(output, op.dtype(self.y), [None, None])
         backwards = self.backwards != against
-        results = op.Scan(
+        results: tuple[ir.Value, ...] = op.Scan(
             *states,
             *given.values(),
             body=body,
@@ -211,25 +216,27 @@ class Direction:
             scan_output_directions=[1] * rows if backwards else None,
             outputs=len(states) + rows,
         )
-        inner = Operations(op.cx, body)
-        inner.prefix = op.prefix
-        named = {**dict.fromkeys(slices), **dict(zip(given, formals[len(states) :], strict=True))}
-        ends, stacked = step(inner, *formals[: len(states)], **named)
-        edit.set_outputs(body, [*ends, *stacked])
-        for output in body.outputs:  # a Scan does not run without ranks
-            edit.declare(output, op.dtype(self.y), [None, None])
         return results
 
 
 class _SameDims(Operations):
-    """Where no axis is summed up again: operands have the dims of results, even if facts do not tell."""
+    """Where no axis is summed up again: operands have the dims of results, even if facts do not tell.
+
+    Nodes are recorded by ``op``, too, which knows what it is to drop, or to move to another body.
+    """
+
+    def __init__(self, op: Operations) -> None:
+        vars(self).update(vars(op))
 
     def reduce_to(self, x: ir.Value, like: ir.Value, shaped_as: ir.Value | None = None) -> ir.Value:
         return x
 
 
-def _formal(op: Operations, value: ir.Value) -> ir.Value:
-    return ir.Value(name=op.cx.edit.fresh_name(f"{op.prefix}_in"), type=ir.TensorType(op.dtype(value)))
+def _formal(op: Operations, value: ir.Value, *, sliced: bool = False) -> ir.Value:
+    """An input of a body that takes what ``value`` is at first, or slices of it."""
+    formal = ir.Value(name=op.cx.edit.fresh_name(f"{op.prefix}_in"), type=ir.TensorType(op.dtype(value)))
+    op.cx.facts.presume(formal, like=value, sliced=sliced)
+    return formal
 
 
 def _directions(node: Forward) -> int:

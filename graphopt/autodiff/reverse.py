@@ -246,7 +246,14 @@ def back_to_inputs(
         if dy is not None:
             summed[value] = op.added(summed[value], dy) if value in summed else dy
     wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.wants_value(x)]
-    return _walk(op, op.made_since(mark), summed, wrt).gradients
+    return back_since(op, mark, summed, wrt)
+
+
+def back_since(
+    op: Operations, mark: int, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+) -> dict[ir.Value, ir.Value]:
+    """The gradients of ``wrt``, for gradients ``given`` of values that nodes made since ``mark`` compute."""
+    return _walk(op, op.made_since(mark), given, wrt).gradients
 
 
 def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> dict[ir.Value, ir.Value]:

@@ -61,20 +61,16 @@ def repeated(
         dtypes: of the elements of the sequences that it carries, which are empty at first.
         write: writes an iteration; returns those sequences, and what is gathered.
     """
-    edit = op.cx.edit
 
     def given(name: str, type_: ir.TypeProtocol, shape: ir.Shape | None) -> ir.Value:
-        return ir.Value(name=edit.fresh_name(name), type=type_, shape=shape)
+        return ir.Value(name=op.cx.edit.fresh_name(name), type=type_, shape=shape)
 
     number = given("number", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
     running = given("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
     lists = [given("list", ir.SequenceType(ir.TensorType(dtype)), None) for dtype in dtypes]
-    body = ir.Graph([number, running, *lists], [], nodes=[], name="each")
+    inner = op.begin_body("each", [number, running, *lists])
+    results = write(inner, number, lists)
+    body = inner.end_body([inner.Identity(running), *results])
     starts = [op.SequenceEmpty(dtype=int(dtype)) for dtype in dtypes]
-    first: ir.Value = op.Loop(count, None, *starts, body=body)
-    inner = op.within(body)
-    outputs = [inner.Identity(running), *write(inner, number, lists)]
-    edit.set_outputs(body, outputs)
-    node = first.producer()
-    assert node is not None
-    return [first, *(edit.give_output(node, index) for index in range(1, len(outputs) - 1))]
+    made = op.node("Loop", [count, None, *starts], {"body": body}, outputs=len(results))
+    return [made] if len(results) == 1 else made

@@ -111,6 +111,7 @@ class Scopes:
         self._model = model
         self._holder: dict[onnx_ir.Graph, onnx_ir.Node | None] = {}
         self._root: dict[onnx_ir.Graph, onnx_ir.Graph | onnx_ir.Function] = {}
+        self._unheld: dict[onnx_ir.Graph, onnx_ir.Graph] = {}
         self._walk()
 
     def _walk(self) -> None:
@@ -127,6 +128,22 @@ class Scopes:
                     if node.attributes:
                         for body in bodies(node):
                             self._holder[body] = node
+        for body, around in self._unheld.items():
+            if body not in self._root and around in self._root:
+                self._adopt_body(body, self._root[around])
+
+    def begin(self, body: onnx_ir.Graph, around: onnx_ir.Graph) -> None:
+        """Learn a body that no node holds yet; one in ``around`` is going to, which :meth:`adopt` notices."""
+        self._known(around)
+        self._unheld[body] = around
+        self._adopt_body(body, self._root[around])
+
+    def _adopt_body(self, body: onnx_ir.Graph, root: onnx_ir.Graph | onnx_ir.Function) -> None:
+        for graph in with_bodies(body):
+            self._root[graph] = root
+            for node in graph:
+                if node.attributes:
+                    self._holder.update((inner, node) for inner in bodies(node))
 
     def adopt(self, node: onnx_ir.Node) -> None:
         """Learn the bodies of ``node``, which has just been put into a graph, without a walk of the model."""
@@ -136,6 +153,7 @@ class Scopes:
             holder = holders.pop()
             for body in bodies(holder):
                 self._root[body], self._holder[body] = root, holder
+                self._unheld.pop(body, None)
                 holders.extend(inner for inner in body if inner.attributes)
 
     def adopt_function(self, function: onnx_ir.Function) -> None:

@@ -125,11 +125,11 @@ class Update:
             added = {self.sum_of(name): inner.Add(total, gradients[name]) for name, total in sums.items()}
             return {**like, **added}
 
-        names = ("then_branch", "else_branch")
-        bodies = {name: ir.Graph([], [], nodes=[], name=f"accumulate_{name}") for name in names}
+        bodies = {
+            name: _branch(op.begin_body(f"accumulate_{name}"), write, like)
+            for name, write in (("then_branch", update), ("else_branch", add))
+        }
         made = op.node("If", [full], bodies, outputs=len(like))
-        for body, write in zip(bodies.values(), (update, add), strict=True):
-            _fill(op.within(body), write, like)
         new = dict(zip(like, made, strict=True))  # a parameter and its sum at least
         new[self.count] = op.Where(full, np.int64(0), count)
         return new
@@ -150,15 +150,16 @@ def clipped(op: Operations, gradients: Mapping[str, ir.Value], largest: float) -
     return {name: op.Mul(gradient, op.cast_like(factor, gradient)) for name, gradient in gradients.items()}
 
 
-def _fill(
+def _branch(
     op: Operations,
     write: Callable[[Operations], Mapping[str, ir.Value]],
     like: Mapping[str, ir.Value],
-) -> None:
-    """Let a branch return what ``write`` makes in it, shaped and in the order of ``like``."""
+) -> ir.Graph:
+    """The branch that ``op`` writes: it returns the values of ``write``, in the order and shapes of ``like``."""
     found = write(op)
     for name, value in like.items():
         output = as_output(op, found[name], op.graph)
         declare(op, output, value)
         op.cx.edit.add_output(op.graph, output)
     op.drop_constants()
+    return op.end_body(op.graph.outputs)

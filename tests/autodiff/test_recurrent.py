@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 import numpy as np
 import pytest
 
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
-from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
-from graphopt.runtime import session
+from graphopt.autodiff.joint import COTANGENT, differentiate
 from tests.autodiff.models import run
+from tests.autodiff.recurrent_models import BATCH, GATES, INPUTS, STEPS, H, check, feeds
 from tests.support import ops, parse
-
-STEPS, BATCH, INPUTS, H = 4, 3, 2, 3
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-#: Weights of differences at so many steps of a length: of fourth order, so that it need not be short.
-LENGTH, STENCIL = 0.01, {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
 
 
 def model(
@@ -37,57 +30,6 @@ def model(
     left = ", ".join(name if name in read else "" for name in "yhc"[: "yhc".index(read[-1]) + 1])
     return parse(f"""m (float[{sizes}] x, {inputs}{lens}) => ({results})
         {{ {left} = {op}<hidden_size={H}{attributes}>({operands}) }}""")
-
-
-def feeds(op: str, given: str, directions: int = 1) -> dict[str, np.ndarray]:
-    random, g = np.random.default_rng(0), GATES[op] * H
-    shapes = {
-        "x": (STEPS, BATCH, INPUTS), "w": (directions, g, INPUTS), "r": (directions, g, H), "b": (directions, 2 * g),
-        "h0": (directions, BATCH, H), "c0": (directions, BATCH, H), "p": (directions, 3 * H),
-    }  # fmt: skip
-    found = {
-        name: np.asarray(0.7 * random.standard_normal(shape)).astype(np.float32)
-        for name, shape in shapes.items()
-        if name in given.split()
-    }
-    return found | ({"lens": np.array([4, 1, 2], np.int32)} if "lens" in given else {})
-
-
-def check(model: ir.Model, point: Mapping[str, np.ndarray], outputs: Iterable[str] = ()) -> Joint:
-    """Compare gradients of ``outputs``, or of all, with differences along a random direction."""
-    random = np.random.default_rng(1)
-    varied = [name for name, value in point.items() if value.dtype == np.float32]
-    real = list(outputs) or [item.name or "" for item in model.graph.outputs]
-    joint = differentiate(model, real, varied)
-    given = {
-        name: np.asarray(random.standard_normal(value.shape))
-        for name, value in run(model, point).items()
-        if name in real
-    }
-
-    running = session.create(ir.to_bytes(model), threads=1)
-
-    def weighed(values: Mapping[str, np.ndarray]) -> float:
-        found = session.run(running, dict(values), real)
-        return sum(float(np.sum(given[name] * value)) for name, value in zip(real, found, strict=True))
-
-    directions, truths = {}, {}
-    for name in varied:
-        directions[name] = np.asarray(random.standard_normal(point[name].shape)).astype(np.float32)
-        moves = {steps: np.float32(steps * LENGTH) * directions[name] for steps in STENCIL}
-        differences = [
-            STENCIL[steps] * weighed({**point, name: point[name] + move}) for steps, move in moves.items()
-        ]
-        truths[name] = sum(differences) / LENGTH
-    cotangents = {COTANGENT + name: value.astype(np.float32) for name, value in given.items()}
-    for optimizations in ("off", "default"):
-        gradients = run(joint.model, {**point, **cotangents}, optimizations)
-        for name in varied:
-            gradient = gradients[joint.gradients[name]]
-            assert gradient.shape == point[name].shape, name
-            found = float(np.sum(gradient * directions[name]))
-            assert np.isclose(found, truths[name], rtol=2e-3, atol=2e-3), name
-    return joint
 
 
 @pytest.mark.parametrize("op", GATES)
