@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.runtime.signature import Signature
     from graphopt.tune.tuned import Tune, Tuner
 
 PathLike = str | os.PathLike[str]
@@ -79,8 +80,12 @@ def oracle_for(
     settings: config.Settings,
     device: str | Device | None,
     isolate: bool,
+    signature: Signature | None = None,
 ) -> tuple[Oracle, str | None]:
-    """The judge of what becomes of ``original``, and a remark about the device."""
+    """The judge of candidates for ``original``, and a remark about the device.
+
+    Candidates must have the interface ``signature``; by default that of ``original``.
+    """
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.oracle import Oracle
 
@@ -95,6 +100,7 @@ def oracle_for(
         memory=settings.memory_limit,
         cpu_level=settings.cpu_level,
         allow_external=settings.allow_external,
+        signature=signature,
     )
     return oracle, remark
 

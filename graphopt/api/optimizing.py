@@ -30,6 +30,7 @@ from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
+from graphopt.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from graphopt.fusion.libraries import Libraries
@@ -87,6 +88,7 @@ def optimize(
     command: Sequence[str] = (),
     tune: Tune | None = None,
     fuser: str | None = None,
+    reference: ir.Model | PathLike | None = None,
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
@@ -135,6 +137,8 @@ def optimize(
             recommended in the model's metadata.
         fuser: in the place of ``pipeline``, who puts nodes together: ``none``, ``ort``, ``builtin``, or
             ``native``, for kernels that are compiled (:attr:`Report.libraries`).
+        reference: the model to compare the result with; by default ``model`` as it was. It may differ in
+            declared dims, as the general model of a specialization does.
 
     Raises:
         UsageError: a pass, rule, fuser or option is unknown, or both ``pipeline`` and ``fuser`` are given.
@@ -193,7 +197,10 @@ def optimize(
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
             heavy = is_heavy(candidate, settings.memory_limit)
-            oracle, remark = oracle_for(original, inputs, settings, device, heavy)
+            signature = None if reference is None else Signature.of(candidate)
+            oracle, remark = oracle_for(
+                original if reference is None else reference, inputs, settings, device, heavy, signature
+            )
             stack.enter_context(oracle)
         job = Job(
             passes,

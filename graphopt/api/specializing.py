@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.structure import Nested
     from graphopt.fusion.libraries import Libraries
-    from graphopt.profile import Profile
+    from graphopt.profile import Guard, Profile
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.oracle import Oracle
@@ -101,16 +101,29 @@ def specialize(
     """
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.specialize.build import build
+    from graphopt.specialize.guard_inputs import static_inputs
     from graphopt.specialize.one_model import joined
     from graphopt.specialize.policy import BUNDLE, ONE_MODEL
 
     original = loaded(model)
     settings, device = settings_among(arguments), arguments.get("device")
 
-    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> tuple[ir.Model, Report]:
-        if candidate is original:
+    given = inputs or InputOptions(seed=settings.seed)
+
+    def optimized(
+        candidate: ir.Model, first: tuple[str, ...], guard: Guard | None
+    ) -> tuple[ir.Model, Report]:
+        if guard is None:
             return optimize(model, pre_passes=pre_passes, strict=strict, inputs=inputs, **arguments)
-        return optimize(candidate, pre_passes=(*first, *pre_passes), strict=strict, **arguments)
+        fixed = static_inputs(guard, given)
+        return optimize(
+            candidate,
+            pre_passes=(*first, *pre_passes),
+            strict=strict,
+            inputs=fixed,
+            reference=None if fixed is None else model,
+            **arguments,
+        )
 
     def judge(given: InputOptions) -> Oracle:
         return oracle_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
@@ -118,7 +131,7 @@ def specialize(
     found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
     if bundle:
         return found
-    given, numerics = inputs or InputOptions(seed=settings.seed), make_options(settings).numerics
+    numerics = make_options(settings).numerics
     whole = joined(found, how, judge if settings.verify else None, given, numerics, strict=strict)
     return replace(found, model=whole)
 
@@ -148,9 +161,11 @@ def compile(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: inside one operator; by default onnxruntime's choice.
         pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
-        verify: compare each plan with the original before it runs.
+        verify: compare each plan with the original before it runs. A specialization that differs is dropped;
+            in the place of a general plan that differs, the original runs.
         clock: seconds, by which the original is released.
-        arguments: others of :func:`optimize`, for all plans.
+        arguments: others of :func:`optimize`, for all plans. With ``strict``, a general plan that differs
+            from the original is an error.
 
     Raises:
         UsageError: ``inputs`` or ``outputs`` name what the model lacks, or there is no such ``pipeline``.
@@ -161,6 +176,8 @@ def compile(
     from graphopt.executor.original import Original
     from graphopt.executor.plan import Host
     from graphopt.executor.switches import current_fuser
+    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.specialize.guard_inputs import static_inputs
 
     fuser = current_fuser()
     settings = settings_among({**arguments, "verify": verify})
@@ -174,13 +191,27 @@ def compile(
 
     host = Host(chosen, threads, "default" if fuser is None else fuser.optimizations, libraries)
 
-    def optimized(candidate: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    strict = bool(arguments.pop("strict", False))
+
+    def optimized(
+        model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
+    ) -> ir.Model:
+        fixed = None if guard is None else static_inputs(guard, InputOptions(seed=settings.seed))
         with config.using(settings):
-            return optimize(candidate, pipeline=text, pre_passes=first, device=host.device, **arguments).model
+            return optimize(
+                model,
+                pipeline=text,
+                pre_passes=first,
+                device=host.device,
+                strict=True,
+                inputs=fixed,
+                reference=None if fixed is None else original,
+                **arguments,
+            ).model
 
     def prepared(candidate: ir.Model) -> ir.Model:
         with config.using(settings):
             return optimize(candidate, pipeline="fallback", verify=False).model
 
-    maker = Maker(optimized, prepared, host)
+    maker = Maker(optimized, prepared, host, strict)
     return Executor(Original(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

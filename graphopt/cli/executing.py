@@ -104,7 +104,7 @@ def run_all(run: Run, model: Path, asked: Request) -> None:
             stack.enter_context(graphopt.fuser(asked.fuser))
         stack.enter_context(graphopt.optimized_execution(asked.optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
-        how = ExecutorOptions(strategy=strategy, profiled_runs=asked.profiled_runs)
+        how = ExecutorOptions(strategy=strategy, profiled_runs=asked.profiled_runs, wait=None)
         executor = graphopt.compile(loaded, how, device=device, verify=run.settings.verify)
         rows: list[dict[str, Any]] = []
         for number in range(asked.rounds):

@@ -18,6 +18,8 @@ class ExecutorOptions:
         profiled_runs: runs that are watched before each specialization.
         compile: ``blocking`` makes a specialization while its first inputs wait; ``background`` runs the
             general plan meanwhile.
+        wait: seconds from the beginning of a specialization for which runs wait for it, with ``blocking``.
+            It is then finished in the background. ``None``: as long as that takes.
         release: let the original go once it is not needed; nothing is specialized from then on.
         delay: seconds after the last specialization before that; after the general plan if none is made.
         most_plans: optimized plans that are kept. That whose last run was longest ago is let go, which gives
@@ -29,6 +31,7 @@ class ExecutorOptions:
     strategy: FusionStrategy | None = None
     profiled_runs: int = 1
     compile: Literal["blocking", "background"] = "blocking"
+    wait: float | None = 2.0
     release: bool = False
     delay: float = 60.0
     most_plans: int | None = None
@@ -43,7 +46,10 @@ class ExecutorOptions:
             optional = number is None and name != "profiled_runs"
             if not optional and (type(number) is not int or number < least):
                 raise UsageError(f"{name} is a whole number from {least}, not {number!r}")
-        if not isinstance(self.delay, int | float) or not self.delay >= 0:
-            raise UsageError(f"delay is a time from 0, not {self.delay!r}")
+        for name in ("delay", "wait"):
+            seconds = getattr(self, name)
+            optional = seconds is None and name == "wait"
+            if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
+                raise UsageError(f"{name} is a time from 0, not {seconds!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile is blocking or background, not {self.compile!r}")

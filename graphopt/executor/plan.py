@@ -57,6 +57,7 @@ class Plan:
         last_used: when it ran last, as counted by all runs.
         kernels: names of the native kernels that it runs, once it is prepared.
         remarks: why it runs without others that it could have, then.
+        problems: why its model is not optimized, if so.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Plan:
     last_used: int = 0
     kernels: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     _ready: VariantSession | None = None
     _artifact: Artifact | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -8,6 +8,7 @@ one list of plans, whose guards one function asks in turn.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,12 +23,23 @@ from graphopt.executor.memory import Memory
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Plan
 from graphopt.executor.state import DebugState, PlanState
-from graphopt.profile import Behaviour, FusionStrategy, Pattern, Profile, assumed, observe, unfit
+from graphopt.profile import (
+    Behaviour,
+    FusionStrategy,
+    Pattern,
+    Profile,
+    assumed,
+    branch_inputs,
+    observe,
+    unfit,
+)
 from graphopt.runtime.once import check_feeds
 from graphopt.runtime.signature import Signature
 
 #: For each reason why the general plan runs, so many runs are compared with all guards; others are counted.
 _EXPLAINED = 20
+#: Why the general plan runs while another thread has the job.
+_IN_PROGRESS = "a specialization is being made"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +52,7 @@ class Job:
         behaviour: how closely it keeps to that.
         thread: the one that decided on it.
         done: it is there, or failed.
+        begun: when it was decided on, in seconds of :func:`time.monotonic`.
     """
 
     original: ir.Model
@@ -47,6 +60,12 @@ class Job:
     behaviour: Behaviour
     thread: int = field(default_factory=threading.get_ident)
     done: threading.Event = field(default_factory=threading.Event)
+    begun: float = field(default_factory=time.monotonic)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until ``seconds`` after its beginning at the latest; whether it is done."""
+        left = None if seconds is None else max(0.0, self.begun + seconds - time.monotonic())
+        return self.done.wait(left)
 
 
 class Specializer:
@@ -81,6 +100,7 @@ class Specializer:
         self._state, self._counts = threading.Lock(), threading.Lock()
         self._chain = Chain()
         self._job: Job | None = None
+        self._making: int | None = None
         self._record = Profile("")
         self._hopeless: frozenset[object] = frozenset()
         self._failures: list[str] = []
@@ -122,12 +142,15 @@ class Specializer:
         found = self._next(feeds)
         while isinstance(found, Job):
             mine = found.thread == threading.get_ident()
-            if mine:
+            if mine and self._options.wait is None:
                 self._make(found)
-                if self._options.profiled_runs == 0 and self._options.release:
-                    self._release()  # at once, as this very run was watched
-            else:
-                found.done.wait()
+            elif mine:
+                self._start(found)
+            if not found.wait(self._options.wait):
+                found = _IN_PROGRESS
+                break
+            if mine and self._options.profiled_runs == 0 and self._options.release:
+                self._release()  # at once, as this very run was watched
             plan = self._chain.plan_for(feeds)
             if plan is not None:
                 return plan
@@ -145,15 +168,15 @@ class Specializer:
         with self._state:
             job = self._job
             if job is not None:
-                waits = blocking and job.thread != threading.get_ident()
-                return job if waits else "a specialization is being made"
+                waits = blocking and threading.get_ident() not in (job.thread, self._making)
+                return job if waits else _IN_PROGRESS
             if self._options.profiled_runs == 0 and self._record.runs == 0:
                 self._see(feeds)
             if self._record.runs < self._wanted:
                 return self._why_unseen(feeds) or "profiling"
             if blocking:
                 job = self._begin()
-            return job or self._end() or "a specialization is being made"
+            return job or self._end() or _IN_PROGRESS
 
     def _end(self) -> str | None:
         """Why nothing will be specialized any more; ``None`` if something may."""
@@ -220,8 +243,9 @@ class Specializer:
     def _make(self, job: Job) -> None:
         """Do a job. A failure is noted, whatever raised it: the general plan is right for all inputs."""
         what, chain, failure = job.behaviour.value, None, None
+        self._making = threading.get_ident()
         try:
-            guard = assumed(job.record, job.behaviour)
+            guard = assumed(job.record, job.behaviour, branch_inputs(job.original))
             what = str(guard)
             chain = self._with(self._maker.specialized(job.original, guard, job.behaviour))
         except GraphoptError as error:
@@ -291,5 +315,5 @@ class Specializer:
                 evicted=self._evicted,
                 failures=tuple(self._failures),
             )
-        remarks = dict.fromkeys(remark for plan in plans for remark in plan.remarks)
+        remarks = dict.fromkeys(remark for plan in plans for remark in (*plan.problems, *plan.remarks))
         return replace(state, plans=tuple(map(PlanState.of, plans, hits)), remarks=tuple(remarks))

@@ -3,6 +3,7 @@
 Nothing here runs a model or changes one: :mod:`graphopt.specialize` does.
 """
 
+from graphopt.profile.branch_inputs import branch_inputs
 from graphopt.profile.declared import check_profile
 from graphopt.profile.guards import Guard
 from graphopt.profile.observe import observe, unfit
@@ -20,6 +21,7 @@ __all__ = [
     "Seen",
     "Variant",
     "assumed",
+    "branch_inputs",
     "check_profile",
     "contents_of",
     "merged",

@@ -36,6 +36,7 @@ def variants_of(
     most: int | None = None,
     limits: Mapping[Behaviour, int] | None = None,
     optional: Iterable[str] = (),
+    pinned: Collection[str] = (),
 ) -> list[Variant]:
     """The specializations for the runs of ``profile``, the most frequent patterns first.
 
@@ -48,6 +49,7 @@ def variants_of(
         most: make no more than that.
         limits: make no more than that of a behaviour; what would come next is passed over.
         optional: inputs with a default, of which it is assumed that they are not fed where they were not.
+        pinned: inputs whose contents static specializations fix even if they were fed only once.
     """
     strategy = strategy or FusionStrategy()
     waiting = sorted(
@@ -69,6 +71,7 @@ def variants_of(
             profile,
             steady=_steady(_alike(first, profile.patterns)),
             absent=tuple(name for name in optional if name not in first.inputs),
+            pinned=pinned,
         )
         if not guard.admits(first.inputs):  # somebody wrote other contents into the profile
             guard = guard.without_contents()
@@ -92,6 +95,7 @@ def guard_for(
     *,
     steady: Collection[tuple[str, int]] | None = None,
     absent: tuple[str, ...] = (),
+    pinned: Collection[str] = (),
 ) -> Guard:
     """What one specialization for the runs of ``patterns`` assumes.
 
@@ -103,6 +107,7 @@ def guard_for(
         profile: all that was seen.
         steady: dims, by input and axis, that keep their size in any case; by default those of size 1.
         absent: inputs with a default that are not fed.
+        pinned: inputs whose contents a static specialization fixes even if they were fed only once.
     """
     symbols: dict[tuple[Dim, ...], str] = {}
 
@@ -127,21 +132,27 @@ def guard_for(
             None if rank is None else tuple(general(name, axis) for axis in range(rank)),
             always=always,
         )
-        inputs[name] = replace(seen, ints=_pinned(name, seen, patterns, behaviour, profile))
+        fewest = 1 if name in pinned and behaviour is Behaviour.STATIC else 2
+        inputs[name] = replace(seen, ints=_contents(name, seen, patterns, behaviour, profile, fewest))
     return Guard(inputs, absent)
 
 
-def _pinned(
-    name: str, seen: Seen, patterns: Sequence[Pattern], behaviour: Behaviour, profile: Profile
+def _contents(
+    name: str,
+    seen: Seen,
+    patterns: Sequence[Pattern],
+    behaviour: Behaviour,
+    profile: Profile,
+    fewest: int,
 ) -> tuple[int, ...] | None:
-    """Contents of an input that were fed more than once, and never otherwise."""
+    """Contents of an input that were fed in at least ``fewest`` runs, and never otherwise."""
     common = profile.values.get(name)
     if not seen.is_static:
         return None
     never_otherwise = common is not None and common.ints is not None and common.shape == seen.shape
-    if common is not None and never_otherwise and _feeds(profile.patterns, name) > 1:
+    if common is not None and never_otherwise and _feeds(profile.patterns, name) >= fewest:
         return common.ints
-    if behaviour is Behaviour.DYNAMIC or _feeds(patterns, name) < 2:
+    if behaviour is Behaviour.DYNAMIC or _feeds(patterns, name) < fewest:
         return None
     contents = {pattern.inputs[name].ints for pattern in patterns}
     return contents.pop() if len(contents) == 1 else None
@@ -177,6 +188,9 @@ def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
     )
 
 
-def assumed(profile: Profile, behaviour: Behaviour) -> Guard:
-    """What one specialization for all runs of ``profile`` assumes, as the seed merges what it saw."""
-    return guard_for(profile.patterns, behaviour, profile)
+def assumed(profile: Profile, behaviour: Behaviour, pinned: Collection[str] = ()) -> Guard:
+    """The guard of one specialization for all runs of ``profile``, merged as the seed does.
+
+    ``pinned`` is that of :func:`guard_for`.
+    """
+    return guard_for(profile.patterns, behaviour, profile, pinned=pinned)

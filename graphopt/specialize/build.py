@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
-from graphopt.profile import FusionStrategy, Profile, check_profile, variants_of
+from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
 from graphopt.runtime.signature import Signature
 from graphopt.specialize.emit_model import Branch
 from graphopt.specialize.narrow import narrowed
@@ -20,8 +20,9 @@ from graphopt.specialize.written_variants import WrittenVariant
 #: Passes that a variant runs first: what is known of its inputs opens functions and loops.
 FIRST = ("inline-functions", "unroll-loops")
 
-#: Optimizes a model, running the named passes before all others.
-Optimize = Callable[[ir.Model, tuple[str, ...]], tuple[ir.Model, Report]]
+#: Optimizes a model, running the named passes before all others. A guard is that which the model relies on,
+#: beside the original.
+Optimize = Callable[[ir.Model, tuple[str, ...], Guard | None], tuple[ir.Model, Report]]
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,21 @@ def build(
     """
     check_profile(how.profile, original)
     signature = Signature.of(original)
-    general, report = optimize(original, ())
+    general, report = optimize(original, (), None)
     optional = [port.name for port in signature.inputs if port.role == "overridable" and policy.sees_absence]
-    variants = variants_of(how.profile, how.strategy, most=how.most, limits=policy.limits, optional=optional)
+    variants = variants_of(
+        how.profile,
+        how.strategy,
+        most=how.most,
+        limits=policy.limits,
+        optional=optional,
+        pinned=branch_inputs(original),
+    )
     branches, plan = [], []
     before = ir.count_all_nodes(general)
     for variant in variants:
         try:
-            model, told = optimize(narrowed(original, variant.guard), FIRST)
+            model, told = optimize(narrowed(original, variant.guard), FIRST, variant.guard)
         except GraphoptError as failure:
             if strict:
                 raise

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.errors import UnsupportedModel, VerificationFailed
 from graphopt.numerics import Numerics
-from graphopt.profile import Guard, Profile, Seen
+from graphopt.profile import Profile
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.oracle.oracle import Oracle
-from graphopt.runtime.values import numpy_type
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import emit_model, lift_shared_weights
+from graphopt.specialize.guard_inputs import profiled_inputs
 from graphopt.specialize.written_variants import write_variants
 
 #: Makes the judge of what becomes of the original, fed as told.
@@ -50,7 +48,7 @@ def check(
     Raises:
         VerificationFailed: they differ.
     """
-    given = [(branch.name, fitting(branch.guard, profile, inputs)) for branch in found.branches]
+    given = [(branch.name, profiled_inputs(branch.guard, profile, inputs)) for branch in found.branches]
     for name, told in (*given, ("", inputs)):
         if told is None:
             continue
@@ -60,30 +58,6 @@ def check(
             where = f" where the guard of {name} holds" if name else ""
             raise VerificationFailed(f"the model with variants is not the same{where}: {verdict.summary()}")
         found.report.verdict = verdict
-
-
-def fitting(guard: Guard, profile: Profile, inputs: InputOptions) -> InputOptions | None:
-    """Inputs that pass ``guard``, of the shapes of the most frequent runs that it is for."""
-    for pattern in sorted(profile.patterns, key=lambda pattern: -pattern.count):
-        if not guard.admits(pattern.inputs):
-            continue
-        assumed = {name: _contents(seen) for name, seen in guard.inputs.items()}
-        arrays = {name: array for name, array in assumed.items() if array is not None}
-        shapes = {
-            name: tuple(dim for dim in seen.shape if isinstance(dim, int))
-            for name, seen in pattern.inputs.items()
-            if seen.shape is not None and name not in arrays
-        }
-        return replace(inputs, shapes=shapes, files=(), arrays=arrays)
-    return None
-
-
-def _contents(seen: Seen) -> np.ndarray | None:
-    """What an input holds whose contents are assumed."""
-    dtype = numpy_type(seen.type)
-    if seen.ints is None or dtype is None or seen.shape is None:
-        return None
-    return np.array(seen.ints, dtype).reshape([dim for dim in seen.shape if isinstance(dim, int)])
 
 
 def joined(

@@ -12,12 +12,12 @@ import numpy as np
 
 from graphopt import api, ir
 from graphopt.executor.executor import Executor
+from graphopt.executor.maker import Optimize
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.original import Original
+from graphopt.profile import Guard
 from tests.specialize.models import positions
 from tests.support import parse
-
-Optimize = Callable[[ir.Model, tuple[str, ...]], ir.Model]
 
 #: y = x + n * z for any shapes that broadcast; n is the number of elements of x.
 ANY = """g (float[A, B, C] x, float[D, E] z) => (float[F, G, H] y) {
@@ -42,8 +42,10 @@ class Gate:
         self.opened, self.reached = threading.Event(), threading.Event()
         self.passed = 0
 
-    def __call__(self, model: ir.Model, first: tuple[str, ...]) -> ir.Model:
-        if first:
+    def __call__(
+        self, model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
+    ) -> ir.Model:
+        if guard is not None:
             self.reached.set()
             assert self.opened.wait(30)
             self.passed += 1
@@ -63,12 +65,15 @@ class Interrupted(dict[str, Any]):
 
 
 def compiled(model: ir.Model | Path | None = None, **options: Any) -> Executor:
+    """Without ``wait`` among ``options``, runs wait for specializations as long as those take."""
+    options = {"wait": None, **options}
     return api.compile(model or positions(), ExecutorOptions(**options), pipeline="O2", verify=False)
 
 
 def with_optimizer(optimize: Optimize, clock: Callable[[], float] = lambda: 0.0, **options: Any) -> Executor:
     """One whose plans ``optimize`` makes of :data:`ANY`."""
     maker = replace(compiled(parse(ANY))._maker, optimize=optimize)
+    options = {"wait": None, **options}
     return Executor(Original(parse(ANY)), maker, ExecutorOptions(**options), clock=clock)
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from graphopt import api, ir
-from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.context import Context
+from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
+from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.switches import fuser, optimized_execution, set_fusion_strategy
+from graphopt.passes.base import Pass
 from graphopt.profile import FusionStrategy
+from tests.cli.broken_passes import ReluToSigmoid
 from tests.executor.executors import (
     ANY,
     Interrupted,
@@ -116,7 +121,7 @@ def test_the_plan_whose_last_run_was_longest_ago_is_let_go_and_its_depth_is_gone
 @pytest.mark.parametrize("fault", [UsageError("no"), ValueError("a fault of a pass")])
 @pytest.mark.parametrize("mode", ["blocking", "background"])
 def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan(mode: str, fault: Exception) -> None:
-    def refuse_small(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    def refuse_small(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         shape = model.graph.inputs[0].shape
         if first and shape is not None and shape[2] == 3:
             raise fault
@@ -139,7 +144,7 @@ def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan(mode: str
 def test_an_interrupted_compilation_counts_for_nothing() -> None:
     interrupts = [KeyboardInterrupt()]
 
-    def interrupted(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    def interrupted(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         if first and interrupts:
             raise interrupts.pop()
         return model
@@ -402,3 +407,47 @@ def test_outputs_may_be_a_named_tuple() -> None:
     found = namedtuple("found", ["total"])("y")
     executor = api.compile(parse(ANY), outputs=found, pipeline="O2", verify=False)
     assert executor(any_feeds((1, 1, 2), (1, 2))).total.shape == (1, 1, 2)
+
+
+# Plans that fail verification -----------------------------------------------------------------
+
+_RELU = "g (float[N, 4] x) => (float[N, 4] y) { h = Relu(x) y = Neg(h) }"
+
+
+@dataclass(frozen=True)
+class WrongWhereSizesAreKnown(ReluToSigmoid):
+    """Breaks models without dynamic dims."""
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        shape = model.graph.inputs[0].shape
+        if shape is not None and shape.is_static():
+            super().run(model, cx)
+
+
+def _with_pass(broken: Pass, **arguments: Any) -> Executor:
+    options = ExecutorOptions(wait=None)
+    return api.compile(parse(_RELU), options, pipeline="O2", post_passes=[broken], **arguments)
+
+
+def test_a_general_plan_that_differs_is_dropped_for_the_original_without_a_search() -> None:
+    executor = _with_pass(ReluToSigmoid())
+    found = executor.run({"x": -np.ones((2, 4), np.float32)})["y"]
+    np.testing.assert_array_equal(found, 0)
+    state = executor.debug_state()
+    assert [remark.partition(":")[0] for remark in state.remarks] == ["the general plan runs the original"]
+    assert {node.op_type for node in executor.last_executed_optimized_graph().graph} == {"Relu", "Neg"}
+
+
+def test_a_general_plan_that_differs_is_an_error_if_that_is_wanted() -> None:
+    with pytest.raises(VerificationFailed, match="not the same"):
+        _with_pass(ReluToSigmoid(), strict=True).run({"x": -np.ones((2, 4), np.float32)})
+
+
+def test_a_specialization_that_differs_is_dropped_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair.repair", lambda *_, **__: pytest.fail("searched"))
+    executor = _with_pass(WrongWhereSizesAreKnown())
+    for _ in range(3):
+        np.testing.assert_array_equal(executor.run({"x": -np.ones((2, 4), np.float32)})["y"], 0)
+    state = executor.debug_state()
+    assert state.hits("general") == 3 and state.compiled == 0 and not state.remarks
+    assert len(state.failures) == 1 and "not the same" in state.failures[0]

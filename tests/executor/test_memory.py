@@ -158,7 +158,7 @@ def test_nothing_is_released_before_anything_was_specialized() -> None:
 def test_a_release_that_fails_is_put_off_and_takes_no_outputs_away() -> None:
     faults: list[Exception] = [ValueError("a fault of a pass"), UsageError("no")]
 
-    def general_fails(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    def general_fails(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         if not first and faults:
             raise faults.pop()
         return model
@@ -229,7 +229,7 @@ def test_a_flush_that_can_not_be_leaves_all_as_it_was(tmp_path: Path) -> None:
 def test_what_was_flushed_while_it_compiled_is_let_go() -> None:
     go = threading.Event()
 
-    def slow(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    def slow(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         assert not first or go.wait(30)
         return model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -105,8 +106,8 @@ def test_whoever_waits_makes_it_himself_if_the_other_was_interrupted() -> None:
     gate, executor = Gate(), None
     interrupts = [SystemExit()]
 
-    def optimize(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
-        found = gate(model, first)
+    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
+        found = gate(model, first, *_)
         if first and interrupts:
             raise interrupts.pop()
         return found
@@ -137,7 +138,7 @@ def test_a_flush_drops_what_is_being_made_and_waiting_waits_for_that_too() -> No
 def test_a_pass_may_run_the_executor_that_it_serves() -> None:
     found = []
 
-    def optimize(model: ir.Model, first: tuple[str, ...]) -> ir.Model:
+    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         if first:
             found.append(executor.run(rows(3)))
         return model
@@ -169,3 +170,42 @@ def test_where_no_thread_can_be_started_that_is_told(monkeypatch: pytest.MonkeyP
         run_any(executor, [rows(3)], times=2)
     state = executor.debug_state()
     assert state.failures == ("no thread could be started: can't start new thread",) and not state.compiling
+
+
+def test_a_run_waits_no_longer_than_the_options_say() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate, wait=0.0)
+    run_any(executor, [rows(3)], times=4)
+    state = executor.debug_state()
+    assert state.compiling and state.hits("general") == 4
+    assert state.reasons["a specialization is being made"] == 3
+    gate.opened.set()
+    executor.wait()
+    run_any(executor, [rows(3)], times=1)
+    assert gate.passed == 1 and executor.debug_state().hits("static-1") == 1
+
+
+def test_the_time_to_wait_counts_from_the_beginning_of_the_specialization() -> None:
+    gate = Gate()
+    executor = with_optimizer(gate, wait=0.2)
+    run_any(executor, [rows(3)], times=2)
+    job = executor._now._job
+    assert job is not None and job.wait(None if job.done.is_set() else 0.2) is False
+    run_any(executor, [rows(3)], times=50)  # 50 waits of 0.2 s would be 10 s
+    assert time.monotonic() - job.begun < 50 * 0.2
+    gate.opened.set()
+    executor.wait()
+
+
+def test_a_pass_may_run_the_executor_that_another_thread_waits_for() -> None:
+    found = []
+
+    def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
+        if first:
+            found.append(executor.run(rows(3)))
+        return model
+
+    executor = with_optimizer(optimize, wait=60.0)
+    run_any(executor, [rows(3)], times=2)
+    state = executor.debug_state()
+    assert len(found) == 1 and state.hits("general") == 2 and state.hits("static-1") == 1

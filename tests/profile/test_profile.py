@@ -19,12 +19,14 @@ from graphopt.profile import (
     Profile,
     Seen,
     assumed,
+    branch_inputs,
     merged,
     observe,
     unfit,
     variants_of,
 )
 from graphopt.runtime.signature import Port
+from tests.support import parse
 
 
 def _tokens(batch: int, length: int) -> dict[str, Seen]:
@@ -387,3 +389,45 @@ def test_a_question_mark_asserts_nothing() -> None:
     assert merged(guard.inputs, guard.inputs) == dict(guard.inputs)
     found = assumed(Profile("m").seen(guard.inputs), Behaviour.DYNAMIC)
     assert found.inputs == guard.inputs
+
+
+_RATES = """g (float[N, T] x, int64 rate, float[1] f) => (float[N, T] y) {
+    limit = Constant<value = int64 {16000}>() fast = Equal(rate, limit)
+    y = If<then_branch = a () => (float[N, T] p) { p = Relu(x) },
+           else_branch = b () => (float[N, T] q) { q = Neg(x) }>(fast)
+}"""
+
+
+def test_inputs_that_alone_choose_a_branch_are_found() -> None:
+    assert branch_inputs(parse(_RATES)) == {"rate"}
+    by_data = _RATES.replace("Equal(rate, limit)", "Greater(f, f)")
+    also_by_data = _RATES.replace(
+        "fast = Equal(rate, limit)", "e = Equal(rate, limit) g = Greater(f, f) fast = And(e, g)"
+    )
+    by_sizes = _RATES.replace("Equal(rate, limit)", "Equal(n, limit)").replace(
+        "limit =", "n = Size(x) limit ="
+    )
+    for text in (by_data, also_by_data, by_sizes):
+        assert branch_inputs(parse(text)) == set()
+
+
+def test_inputs_of_nested_branches_and_of_conditions_behind_shapes_are_found() -> None:
+    nested = _RATES.replace(
+        "p = Relu(x)",
+        "s = Shape(x) r = Cast<to = 7>(rate) e = Less(s, r) k = ReduceMin<keepdims = 0>(e2)"
+        " e2 = Cast<to = 6>(e) c = Cast<to = 9>(k)"
+        " p = If<then_branch = c1 () => (float[N, T] u) { u = Exp(x) },"
+        " else_branch = d1 () => (float[N, T] v) { v = Abs(x) }>(c)",
+    ).replace("Equal(rate, limit)", "Equal(limit, limit)")
+    assert branch_inputs(parse(nested)) == {"rate"}
+
+
+def test_contents_that_choose_a_branch_are_pinned_at_once_in_static_specializations() -> None:
+    rate, x = Seen("tensor(int64)", (), (16000,)), Seen("tensor(float)", (1, 8))
+    once = Profile("m").seen({"x": x, "rate": rate})
+    [variant] = variants_of(once, FusionStrategy.parse("static:1"), pinned={"rate"})
+    assert variant.guard.inputs["rate"].ints == (16000,)
+    assert assumed(once, Behaviour.STATIC, {"rate"}).inputs["rate"].ints == (16000,)
+    assert assumed(once, Behaviour.DYNAMIC, {"rate"}).inputs["rate"].ints is None
+    both = once.seen({"x": x, "rate": replace(rate, ints=(8000,))})
+    assert assumed(both, Behaviour.STATIC, {"rate"}).inputs["rate"].ints is None

@@ -15,8 +15,8 @@ from graphopt.profile import FusionStrategy, Guard, Profile, Seen
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import Branch, emit_model
+from graphopt.specialize.guard_inputs import profiled_inputs
 from graphopt.specialize.narrow import narrowed
-from graphopt.specialize.one_model import fitting
 from graphopt.specialize.written_variants import written_variants
 from tests.specialize.models import feeds_of, positions, profile_of
 from tests.support import parse
@@ -268,6 +268,6 @@ def test_inputs_that_pass_a_guard_are_made_from_the_profile() -> None:
     model = positions()
     profile = profile_of(model, *_RUNS)
     guard = Guard({"x": Seen("tensor(float)", (2, "s", 4)), "mode": Seen("tensor(int64)", (), (1,))})
-    told = fitting(guard, profile, InputOptions(seed=3))
+    told = profiled_inputs(guard, profile, InputOptions(seed=3))
     assert told is not None and told.seed == 3
     assert told.shapes == {"x": (2, 6, 4)} and told.arrays["mode"] == 1

@@ -37,6 +37,8 @@ class InputOptions:
         ranges: first and last size of dynamic dims; others are not tried.
         vouched: the user also fixed dims of the model.
         arrays: arrays to feed, by input name.
+        profiled: shapes and arrays come from a profile rather than from the user: where the original does
+            not run with them, nothing is compared, and that is no error.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class InputOptions:
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     vouched: bool = False
     arrays: Mapping[str, Any] = field(default_factory=dict)
+    profiled: bool = False
 
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
@@ -63,6 +66,8 @@ class InputOptions:
     @property
     def given(self) -> bool:
         """Whether the user said anything about shapes or arrays."""
+        if self.profiled:
+            return False
         return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
 
 

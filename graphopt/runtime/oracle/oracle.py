@@ -117,6 +117,7 @@ class Oracle:
         child: a process for risky work that is already there; else one is started if needed.
         cpu_level: the level of x86-64 whose kernels run, of candidates with libraries of them.
         allow_external: folders outside the model's own that external data may lie in.
+        signature: the interface that candidates must have; by default the original's.
 
     Attributes:
         given: the user gave shapes, arrays or sizes of dims.
@@ -139,6 +140,7 @@ class Oracle:
         child: Child | None = None,
         cpu_level: int | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
+        signature: Signature | None = None,
     ) -> None:
         self.given = options is not None and options.given
         self._device, self._threads, self._seconds = device, threads, seconds
@@ -150,6 +152,7 @@ class Oracle:
         self._artifact = Artifact(original, allow_external)
         model = self._artifact.model()
         self._signature = Signature.of(model)
+        self._required_signature = signature or self._signature
         self._natures = natures_of(model)
         pairs = zip(model.graph.outputs, self._natures, strict=True)
         self._rounding = [absolute_rounding(value, nature.coarsest) for value, nature in pairs]
@@ -303,7 +306,7 @@ class Oracle:
         model = artifact.model()
         changes: list[Change] = []
         if signature:
-            changes = diff(self._signature, Signature.of(model), distrusted=self._lies(cases))
+            changes = diff(self._required_signature, Signature.of(model), distrusted=self._lies(cases))
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         isolated = self._isolated or may_crash(model) is not None
