@@ -16,6 +16,7 @@ from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import (
     GraphoptError,
     InvalidModel,
+    ResourceLimit,
     RuntimeFailure,
     UsageError,
     VerificationFailed,
@@ -29,6 +30,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import History, Pipeline, Step
 from graphopt.pipelines import registry
+from graphopt.runtime import memory
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.signature import diff
 
@@ -187,6 +189,11 @@ class Job:
         except GraphoptError:  # about the original
             raise
         except Exception as error:  # writing what is broken may fail in any way
+            if memory.is_exhausted(error):
+                raise ResourceLimit(
+                    "there is not enough memory to verify the result",
+                    hint="--no-verify writes it without a comparison",
+                ) from error
             why = f"{type(error).__name__}: {error}"
             raise VerificationFailed(f"the optimized model can't be written: {why}") from error
         report.seconds["verify"] = report.verdict.seconds
@@ -230,8 +237,8 @@ def context_for(
     )
 
 
-def is_heavy(model: ir.Model, memory: int) -> bool:
-    """Whether a run of ``model`` may take more ``memory`` than that: a process with a limit is to run it."""
+def is_heavy(model: ir.Model, limit: int) -> bool:
+    """Whether a run of ``model`` may take more than ``limit`` bytes: a process with a limit is to run it."""
     from graphopt.analysis.result_size import result_bytes
     from graphopt.passes.inline_functions import InlineFunctions
     from graphopt.runtime.hazards import may_not_end
@@ -241,7 +248,7 @@ def is_heavy(model: ir.Model, memory: int) -> bool:
     if model.functions:  # facts are about values in graphs, not about each call
         model = copy(model)
         InlineFunctions().run(model, context_for(model))
-    return result_bytes(model) > memory
+    return result_bytes(model) > limit
 
 
 def make_pipeline(

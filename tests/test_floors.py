@@ -59,6 +59,8 @@ RUNTIME_FLOORS = [
     "processor",
     "meter",
     "signature",
+    "memory",
+    "forkserver",
     "child",
     "devices",
     "session_choice",

@@ -58,6 +58,8 @@ class Failure:
             return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
         if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
             return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
+        if isinstance(error, MemoryError):
+            return cls(ExitStatus.RESOURCE_LIMIT, "there is not enough memory", None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)

@@ -16,6 +16,7 @@ from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
 from graphopt.cli.failure import tell
 from graphopt.errors import ExitStatus, unknown
+from graphopt.runtime.forkserver import claim_process
 
 _INTERRUPTED = 130
 
@@ -95,6 +96,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     if argv is None:
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
+        claim_process()
         invocation.before = age()
     status = call(invocation)
     if argv is None:

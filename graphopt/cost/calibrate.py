@@ -70,7 +70,7 @@ class HarnessStopwatch:
         Args:
             index: which pass this is; the models take turns in another order in each.
         """
-        with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"]) as child:
+        with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"], fresh=True) as child:
             for place in places:
                 yield self._measure(child, place, index)
 

@@ -1,15 +1,16 @@
 """Run risky work in a process of its own, with limits on time and memory.
 
-onnxruntime can be made to crash (integer division by zero, some operators on empty tensors),
-to run for ever (Loop) and to allocate without end. A :class:`Child` keeps its process over
-several calls, because starting one and importing onnxruntime costs some 0.3 s; start it early
-and the cost is hidden behind other work.
+onnxruntime can be made to crash (integer division by zero, some operators on empty tensors, its own
+optimizer), to run for ever (Loop) and to allocate without end. A :class:`Child` keeps its process over
+several calls. Where the system allows, it is forked by a :mod:`server <graphopt.runtime.forkserver>`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import math
 import os
 import pickle
 import signal
@@ -17,12 +18,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, TypeVar
 
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.runtime import forkserver
+from graphopt.runtime import memory as ram
 
 T = TypeVar("T")
+#: Seconds of CPU time beyond a limit after which the system ends the process.
+_GRACE = 1.0
 
 
 class ProcessCrashed(RuntimeFailure):
@@ -42,15 +48,20 @@ class Child:
         memory: bytes of private memory that calls may take on top of the process's own, or
             ``None``; enforced on Linux only.
         preload: modules that the process imports at once, before the first call.
+        fresh: start an interpreter instead of a fork. Measurements need that, since all forks of a server
+            share the layout of its memory, and so do devices, which do not survive a fork.
 
     Attributes:
         made: how many objects :meth:`new` made; the process keeps only the last.
     """
 
-    def __init__(self, *, memory: int | None = None, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, memory: int | None = None, preload: Sequence[str] = (), fresh: bool = False
+    ) -> None:
         self._memory = memory
         self._preload = list(preload)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._fresh = fresh
+        self._process: subprocess.Popen[bytes] | forkserver.Forked | None = None
         self._errors: IO[bytes] | None = None
         self._peak = 0
         self.made = 0
@@ -72,25 +83,46 @@ class Child:
         """The most memory that the process held (resident set), over all calls so far."""
         return self._peak
 
-    def call(self, function: Callable[..., T], *args: Any, timeout: float | None = None) -> T:
+    def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float | None = None,
+        cpu: float | None = None,
+        doing: str = "",
+    ) -> T:
         """``function(*args)``, in the process; the function is found by its module and name.
+
+        Args:
+            timeout: seconds of wall-clock time.
+            cpu: seconds of CPU time, enforced on Linux and macOS.
+            doing: what the call does to a model, for messages, such as ``loading the model``.
 
         Raises:
             ProcessCrashed: the process died.
-            ResourceLimit: it took more than ``timeout`` seconds, or more memory than allowed.
+            ResourceLimit: it took more time or memory than allowed.
             Exception: whatever ``function`` raised.
         """
-        result: T = self._request(("call", function, args), timeout)
+        result: T = self._request(("call", function, args), timeout, cpu, doing)
         return result
 
-    def new(self, factory: Callable[..., Any], *args: Any, timeout: float | None = None) -> None:
+    def new(
+        self, factory: Callable[..., Any], *args: Any, timeout: float | None = None, doing: str = ""
+    ) -> None:
         """Make an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
         self.made += 1
-        self._request(("new", factory, args), timeout)
+        self._request(("new", factory, args), timeout, None, doing)
 
-    def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
-        """Call a method of the object that :meth:`new` made; errors as those of :meth:`call`."""
-        return self._request(("ask", method, args), timeout)
+    def ask(
+        self,
+        method: str,
+        *args: Any,
+        timeout: float | None = None,
+        cpu: float | None = None,
+        doing: str = "",
+    ) -> Any:
+        """Call a method of the object that :meth:`new` made; limits and errors as those of :meth:`call`."""
+        return self._request(("ask", method, args), timeout, cpu, doing)
 
     def close(self) -> None:
         """End the process."""
@@ -109,15 +141,24 @@ class Child:
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         limits = [self._memory, self._preload]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, json.dumps(sys.path), json.dumps(limits)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        if not self._fresh:
+            self._process = forkserver.start((__name__, "serve", limits), self._errors)
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), json.dumps(limits)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+            )
 
-    def _request(self, request: tuple[str, Any, tuple[Any, ...]], timeout: float | None) -> Any:
-        data = pickle.dumps(request, protocol=5)
+    def _request(
+        self,
+        request: tuple[str, Any, tuple[Any, ...]],
+        timeout: float | None,
+        cpu: float | None,
+        doing: str,
+    ) -> Any:
+        data = pickle.dumps((*request, cpu), protocol=5)
         if not self.alive:
             self.close()
             self._start()
@@ -137,19 +178,23 @@ class Child:
             process.stdin.flush()
             succeeded, result, peak = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            process.wait()
+            status = process.wait()
             if expired.is_set():
-                raise ResourceLimit(f"onnxruntime ran for more than {timeout:g} s and was stopped") from None
-            raise self._crash(process.returncode) from error
+                raise _late(f"{timeout:g} s", doing) from None
+            if status == -getattr(signal, "SIGXCPU", 24):
+                raise _late(f"{cpu or 0:g} s of CPU time", doing) from None
+            raise self._crash(status, doing) from error
         finally:
             watchdog.cancel()
         self._peak = max(self._peak, peak)
         if succeeded:
             return result
-        raise _as_limit(result) if self._memory is not None else result
+        if ram.is_exhausted(result):
+            raise ResourceLimit("onnxruntime needs more memory than it may take") from result
+        raise result
 
-    def _crash(self, status: int) -> GraphoptError:
-        """What a process that ended by itself died of."""
+    def _crash(self, status: int, doing: str) -> GraphoptError:
+        """The error for a process that ended by itself."""
         assert self._errors is not None
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
@@ -157,7 +202,14 @@ class Child:
         if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
             return ResourceLimit("onnxruntime took too much memory and was stopped")
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return ProcessCrashed(f"onnxruntime crashed ({name})" + (f": {said}" if said else ""))
+        return ProcessCrashed(
+            f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {said}" if said else "")
+        )
+
+
+def _late(spent: str, doing: str) -> ResourceLimit:
+    took = f"took more than {spent} {doing}" if doing else f"ran for more than {spent}"
+    return ResourceLimit(f"onnxruntime {took} and was stopped")
 
 
 def run_in_child(
@@ -166,19 +218,6 @@ def run_in_child(
     """``function(*args)`` in a fresh process; see :meth:`Child.call`."""
     with Child(memory=memory) as child:
         return child.call(function, *args, timeout=timeout)
-
-
-def _as_limit(error: BaseException) -> BaseException:
-    """Under a memory limit, a failed allocation is that limit."""
-    text = str(error)
-    if (
-        isinstance(error, MemoryError)
-        or "allocate memory" in text
-        or "bad_alloc" in text
-        or "bad allocation" in text
-    ):
-        return ResourceLimit("onnxruntime needs more memory than it may take")
-    return error
 
 
 def serve(memory: int | None, preload: Sequence[str]) -> None:
@@ -197,25 +236,26 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             except EOFError:
                 os._exit(0)
             except Exception as error:  # a request that can't be read is answered with the reason
-                inbox.append(("fail", error, ()))
+                inbox.append(("fail", error, (), None))
             arrived.release()
 
     for module in preload:
-        __import__(module)
+        importlib.import_module(module)
     threading.Thread(target=receive, daemon=True).start()
     kept: Any = None
     limited = memory is None
     while True:
         arrived.acquire()
-        kind, target, args = inbox.pop(0)
+        kind, target, args, cpu = inbox.pop(0)
         if not limited:
-            _limit_memory(memory or 0)
+            ram.limit_data(memory or 0)
             limited = True
         try:
             if kind == "fail":
                 raise target
             function = getattr(kept, target) if kind == "ask" else target
-            result = function(*args)
+            with _limited_cpu(cpu):
+                result = function(*args)
             if kind == "new":
                 kept, result = result, None
             data = pickle.dumps((True, result, _peak_bytes()), protocol=5)
@@ -223,6 +263,24 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             data = _pickled_error(error)
         replies.write(data)
         replies.flush()
+
+
+@contextlib.contextmanager
+def _limited_cpu(seconds: float | None) -> Iterator[None]:
+    """Have the system end this process where the block takes more CPU time, to the next full second."""
+    if seconds is None or sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(time.process_time() + seconds + _GRACE)
+    bounds = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_CPU, (min([most, *bounds]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def _pickled_error(error: Exception) -> bytes:
@@ -233,16 +291,6 @@ def _pickled_error(error: Exception) -> bytes:
         told = RuntimeFailure(f"{type(error).__name__}: {error}")
         data = pickle.dumps((False, told, _peak_bytes()), protocol=5)
     return data
-
-
-def _limit_memory(memory: int) -> None:
-    if not sys.platform.startswith("linux"):
-        return
-    import resource
-
-    with open("/proc/self/status") as file:
-        now = next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:")), 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (now + memory, now + memory))
 
 
 def _peak_bytes() -> int:

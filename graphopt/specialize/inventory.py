@@ -116,7 +116,9 @@ def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
     with contextlib.ExitStack() as stack:
         artifact = Artifact(path if ir.form_of(path) is ir.FileForm.ONNX else model)
         stack.callback(artifact.close)
-        child = stack.enter_context(Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"]))
+        child = stack.enter_context(
+            Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"], fresh=True)
+        )
         return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
-from graphopt.runtime.child import Child, run_in_child
+from graphopt.runtime.child import Child, ProcessCrashed, run_in_child
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are enforced on Linux")
 
@@ -39,6 +40,11 @@ def die(number):
 
 def hang():
     time.sleep(60)
+
+
+def spin():
+    while True:
+        pass
 
 
 def devour(size):
@@ -133,3 +139,81 @@ def test_closing_ends_the_process():
     if sys.platform != "win32":
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@linux_only
+def test_cpu_time_is_limited_apart_from_the_time_on_the_clock(child):
+    with pytest.raises(ResourceLimit, match="CPU time running the model and was stopped"):
+        child.call(spin, cpu=0.01, timeout=300, doing="running the model")
+    assert child.call(double, 1, cpu=60) == 2
+
+
+@linux_only
+def test_the_work_that_crashed_is_named(child):
+    with pytest.raises(ProcessCrashed, match=r"crashed \(SIGSEGV\) loading the model"):
+        child.call(die, signal.SIGSEGV, doing="loading the model")
+
+
+@linux_only
+def test_processes_are_forked_by_one_server():
+    with Child() as first, Child() as second, Child(fresh=True) as third:
+        parents = [child.call(os.getppid) for child in (first, second, third)]
+    assert parents[0] == parents[1] != os.getpid() == parents[2]
+
+
+@linux_only
+def test_a_server_that_died_is_replaced():
+    with Child() as child:
+        server = child.call(os.getppid)
+        os.kill(server, signal.SIGKILL)
+        child.close()
+    with Child() as child:
+        assert child.call(os.getppid) not in (server, os.getpid())
+
+
+@linux_only
+def test_a_fork_of_this_process_has_a_server_of_its_own(child):
+    server = child.call(os.getppid)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with Child() as own:
+            os.write(writer, str(own.call(os.getppid)).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert int(os.read(reader, 99)) not in (server, os.getpid())
+    assert child.call(double, 1) == 2
+
+
+_ALONE = """
+from graphopt.runtime.forkserver import claim_process
+from graphopt.runtime.child import Child
+import os, threading
+if {claim}: claim_process()
+if {thread}: threading.Thread(target=threading.Event().wait, daemon=True).start()
+with Child() as child:
+    server = child.call(os.getppid)
+with open(f"/proc/{{server}}/cmdline") as a, open("/proc/self/cmdline") as b:
+    print(a.read() == b.read())
+os.kill(os.getpid(), 9) if {kill} else None
+"""
+
+
+@linux_only
+@pytest.mark.parametrize(("claim", "thread", "forks"), [(1, 0, True), (1, 1, False), (0, 0, False)])
+def test_only_a_process_of_ours_on_one_thread_is_forked(claim, thread, forks):
+    code = _ALONE.format(claim=claim, thread=thread, kill=0)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, str(forks)), done.stderr
+
+
+@linux_only
+def test_the_server_ends_with_a_process_that_is_killed():
+    # subprocess waits until nobody holds the pipe
+    code = _ALONE.format(claim=1, thread=0, kill=1)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL

@@ -99,7 +99,7 @@ def footprint(
     seconds: list[float] = []
     peaks: list[float] = []
     for number in range(max(1, processes)):
-        with Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"]) as child:
+        with Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"], fresh=True) as child:
             took, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
             if number == 0:
                 placement, outputs = child.call(look, source, setup, checked, name, timeout=_PATIENCE)

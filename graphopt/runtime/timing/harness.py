@@ -135,7 +135,7 @@ def compare_speed(
 def _run(
     field: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
 ) -> dict[str, list[list[float]]]:
-    with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"]) as child:
+    with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"], fresh=True) as child:
         return child.call(race, dict(field), setup, limits, index, timeout=limits.seconds + _PATIENCE)
 
 

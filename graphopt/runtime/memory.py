@@ -1,0 +1,101 @@
+"""Memory: how much is available, limits on it, and errors that mean that there is no more."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+#: What errors say where an allocation, or a thread, fails; the latter is out of memory or of processes.
+_SIGNS = ("allocate memory", "bad_alloc", "bad allocation", "can't start new thread", "Cannot allocate")
+#: cgroups report a number near 2^63 where there is no limit.
+_NO_LIMIT = 1 << 60
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether ``error`` means that the process can't get more memory or threads."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS)
+
+
+def available(root: Path = Path("/")) -> int | None:
+    """Bytes that a new process can take: the least that the system, cgroups and resource limits leave.
+
+    Linux only; ``None`` elsewhere.
+
+    Args:
+        root: of the file system that holds ``proc`` and ``sys``.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    bounds = [*_of_system(root), *_of_cgroups(root), *_of_limits()]
+    return max(0, min(bounds)) if bounds else None
+
+
+def limit_data(nbytes: int) -> None:
+    """Let this process take ``nbytes`` of private memory more, or less where a limit is in force already.
+
+    Enforced on Linux only.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    limits = [value for value in resource.getrlimit(resource.RLIMIT_DATA) if value != resource.RLIM_INFINITY]
+    least = min([_data_bytes() + nbytes, *limits])
+    resource.setrlimit(resource.RLIMIT_DATA, (least, least))
+
+
+def _of_system(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def _of_cgroups(root: Path) -> Iterator[int]:
+    """What each cgroup that this process is in leaves (v2, and the memory controller of v1)."""
+    for line in _lines(root / "proc/self/cgroup"):
+        number, controllers, name = line.split(":", 2)
+        mount = root / "sys/fs/cgroup"
+        if number == "0" and not controllers:
+            limit, used, cache = "memory.max", "memory.current", "inactive_file "
+        elif "memory" in controllers.split(","):
+            mount /= "memory"
+            limit, used, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "
+        else:
+            continue
+        path = PurePosixPath(name.strip())
+        for group in (path, *path.parents):
+            folder = mount / str(group).lstrip("/")
+            most, now = _number(folder / limit), _number(folder / used)
+            if most is not None and now is not None and most < _NO_LIMIT:
+                stat = (entry for entry in _lines(folder / "memory.stat") if entry.startswith(cache))
+                yield most - now + next((int(entry.split()[1]) for entry in stat), 0)
+
+
+def _of_limits() -> Iterator[int]:
+    import resource
+
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, _ = resource.getrlimit(kind)
+        if soft != resource.RLIM_INFINITY:
+            yield soft - _data_bytes()
+
+
+def _data_bytes() -> int:
+    """Private memory of this process, as RLIMIT_DATA counts it."""
+    lines = _lines(Path("/proc/self/status"))
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+
+
+def _number(path: Path) -> int | None:
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with open(os.fspath(path)) as file:
+            return file.readlines()
+    except OSError:
+        return []
