@@ -231,9 +231,7 @@ class BodyEditor(GraphEditor):
         graph_of(holder).insert_before(holder, [node])
         self._changed("lift")
 
-    def begin_body(
-        self, around: onnx_ir.Graph, inputs: Sequence[onnx_ir.Value], name: str
-    ) -> onnx_ir.Graph:
+    def begin_body(self, around: onnx_ir.Graph, inputs: Sequence[onnx_ir.Value], name: str) -> onnx_ir.Graph:
         """A new, empty body for a node that is going to stand in ``around``.
 
         A body is written before the node that holds it: until it returns something, nothing is known of

@@ -155,7 +155,7 @@ def _branch(
     write: Callable[[Operations], Mapping[str, ir.Value]],
     like: Mapping[str, ir.Value],
 ) -> ir.Graph:
-    """The branch that ``op`` writes: it returns the values of ``write``, in the order and shapes of ``like``."""
+    """The branch that ``op`` writes: it returns the values of ``write``, ordered and shaped as ``like``."""
     found = write(op)
     for name, value in like.items():
         output = as_output(op, found[name], op.graph)
