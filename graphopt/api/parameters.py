@@ -23,11 +23,11 @@ def lift_parameters(
 
     Args:
         model: a model, which is left as it is, or the path of one.
-        which: ``params``, all initializers of floating-point numbers with at least one axis, but for running
-            statistics; or names of initializers.
+        which: ``params``, all initializers and Constant nodes of floating-point numbers with at least one
+            axis, but for running statistics and Constant nodes of a single number; or names of either.
 
     Raises:
-        UsageError: there is no such initializer.
+        UsageError: there is no such initializer or Constant node.
     """
     from graphopt.parameters.lifting import lift
 

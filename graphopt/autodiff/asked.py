@@ -8,18 +8,27 @@ from graphopt import ir
 from graphopt.autodiff.reverse import is_real
 from graphopt.coerce import split_names
 from graphopt.context import Context
+from graphopt.driver import copy
 from graphopt.errors import UsageError, unknown
+from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 
 #: All inputs of floating-point numbers, where names may be given; and these with all parameters.
 INPUTS, ALL = "inputs", "all"
 
 
+def with_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
+    """A copy of ``model`` where the constants that ``wrt`` includes are initializers, as parameters are."""
+    result, names = copy(model), split_names(wrt)
+    expose(result, names, weights=PARAMS in names or ALL in names)
+    return result
+
+
 def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
     """The names that ``wrt`` comes to, and whether they were named, rather than as a group.
 
     Args:
-        model: as it was given: constants that become of it later are no parameters.
+        model: of :func:`with_parameters`: constants that become of it later are no parameters.
         wrt: ``params``, ``inputs``, ``all`` for both, and names of values; also several with commas between.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.asked import asked, resolved
+from graphopt.autodiff.asked import asked, resolved, with_parameters
 from graphopt.autodiff.gradient import NeedsOpset
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
@@ -73,9 +73,9 @@ def differentiate(
     Args:
         loss: the name of the loss, an output or inner value with one element, or a loss function. For a
             list of names there is no loss: the gradients of these values become inputs ``cotangent.<name>``.
-        wrt: names of inputs, initializers or inner values; ``params``, the initializers that look like
-            parameters; ``inputs``, those of floating-point numbers. Of these two, what the loss does not
-            depend on is left out.
+        wrt: names of inputs, initializers or inner values; ``params``, the initializers and Constant nodes
+            that look like parameters; ``inputs``, those of floating-point numbers. Of these two, what the
+            loss does not depend on is left out.
         outputs: ``all`` for the original's outputs besides the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
         scaled: the gradient of the loss is an input, too, ``cotangent.<loss>``, which is 1 unless it is fed.
@@ -87,6 +87,7 @@ def differentiate(
     """
     if outputs not in ("all", "loss"):
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
+    model = with_parameters(model, wrt)
     names = asked(model, wrt)
     needed = OLDEST
     while True:

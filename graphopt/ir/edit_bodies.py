@@ -66,6 +66,31 @@ class BodyEditor(GraphEditor):
         self._changed("constant")
         return value
 
+    def expose(self, constants: Mapping[onnx_ir.Node, onnx_ir.TensorProtocol]) -> None:
+        """Let Constant nodes, which may stand in bodies, be initializers of the main graph.
+
+        Below IR version 4 they are inputs, too, as initializers are. They keep the names of the nodes'
+        outputs; where several bodies use one name, the first keeps it.
+        """
+        graph, named = self.model.graph, []
+        for node, tensor in constants.items():
+            output = node.outputs[0]
+            value = onnx_ir.Value(
+                name=self.fresh_name("constant"),
+                type=onnx_ir.TensorType(tensor.dtype),
+                shape=onnx_ir.Shape(tensor.shape.numpy()),
+                const_value=tensor,
+            )
+            self.replace(output, value)
+            self.remove(node)
+            named.append((value, output.name or "constant"))
+        for value, name in named:
+            self.rename(value, name)
+            graph.register_initializer(value)
+            if self.model.ir_version < 4:
+                graph.inputs.append(value)
+            self._changed("constant")
+
     def takes_constant(
         self, graph: onnx_ir.Graph, dtype: onnx_ir.DataType, version: int | None = None
     ) -> bool:

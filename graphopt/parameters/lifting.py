@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.coerce import split_names
 from graphopt.errors import UsageError
+from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import PARAMS, chosen
 
 
@@ -66,11 +68,13 @@ def parameters_of(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Param
 
 
 def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
-    """Let initializers of ``model`` be inputs, after its own; returns what they held.
+    """Let initializers and Constant nodes of ``model`` be inputs, after its own; returns what they held.
 
     Raises:
         UsageError: there is no such initializer.
     """
+    names = split_names(which)
+    expose(model, names, weights=PARAMS in names)
     found = parameters_of(model, which)
     edit = ir.Editor(model)
     for name in found.tensors:
@@ -79,12 +83,13 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
 
 
 def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
-    """Let inputs of ``model`` be initializers, and give initializers other contents, by name.
+    """Let inputs of ``model`` be initializers, and give constants other contents, by name.
 
     Raises:
         UsageError: a tensor has another shape or element type than the input or initializer, or no name is
             one of the model's. The model is as it was.
     """
+    expose(model, parameters.tensors)
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
     if not found:

@@ -1,4 +1,4 @@
-"""Which initializers are parameters."""
+"""Which initializers and constants are parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from graphopt import ir
 from graphopt.coerce import split_names
 from graphopt.errors import UsageError, unknown
+from graphopt.ops.facts import COMPUTE_BOUND
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 #: All initializers that look like parameters, where names may be given.
@@ -15,18 +16,34 @@ PARAMS = "params"
 GRADIENT = "grad."
 
 
-def is_parameter(value: ir.Value) -> bool:
-    """Whether initializer ``value`` looks like a parameter: real numbers, of at least one axis.
+#: Operands that hold no parameters: running statistics, and sizes and thresholds that are real numbers.
+_NO_PARAMETERS = frozenset(
+    {
+        ("BatchNormalization", 3),
+        ("BatchNormalization", 4),
+        ("Resize", 1),
+        ("Resize", 2),
+        ("Upsample", 1),
+        ("NonMaxSuppression", 3),
+        ("NonMaxSuppression", 4),
+    }
+)
 
-    Running statistics of BatchNormalization are none.
+
+def is_parameter(value: ir.Value) -> bool:
+    """Whether an initializer, or the output of a Constant node, looks like a parameter.
+
+    Those hold real numbers, have at least one axis, and are no running statistics of BatchNormalization nor
+    sizes or thresholds. A Constant node of a single number, such as a factor, is one only where an operator
+    like Conv or Gemm reads it.
     """
-    tensor = value.const_value
-    return (
-        tensor is not None
-        and tensor.dtype in FLOATS
-        and len(tensor.shape) > 0
-        and not any(use.node.op_type == "BatchNormalization" and use.idx in (3, 4) for use in value.uses())
-    )
+    tensor = value.const_value if value.is_initializer() else ir.constant_of(value)
+    if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) == 0:
+        return False
+    uses = [(use.node.op_type, use.idx) for use in value.uses()]
+    if not value.is_initializer() and tensor.size == 1 and not any(op in COMPUTE_BOUND for op, _ in uses):
+        return False
+    return not any(use in _NO_PARAMETERS for use in uses)
 
 
 def parameters(model: ir.Model) -> list[ir.Value]:
@@ -34,10 +51,14 @@ def parameters(model: ir.Model) -> list[ir.Value]:
 
     Of a joint graph they are those whose gradients it returns: it has constants of its own.
     """
-    graph = model.graph
-    returned = {output.name for output in graph.outputs}
-    trained = [value for name, value in graph.initializers.items() if GRADIENT + name in returned]
-    return trained or [value for value in graph.initializers.values() if is_parameter(value)]
+    own = model.graph.initializers
+    return returns_gradients(model) or [value for value in own.values() if is_parameter(value)]
+
+
+def returns_gradients(model: ir.Model) -> list[ir.Value]:
+    """The initializers of the main graph whose gradients the model returns; none but in a joint graph."""
+    returned = {output.name for output in model.graph.outputs}
+    return [value for name, value in model.graph.initializers.items() if GRADIENT + name in returned]
 
 
 def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:

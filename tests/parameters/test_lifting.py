@@ -157,3 +157,46 @@ def test_metadata(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="metadata"):
         files.write(tmp_path / "w.npz", parameters)
     assert not (tmp_path / "w.npz").exists()
+
+
+CONSTANTS = """m (float[2,4] x, bool c) => (float[?,?] y) {
+    one = Constant<value_floats = [2.0]>()
+    s = Constant<value = float[4] {1, 2, 3, 4}>()
+    a = Mul(x, s) b = Mul(a, one)
+    y = If(c) <then_branch = t () => (float[?,?] p) {
+            w = Constant<value = float[4,2] {1, 2, 3, 4, 5, 6, 7, 8}>() bias = Constant<value_floats = [0.5]>()
+            p = Gemm(b, w, bias) },
+        else_branch = e () => (float[?,?] q) {
+            w = Constant<value = float[4,2] {8, 7, 6, 5, 4, 3, 2, 1}>() q = MatMul(b, w) }> }"""
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+def test_weights_in_constant_nodes_are_parameters(ir_version: int) -> None:
+    model = parse(CONSTANTS, ir_version=ir_version)
+    feeds = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "c": np.array(True)}
+    lifted, parameters = graphopt.lift_parameters(model)
+    names = ["s", "w", "bias", "w_1"]
+    assert list(parameters.tensors) == names, "'one' is a setting, the bias of a Gemm a parameter"
+    arrays = {name: tensor.numpy() for name, tensor in parameters.tensors.items()}
+    for taken in (True, False):
+        fed = feeds | {"c": np.array(taken)}
+        expected = graphopt.run(model, fed)["y"]
+        assert np.array_equal(graphopt.run(lifted, {**fed, **arrays})["y"], expected)
+        changed, told = graphopt.unlift_parameters(model, {"w": arrays["w"] * 2})
+        assert told.placed == ["w"]
+        assert np.array_equal(graphopt.run(changed, fed)["y"], expected) != taken
+    named, found = graphopt.lift_parameters(model, "one")
+    assert list(found.tensors) == ["one"] and "one" in [value.name for value in named.graph.inputs]
+
+
+def test_gradients_and_training_of_weights_in_constant_nodes() -> None:
+    model = parse(CONSTANTS)
+    feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True), "t": np.zeros((2, 2), np.float32)}
+    joint = graphopt.grad(model, "mse:y,t")
+    assert list(joint.gradients) == ["s", "w", "bias", "w_1"]
+    found = graphopt.run(joint.model, feeds)
+    assert found["grad.w"].any() and found["grad.bias"].any() and not found["grad.w_1"].any()
+    trainer = graphopt.Trainer(graphopt.train_step(model, "mse:y,t", "sgd", learning_rate=1e-5))
+    losses = [float(trainer.step(feeds)) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
+    assert not np.array_equal(trainer.parameters()["w"], np.arange(1, 9, dtype=np.float32).reshape(4, 2))

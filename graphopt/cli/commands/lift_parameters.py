@@ -36,8 +36,9 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
         default=("params",),
         multiple=True,
         metavar="params|NAMES",
-        help="Initializers of floating-point numbers with at least one axis, but for running statistics, or"
-        " those whose gradients the model returns; and names, with commas between.  [default: params]",
+        help="Initializers and Constant nodes of floating-point numbers with at least one axis, but for"
+        " running statistics, or those whose gradients the model returns; and names, with commas between."
+        "  [default: params]",
     ),
 )
 @options.output_options
@@ -76,7 +77,9 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
         return
     run.console.print(f"  {counted(len(found.tensors), 'parameter')}, {human_bytes(found.nbytes)}")
     if not found.tensors:
-        run.console.note("  the model has no initializers of floating-point numbers with an axis")
+        run.console.note(
+            "  the model has no initializers or Constant nodes of floating-point numbers with an axis"
+        )
     elif parameters is None:
         run.console.note("  what they held is in no file: --parameters FILE writes it")
     for name, other in found.tied.items():
