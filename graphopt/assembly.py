@@ -144,7 +144,11 @@ def saver_for(
     chosen, _ = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
     check = CheckOptions(
-        numerics=job.options.numerics, inputs=options, device=chosen, memory=settings.memory_limit
+        numerics=job.options.numerics,
+        inputs=options,
+        device=chosen,
+        seconds=settings.verify_seconds,
+        memory=settings.memory_limit,
     )
     return save_found(folder, attempt, check, command)
 

@@ -201,6 +201,7 @@ class Job:
             raise VerificationFailed(
                 f"the optimized model is not the same: {report.verdict.summary()}",
                 hint="graphopt bisect names the rewrite at fault; --skip leaves out its rule",
+                row=next(iter(report.verdict.failures), None),
             )
 
 

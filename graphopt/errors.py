@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from typing import Any
 
 
 class ExitStatus(IntEnum):
@@ -42,9 +43,17 @@ class GraphoptError(Exception):
 
 
 class VerificationFailed(GraphoptError):
-    """Two models that should compute the same do not."""
+    """Two models that should compute the same do not.
+
+    Args:
+        row: the first comparison that failed, a ``graphopt.runtime.oracle.verdict.Row``.
+    """
 
     status = ExitStatus.VERIFICATION_FAILED
+
+    def __init__(self, message: str, *, hint: str | None = None, row: Any = None) -> None:
+        super().__init__(message, hint=hint)
+        self.row = row
 
 
 class NotFused(VerificationFailed):

@@ -35,9 +35,8 @@ check_options = options.group(
     click.option(
         "--seconds",
         type=Seconds(positive=True),
-        default=10.0,
         metavar="TIME",
-        help="For comparing the results of one model.  [default: 10s]",
+        help="For comparing the results of one model.  [default: verify-seconds, as optimize compares]",
     ),
 )
 
@@ -65,7 +64,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
         request.inputs or InputOptions(seed=run.settings.seed),
         options.chosen_device(run),
         growth or GROWTH,
-        seconds,
+        run.settings.verify_seconds if seconds is None else seconds,
         run.settings.memory_limit,
     )
     return Attempt(loaded, request.passes, request.options), check

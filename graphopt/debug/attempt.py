@@ -34,11 +34,13 @@ class Step:
         place: the rule and the node.
         index: number of the pass in the run, from 1.
         name: the pass with its options.
+        made: labels of the nodes that it added.
     """
 
     place: Place
     index: int
     name: str
+    made: tuple[str, ...] = ()
 
 
 @dataclass
@@ -93,6 +95,11 @@ class _Trace(Watcher):
         self.steps.append(Step(Place(action.owner, action.node), len(self.passes), self.passes[-1]))
         self._write("rewrite", action.owner, action.node)
         return True
+
+    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Note which nodes were added."""
+        step = self.steps[action.index - 1]
+        self.steps[action.index - 1] = replace(step, made=tuple(map(ir.label, made)))
 
     def close(self) -> None:
         """Close the journal."""
@@ -168,7 +175,7 @@ def run(
     trace = _Trace(limits, journal)
     options = limits.applied_to(options)
     outcome = Outcome(model, trace.steps, trace.passes)
-    cx = context_for(model, options, gate=trace)
+    cx = context_for(model, options, gate=trace, observers=[trace])
     try:
         pipeline.run(model, cx, [trace])
     except _Enough:

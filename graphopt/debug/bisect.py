@@ -4,6 +4,9 @@ The check holds before any rewrite and fails after all of them, so halving the n
 that are allowed finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or
 not every run in between is consistent. What differs between the two is the rewrite at fault.
 
+Where the check's reason names a node, as onnxruntime does of a node that fails, the rewrite that added
+it is tried first.
+
 Rewriting that does not end is stopped, and the rule that does it is known. Three cases need more:
 a fault that is there before any rewrite is allowed, of a pass that changes the model without
 asking, is looked for by number of passes. A rewrite that does no harm
@@ -14,10 +17,12 @@ each other: then some stops in between are probed, and each rule alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from graphopt.debug.attempt import Outcome, Step, Try
+from graphopt import ir
+from graphopt.debug.attempt import Outcome, Step, Try, find_node
 from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
@@ -30,6 +35,46 @@ _MINIMIZING = 100
 _PROBES = 8
 #: Rules that are tried alone in that case.
 _OWNERS = 32
+#: Rewrites that are tried first because the reason names a node of theirs.
+_SUSPECTS = 3
+_NAMES = re.compile(r"""'([^']*)'|"([^"]*)"|\(([^()"']+)\)""")
+#: A reason about an output that differs, rather than a model that does not run.
+_DIFFERS = re.compile(r"output '[^']*': ")
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """Numbers of rewrites: the check fails after ``bad``, and holds after ``good``, if that is known.
+
+    Attributes:
+        before, after: the outcomes there, as far as they are at hand.
+    """
+
+    bad: int
+    good: int | None = None
+    before: Outcome | None = None
+    after: Outcome | None = None
+
+
+def _suspects(outcome: Outcome, reason: str) -> list[int]:
+    """Numbers of the rewrites that added the nodes named in ``reason``, or their operands: latest first."""
+    made = {label: number for number, step in enumerate(outcome.steps, 1) for label in step.made}
+    named = quoted_names(reason)
+    producers: list[str] = []
+    for name in named:
+        node = None if outcome.model is None else find_node(outcome.model, name)
+        values = () if node is None else node.inputs
+        nodes = (value.producer() for value in values if value is not None)
+        producers += [ir.label(node) for node in nodes if node is not None]
+    found = [sorted({made[name] for name in names if name in made}) for names in (named, producers)]
+    return [number for numbers in found for number in reversed(numbers)][:_SUSPECTS]
+
+
+def quoted_names(reason: str) -> list[str]:
+    """Names in quotes or parentheses, as onnxruntime's messages name a node; none if outputs differ."""
+    if _DIFFERS.search(reason):
+        return []
+    return list(dict.fromkeys(name for names in _NAMES.findall(reason) for name in names if name))
 
 
 class Bisection:
@@ -39,12 +84,21 @@ class Bisection:
         attempt: runs the pipeline.
         check: judges the results.
         say: told what is going on.
+        most: runs of the pipeline after which the interval is narrowed no further.
 
     Attributes:
         runs: how many times the pipeline ran so far.
     """
 
-    def __init__(self, attempt: Try, check: Check, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        attempt: Try,
+        check: Check,
+        say: Callable[[str], None] | None = None,
+        *,
+        most: int | None = None,
+    ) -> None:
+        self._most = most
         self._attempt = attempt
         self._check = check
         self._say = say or (lambda text: None)
@@ -61,14 +115,11 @@ class Bisection:
             VerificationFailed: the check fails on the model itself.
         """
         base = base or Limits()
-        untouched, reason = self._try(replace(base, passes=0))
-        if reason is not None:
-            raise VerificationFailed(f"the check fails before any pass has run: {reason}")
+        untouched = self._untouched(base) if explain else None
         outcome, reason = self._try(base)
-        total = len(outcome.steps)
-        end = total
         if outcome.endless and reason is not None:
-            return self._endless(base, outcome, untouched, reason)
+            return self._endless(base, outcome, untouched or self._untouched(base), reason)
+        masked = reason is None
         if reason is None:
             stop = self._probe(base, outcome) if explain else None
             if stop is None:
@@ -76,25 +127,39 @@ class Bisection:
                 if culprit is not None:
                     culprit.runs = self.runs
                 return culprit
-            end = stop
-        still, reason = self._try(replace(base, first=0))
-        if reason is not None:
-            culprit = self._find_pass(replace(base, first=0), still, untouched, reason)
+            bracket = _Bracket(stop)
         else:
-            culprit = self._find_rewrite(base, end)
-            if explain and end < total:
-                culprit.masked_by = self._find_mask(base, end, total)
-            elif explain:
-                culprit.needs = self._find_needs(base, culprit)
+            bracket = self._bracket(base, outcome, reason)
+        if bracket.good is None:
+            still, reason = self._try(replace(base, first=0))
+            if reason is not None:
+                culprit = self._find_pass(
+                    replace(base, first=0), still, untouched or self._untouched(base), reason
+                )
+                culprit.runs = self.runs
+                return culprit
+            bracket = replace(bracket, good=0, before=still)
+        culprit = self._find_rewrite(base, bracket)
+        if masked:
+            culprit.masked_by = self._find_mask(base, bracket.bad, len(outcome.steps))
+        elif explain and not culprit.owners:
+            culprit.needs = self._find_needs(base, culprit)
         culprit.runs = self.runs
         return culprit
 
-    def _try(self, limits: Limits, *, afresh: bool = False) -> tuple[Outcome, str | None]:
-        """The outcome under ``limits``, and why the check fails; ``afresh``: not from memory."""
+    def _untouched(self, base: Limits) -> Outcome:
+        """The model before any pass; raises VerificationFailed if the check fails on it."""
+        untouched, reason = self._try(replace(base, passes=0))
+        if reason is not None:
+            raise VerificationFailed(f"the check fails before any pass has run: {reason}")
+        return untouched
+
+    def _try(self, limits: Limits) -> tuple[Outcome, str | None]:
+        """The outcome under ``limits``, and why the check fails."""
         outcome = self._attempt(limits)
         self.runs += 1
         reason = outcome.error
-        if reason is None and limits in self._known and not afresh:
+        if reason is None and limits in self._known:
             reason = self._known[limits]
         elif reason is None:
             assert outcome.model is not None
@@ -119,19 +184,42 @@ class Bisection:
 
     # Halving --------------------------------------------------------------------------------
 
-    def _find_rewrite(self, base: Limits, end: int) -> Culprit:
-        """The rewrite at fault; the check holds after none and fails after ``end``."""
-        good, bad = 0, end
-        while bad - good > 1:
+    def _bracket(self, base: Limits, outcome: Outcome, reason: str) -> _Bracket:
+        """Try the rewrites first that added the nodes which ``reason`` names, or their operands.
+
+        The check fails on ``outcome``. Where it holds before such a rewrite and fails after it, two runs
+        are enough; else they narrow the interval.
+        """
+        bracket = _Bracket(len(outcome.steps), after=outcome)
+        for number in _suspects(outcome, reason):
+            for stop in (number, number - 1):
+                if stop >= bracket.bad or stop <= (bracket.good or 0):
+                    continue
+                tried, why = self._try(replace(base, first=stop))
+                if why is None:
+                    bracket = replace(bracket, good=stop, before=tried)
+                else:
+                    bracket = replace(bracket, bad=min(stop, len(tried.steps)), after=tried)
+            if bracket.good is not None:
+                break
+        return bracket
+
+    def _find_rewrite(self, base: Limits, bracket: _Bracket) -> Culprit:
+        """The rewrite at fault; the check holds at one end of ``bracket`` and fails at the other."""
+        good, bad, before, after = bracket.good or 0, bracket.bad, bracket.before, bracket.after
+        while bad - good > 1 and (self._most is None or self.runs < self._most):
             middle = (good + bad) // 2
             outcome, reason = self._try(replace(base, first=middle))
             if reason is None:
-                good = middle
+                good, before = middle, outcome
             else:
-                bad = min(middle, len(outcome.steps))
-        before, _ = self._try(replace(base, first=good))
+                bad, after = min(middle, len(outcome.steps)), outcome
+        if before is None:
+            before, _ = self._try(replace(base, first=good))
         limits = replace(base, first=bad)
-        after, reason = self._try(limits, afresh=True)  # the inputs that show it are wanted, too
+        if after is None:
+            after, _ = self._try(limits)
+        reason = self._known.get(limits) or self._known[base]
         step = after.steps[bad - 1]
         assert before.model is not None and reason is not None
         culprit = Culprit(
@@ -145,6 +233,8 @@ class Bisection:
             limits,
             feeds=self._check.feeds(),
         )
+        if bad - good > 1:
+            culprit.owners = tuple(dict.fromkeys(step.place.owner for step in after.steps[good:bad]))
         culprit.lines = neighbourhood(culprit)
         return culprit
 
@@ -160,7 +250,7 @@ class Bisection:
             else:
                 bad, after, reason = middle, outcome, why
         limits = replace(base, passes=bad)
-        after, why = self._try(limits, afresh=True)
+        after, why = self._try(limits)
         assert before.model is not None
         culprit = Culprit(
             after.blamed,
@@ -217,7 +307,7 @@ class Bisection:
             outcome_alone, reason = self._try(alone)
             if reason is None or self._try(replace(alone, first=0))[1] is not None:
                 continue
-            culprit = self._find_rewrite(alone, len(outcome_alone.steps))
+            culprit = self._find_rewrite(alone, _Bracket(len(outcome_alone.steps), 0))
             own = frozenset(step.place for step in outcome_alone.steps)
             others = [step for step in outcome.steps if step.place not in own]
             bad, good = 0, len(others)

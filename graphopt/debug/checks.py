@@ -167,6 +167,7 @@ class NumericsCheck:
         numerics: how far results may move.
         crashes_only: a model that runs is good, whatever it computes.
         libraries: tells the libraries of operators that go with a model, which is judged with and without.
+        failed: a comparison that is known to fail; no other is made.
     """
 
     def __init__(
@@ -176,10 +177,11 @@ class NumericsCheck:
         *,
         crashes_only: bool = False,
         libraries: Callable[[ir.Model], Sequence[str]] | None = None,
+        failed: Row | None = None,
     ) -> None:
         self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
         self._libraries = libraries or (lambda model: ())
-        self._failed: Row | None = None
+        self._failed = failed
 
     def __call__(self, model: ir.Model) -> str | None:
         """Compare ``model`` with the original."""

@@ -32,6 +32,7 @@ class Culprit:
         needs: other rewrites without which it does no harm.
         masked_by: a later rewrite after which the check holds again.
         feeds: inputs that show it.
+        owners: rules and passes of which one is at fault, where the search ended before it was known which.
         runs: how many times the pipeline ran.
     """
 
@@ -48,6 +49,7 @@ class Culprit:
     needs: tuple[Place, ...] = ()
     masked_by: Step | None = None
     feeds: Feeds | None = None
+    owners: tuple[str, ...] = ()
     runs: int = 0
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.gates import Limits
 from graphopt.passes.check_aliasing import CheckAliasing
 from graphopt.runtime.child import Child
+from graphopt.runtime.inputs.feeds import Feeds
 
 #: Sizes that a dim is shrunk to, the smallest first.
 _SIZES = (1, 2, 3, 4)
@@ -251,34 +252,44 @@ def _resized(model: ir.Model, old: int, new: int) -> ir.Model:
     return other
 
 
-def still_fails(attempt: Attempt, check: CheckOptions, limits: Limits, child: Child) -> Fails:
+class StillFails:
     """Whether a model fails ``check`` after the pipeline, in the way that ``attempt``'s own model does.
 
     A pipeline without passes means that the check is of the model itself.
-    """
-    check = without_files(check)
-    first = isolated(attempt, check, child)(limits).error is not None
-    empty = False
 
-    def fails(model: ir.Model) -> bool:
+    Attributes:
+        feeds: inputs that showed the latest failure, if there are any.
+    """
+
+    def __init__(self, attempt: Attempt, check: CheckOptions, limits: Limits, child: Child) -> None:
+        self._attempt, self._limits, self._child = attempt, limits, child
+        self._check = without_files(check)
+        self._fails_early = isolated(attempt, self._check, child)(limits).error is not None
+        self._empty = False
+        self.feeds: Feeds | None = None
+        if not self(attempt.model):
+            self._empty = True  # it may show only where a dim has size 0, which costs more to try
+
+    def __call__(self, model: ir.Model) -> bool:
+        """Judge ``model``."""
+        attempt, check = self._attempt, self._check
         try:
             if ir.find_fault(model) is not None:
                 return False
             if attempt.options.share_buffers:  # which has to be safe before any pass
                 CheckAliasing().run(model, context_for(model, attempt.options))
-            outcome = isolated(attempt.on(model), check, child)(limits)
-            if outcome.error is not None or first:
-                return outcome.error is not None and first
+            outcome = isolated(attempt.on(model), check, self._child)(self._limits)
+            if outcome.error is not None or self._fails_early:
+                return outcome.error is not None and self._fails_early
             assert outcome.model is not None
-            with make_check(check, model, child=child, empty=empty) as judge:
+            with make_check(check, model, child=self._child, empty=self._empty) as judge:
                 if attempt.pipeline.steps and check.is_command and judge(model) is not None:
                     return False
-                return judge(outcome.model) is not None
+                if judge(outcome.model) is None:
+                    return False
+                self.feeds = judge.feeds()
+                return True
         except CommandNotRun:
             raise
         except GraphoptError:
             return False  # not a model that could be judged
-
-    if not fails(attempt.model):
-        empty = True  # it may show only where a dim has size 0, which costs more to try
-    return fails

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
-from graphopt.errors import NotFused, PassFailed, VerificationFailed
+from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.gates import Limits
 from graphopt.instrument.report import Dropped, Report
 
@@ -24,9 +24,12 @@ _HINTS = {
     "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
     "default": "only default sessions differ: onnxruntime's own optimizer breaks what is right without it",
 }
-#: How many drops are tried before giving up.
+#: How many drops are tried before every optional pass is dropped.
 _DROPS = 6
+#: Runs of the pipeline that all searches may take together; a count, so that results depend on no machine.
+_RUNS = 64
 _FAILURES = (VerificationFailed, PassFailed)
+_NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?(\d[\d.]*(e[-+]?\d+)?|nan|inf)\b")
 
 
 def repair(
@@ -39,8 +42,10 @@ def repair(
     """Run ``job`` again without the rewrites that made it fail, or its verification.
 
     Each is found by bisection and refused by rule and node; where that is not enough, its rule is
-    refused everywhere; a pass that does harm without asking does not run at all. A job that is not
-    verified has to end, and its result has to be sound in structure and called alike.
+    refused everywhere; a pass that does harm without asking does not run at all. Where the searches have
+    used up their runs, the rules of which one is at fault are refused everywhere, and at last no pass runs
+    that is not required. A job that is not verified has to end, and its result has to be sound in structure
+    and called alike.
 
     Args:
         job: what failed.
@@ -49,43 +54,93 @@ def repair(
         found: told of each culprit, with its number from 1.
 
     Raises:
-        VerificationFailed: the result is still not the same after a few drops.
-        NotFused: without them, a scope that is to become one fused operator does not.
-        PassFailed: a pass still fails then.
+        VerificationFailed: the result is still not the same without any pass that is not required.
+        NotFused: without the dropped rewrites, a scope that is to become one fused operator does not.
+        PassFailed: a required pass fails.
     """
     attempt = Attempt(original, job.pipeline, job.options)
     _check_required(attempt, job, original)
-    limits, dropped = Limits(), list[Dropped]()
-    while len(dropped) < _DROPS:
+    limits, dropped, runs, number = Limits(), list[Dropped](), 0, 0
+    while number < _DROPS and runs < _RUNS:
         for watcher in job.watchers:
             watcher.entered("looking for the rewrite at fault")
+        check = _check_of(job, original, failure)
+        bisection = Bisection(attempt, check, most=_RUNS - runs)
         try:
-            culprit = Bisection(attempt, _check_of(job, original)).find(limits, explain=False)
+            culprit = bisection.find(limits, explain=False)
         except VerificationFailed:
             raise failure from None  # the original does not even equal itself
+        runs += bisection.runs
         if culprit is None:
             raise failure
         if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
             if isinstance(failure, PassFailed):
                 raise failure
             raise _required_fails(culprit.pass_text, culprit.reason, original)
-        limits, drop = _without(limits, culprit, dropped)
-        drop = replace(drop, failed=isinstance(failure, PassFailed))
-        dropped.append(drop)
+        number += 1
+        limits, drops = _without(limits, culprit, dropped, isinstance(failure, PassFailed))
+        dropped += drops
         if found is not None:
-            found(culprit, len(dropped))
+            found(culprit, number)
+        earlier = failure
         try:
-            return _rerun(job, original, limits, dropped)
+            return _rerun(job, original, limits, dropped, runs)
         except NotFused:
             raise
         except _FAILURES as error:
             failure = error
-        if drop.node:  # a rule that is wrong tends to be wrong wherever it applies
-            everywhere = replace(limits, owners=limits.owners | {drop.owner})
-            reason = failure.message.partition(": ")[2]
-            more = Dropped(drop.owner, "", drop.pass_text, reason, isinstance(failure, PassFailed))
-            with contextlib.suppress(*_FAILURES):
-                return _rerun(job, original, everywhere, [*dropped, more])
+        runs += 1
+        if drops[0].node and _alike(earlier, failure):  # a wrong rule tends to be wrong wherever it applies
+            owner, reason = drops[0].owner, failure.message.partition(": ")[2]
+            everywhere = replace(limits, owners=limits.owners | {owner})
+            more = Dropped(owner, "", drops[0].pass_text, reason, drops[0].failed)
+            runs += 1
+            try:
+                return _rerun(job, original, everywhere, [*dropped, more], runs)
+            except _FAILURES as error:
+                if not _alike(failure, error):  # it was, and another one is, too
+                    limits, failure = everywhere, error
+                    dropped.append(more)
+    return _without_passes(job, attempt, limits, dropped, runs, failure)
+
+
+def _alike(one: GraphoptError, other: GraphoptError) -> bool:
+    """Whether two failures read the same but for names and numbers."""
+    return _pattern(one) == _pattern(other)
+
+
+def _pattern(failure: GraphoptError) -> str:
+    if isinstance(failure, PassFailed) and failure.owner is not None:
+        return f"{failure.owner} fails"
+    return _NAME_OR_NUMBER.sub("", failure.message.partition(" (largest ")[0].partition(" optimizations ")[0])
+
+
+def _without_passes(
+    job: Job,
+    attempt: Attempt,
+    limits: Limits,
+    dropped: Sequence[Dropped],
+    runs: int,
+    failure: VerificationFailed | PassFailed,
+) -> tuple[ir.Model, Report]:
+    """The result of the required passes alone, if even that many drops do not help.
+
+    Raises:
+        VerificationFailed, PassFailed: it fails, too.
+    """
+    optional = [step for step in job.pipeline.passes() if not step.required]
+    names = {step.name: str(step) for step in optional}
+    reason = failure.message.partition(": ")[2]
+    failed = isinstance(failure, PassFailed)
+    wrote = dict.fromkeys(step.name.partition("{")[0] for step in attempt(limits).steps)
+    drops = [Dropped(name, "", names[name], reason, failed) for name in wrote if name in names]
+    limits = replace(limits, skip=limits.skip | frozenset(names))
+    try:
+        return _rerun(job, attempt.model, limits, [*dropped, *drops], runs + 2)
+    except NotFused:
+        raise
+    except _FAILURES:
+        pass
     message = f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}"
     hint = "--skip leaves out whole passes and rules; graphopt bisect tells more"
     if isinstance(failure, PassFailed):
@@ -93,22 +148,24 @@ def repair(
     raise VerificationFailed(message, hint=hint)
 
 
-def _check_of(job: Job, original: ir.Model) -> Check:
+def _check_of(job: Job, original: ir.Model, failure: GraphoptError | None = None) -> Check:
+    """The check that ``job`` failed; it makes the comparison alone by which it failed, if that is known."""
     if job.verify:
         assert job.oracle is not None
-        return NumericsCheck(job.oracle, job.options.numerics, libraries=job.libraries)
+        row = failure.row if isinstance(failure, VerificationFailed) else None
+        return NumericsCheck(job.oracle, job.options.numerics, libraries=job.libraries, failed=row)
     return ValidCheck(original)
 
 
 def _rerun(
-    job: Job, original: ir.Model, limits: Limits, dropped: Sequence[Dropped]
+    job: Job, original: ir.Model, limits: Limits, dropped: Sequence[Dropped], runs: int
 ) -> tuple[ir.Model, Report]:
-    """The result under ``limits``; raises what :meth:`Job.run` raises if that fails, too."""
+    """The result under ``limits``, after ``runs``; raises what :meth:`Job.run` raises if that fails, too."""
     candidate = copy(original)
     withheld = (*job.options.withheld, *(drop.withheld for drop in dropped))
     options = replace(limits.applied_to(job.options), withheld=withheld)
     report = replace(job, options=options, gate=limits).run(candidate)
-    report.dropped = list(dropped)
+    report.dropped, report.search_runs = list(dropped), runs
     return candidate, report
 
 
@@ -137,19 +194,24 @@ def _required_fails(pass_text: str, reason: str, original: ir.Model) -> Verifica
     return VerificationFailed(f"after {pass_text} the model does not compute the same: {reason}", hint=hint)
 
 
-def _without(limits: Limits, culprit: Culprit, dropped: Sequence[Dropped]) -> tuple[Limits, Dropped]:
+def _without(
+    limits: Limits, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
+) -> tuple[Limits, list[Dropped]]:
     """``limits`` that leave out ``culprit`` too, and what that means."""
     place, text = culprit.place, culprit.pass_text
     name = text.partition("{")[0]
+
+    def drop(owner: str, node: str = "") -> Dropped:
+        return Dropped(owner, node, text, culprit.reason, failed)
+
     if place is None or (culprit.endless and place.owner == name):
-        return replace(limits, skip=limits.skip | {name}), Dropped(name, "", text, culprit.reason)
-    if culprit.endless or any(drop.owner == place.owner for drop in dropped):
-        return replace(limits, owners=limits.owners | {place.owner}), Dropped(
-            place.owner, "", text, culprit.reason
-        )
-    return replace(limits, without=limits.without | {place}), Dropped(
-        place.owner, place.node, text, culprit.reason
-    )
+        return replace(limits, skip=limits.skip | {name}), [drop(name)]
+    if culprit.owners:
+        owners = limits.owners | frozenset(culprit.owners)
+        return replace(limits, owners=owners), [drop(owner) for owner in culprit.owners]
+    if culprit.endless or any(one.owner == place.owner for one in dropped):
+        return replace(limits, owners=limits.owners | {place.owner}), [drop(place.owner)]
+    return replace(limits, without=limits.without | {place}), [drop(place.owner, place.node)]
 
 
 def save_found(

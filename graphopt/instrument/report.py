@@ -78,6 +78,7 @@ class Report:
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         dropped: rewrites that were left out because the result was wrong with them.
+        search_runs: runs of the pipeline that it took to find them.
         fused: the fused operators that were written.
         missed: places that are almost what becomes a fused operator, and why they did not.
         tuning: what was measured and decided, if it was tuned.
@@ -106,6 +107,7 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
     dropped: list[Dropped] = field(default_factory=list)
+    search_runs: int = 0
     fused: list[Fused] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     tuning: Tuning | None = None
@@ -181,7 +183,8 @@ class Report:
         for drop in self.dropped:
             yield f"dropped: {drop} (pass {drop.pass_text}), which failed or did harm"
         if "repair" in self.seconds:
-            yield f"looking for what to drop took {human_seconds(self.seconds['repair'])}"
+            searched = counted(self.search_runs, "run of the pipeline", "runs of the pipeline")
+            yield f"searched for what to drop: {searched}, {human_seconds(self.seconds['repair'])}"
         if self.next_action is not None:
             action = self.next_action
             yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
@@ -250,6 +253,7 @@ class Report:
             "planned": self.planned,
             "skipped": self.skipped,
             "dropped": [asdict(drop) for drop in self.dropped],
+            "search_runs": self.search_runs,
             "fused": [one.to_dict() for one in self.fused],
             "kernels": list(self.kernels),
             "missed": [place.to_dict() for place in self.missed],

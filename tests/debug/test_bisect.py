@@ -19,7 +19,7 @@ from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.minimize import minimize
-from graphopt.debug.reduce import reduce, still_fails
+from graphopt.debug.reduce import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
@@ -93,7 +93,7 @@ def test_a_planted_fault(
     (folder / "case.json").write_text(json.dumps(harmless))
     assert replay(folder) is None
 
-    small = reduce(model, still_fails(tried, check, Limits(), child), around=culprit.place.node)
+    small = reduce(model, StillFails(tried, check, Limits(), child), around=culprit.place.node)
     assert small.nodes[0] > 200 and small.nodes[1] < 10 and len(small.model.graph) == small.nodes[1]
     again, _ = bisect(attempt(small.model, name), check, child)
     assert again is not None and again.place == culprit.place
@@ -155,7 +155,7 @@ def test_two_faults_that_mask_each_other(
     assert culprit.masked_by.place == Place(rules[1], "second_5")
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
-    small = reduce(model, still_fails(tried, CheckOptions(), culprit.limits, child), around="first_5")
+    small = reduce(model, StillFails(tried, CheckOptions(), culprit.limits, child), around="first_5")
     assert small.nodes[1] < 10
 
 
@@ -166,7 +166,7 @@ def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_p
     assert culprit.needs == (Place("together", "sub_3"),)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
-    small = reduce(model, still_fails(tried, CheckOptions(), Limits(), child), around="sub_28")
+    small = reduce(model, StillFails(tried, CheckOptions(), Limits(), child), around="sub_28")
     assert small.nodes[1] < 10
 
 
@@ -179,7 +179,7 @@ def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert load(tmp_path).pipeline == ("tests.debug.faults:Unasked",)
     assert replay(tmp_path) is not None
-    small = reduce(model, still_fails(tried, CheckOptions(), Limits(), child))
+    small = reduce(model, StillFails(tried, CheckOptions(), Limits(), child))
     assert small.nodes[1] < 10
 
 
@@ -219,7 +219,7 @@ def test_a_rule_that_does_not_end_is_named(
     assert "double does not come to an end" in culprit.reason
     assert save_culprit(tmp_path, culprit, tried, CheckOptions("valid"))
     assert "double does not come to an end" in (replay(tmp_path) or "")
-    small = reduce(model, still_fails(tried, CheckOptions("valid"), Limits(), child), around="softmax_7")
+    small = reduce(model, StillFails(tried, CheckOptions("valid"), Limits(), child), around="softmax_7")
     assert small.nodes[1] < 10
 
 
@@ -262,7 +262,7 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
 
     check = CheckOptions(f"{sys.executable} {tmp_path / 'check.py'} {{model}}")
     tried = attempt(model, "MakesNan")
-    small = Attempt(reduce(model, still_fails(tried, CheckOptions(), Limits(), child)).model, tried.pipeline)
+    small = Attempt(reduce(model, StillFails(tried, CheckOptions(), Limits(), child)).model, tried.pipeline)
     culprit, _ = bisect(small, check, child)
     assert culprit is not None and str(culprit.place) == "makes-nan at softmax_2"
     assert "status 1" in culprit.reason
@@ -278,7 +278,7 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
 def test_reducing_is_deterministic_and_needs_a_failure(model: ir.Model, child: Child) -> None:
     tried = attempt(model, "SwappedInputs")
     results = [
-        reduce(model, still_fails(tried, CheckOptions(), Limits(), child), around="sub_20") for _ in range(2)
+        reduce(model, StillFails(tried, CheckOptions(), Limits(), child), around="sub_20") for _ in range(2)
     ]
     assert ir.to_bytes(results[0].model) == ir.to_bytes(results[1].model)
     with pytest.raises(VerificationFailed, match="nothing to reduce"):

@@ -208,7 +208,7 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
 def test_what_fails_is_made_small_with_its_buffers() -> None:
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
-    from graphopt.debug.reduce import reduce, still_fails
+    from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper
     from graphopt.driver import make_pipeline
     from graphopt.gates import Limits
@@ -218,5 +218,5 @@ def test_what_fails_is_made_small_with_its_buffers() -> None:
         model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),))
     )
     with helper() as child:
-        small = reduce(model, still_fails(attempt, CheckOptions("valid"), Limits(), child)).model
+        small = reduce(model, StillFails(attempt, CheckOptions("valid"), Limits(), child)).model
     assert {"present", "y"} == {value.name for value in small.graph.outputs} and len(small.graph) == 3

@@ -40,15 +40,17 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     """Shrink a model on whose result a check fails.
 
     As long as it fails, nodes, outputs, functions and sizes are left out. With -O0 the check, a
-    command, is of the model itself. Inputs are made up for each model that is tried.
+    command, is of the model itself. Inputs are made up for each model that is tried; those that
+    show the fault on the small one are written beside it, as OUT's name with .inputs.npz.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
-    from graphopt.debug.reduce import reduce, still_fails
+    from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
     from graphopt.gates import Limits
+    from graphopt.runtime import npz
 
     check_model_file(output, model)
     attempt, check = debugging.prepare(run, model, values)
@@ -62,9 +64,15 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
                 debugging.check_compared(judge)
         limits = culprit.limits if culprit is not None and culprit.masked_by is not None else Limits()
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
-        fails = still_fails(attempt, check, limits, child)
+        fails = StillFails(attempt, check, limits, child)
         result = reduce(attempt.model, fails, around=around, say=lambda text: advance(None, text))
     run.invocation.written += api.save(result.model, output)
+    inputs = None
+    if fails.feeds and npz.first_other(fails.feeds) is None:
+        inputs = output.with_name(f"{output.stem}.inputs.npz")
+        if any(file.exists() and inputs.exists() and inputs.samefile(file) for _, file in check.inputs.files):
+            inputs = output.with_name(f"{output.name}.inputs.npz")
+        npz.write(inputs, fails.feeds)
     before, after = result.nodes
     run.console.json(
         {
@@ -72,9 +80,12 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
             "tries": result.tries,
             "culprit": debugging.as_dict(culprit),
             "target": str(output),
+            "inputs": None if inputs is None else str(inputs),
         }
     )
     if culprit is not None:
         debugging.show(run, culprit)
     run.console.print(f"  wrote      {output}: {counted(after, 'node')} of {before:,}")
+    if inputs is not None:
+        run.console.print(f"             {inputs}: inputs that show the fault")
     run.console.note(f"  {result.tries} models tried")
