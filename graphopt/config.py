@@ -155,6 +155,11 @@ def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(name) or None
 
 
+def environment(**changes: str) -> dict[str, str]:
+    """The environment variables of this process for a child, with ``changes``."""
+    return {**os.environ, **changes}
+
+
 def describe() -> list[tuple[str, Any, str]]:
     """Key, default and meaning of each setting, for documentation."""
     hints = typing.get_type_hints(Settings, include_extras=True)

@@ -6,6 +6,8 @@ An error is one sentence that tells what is wrong, and a hint that tells what to
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -151,6 +153,24 @@ class RuntimeFailure(GraphoptError):
 
 class NoCompiler(RuntimeFailure):
     """There is no C compiler to build native kernels with; the model runs without them."""
+
+
+#: Errors of the system when a disk, a quota or the largest size of a file is exhausted.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None = None) -> GraphoptError:
+    """The error for ``path``, which ``error`` kept from being written: a limit if the disk is full.
+
+    Args:
+        path: the file or folder.
+        error: what the system said.
+        hint: the next step, unless the disk is full.
+    """
+    message = f"can't write {os.fspath(path)}: {error.strerror or error}"
+    if error.errno in FULL:
+        return ResourceLimit(message, hint="free some space, or write to another disk")
+    return UsageError(message, hint=hint)
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:

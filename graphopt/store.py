@@ -1,26 +1,29 @@
 """A store on disk for what is costly to make again: models, kernels, timings, calibrations.
 
-An entry is written to a temporary name and renamed, so that several processes may write at once and a
-reader never sees half of one. Most are one file, which begins with a checksum of the rest; one that does
-not match it is removed and counts as absent. Others are a folder, for what reads files itself.
+An entry is published whole, so that several processes may write at once and a reader never sees half of
+one. Most are one file, which begins with a checksum of the rest. Others are a folder, for readers that open
+files by name, with a list of checksums. An entry that does not match its checksums counts as absent: it is
+removed, or made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphopt.errors import ResourceLimit
+from graphopt import publish
+from graphopt.errors import ResourceLimit, UsageError
 
 _MAGIC = b"graphopt-store-1\n"
 _DIGEST = 32
+#: The file of a folder that lists its files, a line each: SHA-256, size in bytes, name.
+_SUMS = "sha256sums"
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -43,6 +46,12 @@ def key_of(*parts: bytes | str | int) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file in hex digits; raises OSError."""
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 class Store:
@@ -69,19 +78,8 @@ class Store:
         digest = hashlib.sha256(data)
         key = key or digest.hexdigest()
         path = self._path(kind, key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + digest.digest() + data)
-                os.replace(temporary, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-        except OSError as error:
-            raise self._unwritable(error) from error
+        with self._writing(path.parent):
+            publish.write(path, [_MAGIC, digest.digest(), data])
         return key
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -99,28 +97,29 @@ class Store:
             path.unlink()
         return None
 
-    def folder(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
-        """The folder of an entry; if there is none, ``fill`` writes the files of a new one.
+    def folder(self, kind: str, key: str, fill: Callable[[Path], None], *, check: bool = True) -> Path:
+        """The folder of an entry; if there is none, or it is damaged, ``fill`` writes the files of a new one.
+
+        Args:
+            kind: as for :meth:`put`.
+            key: from :func:`key_of`.
+            fill: writes the files into an empty folder, without folders among them.
+            check: compare the contents of the files with their checksums, not only their sizes.
 
         Raises:
             ResourceLimit: the disk is full, or the folder can't be written.
         """
         path = self._path(kind, key)
-        if path.is_dir():
+        if _is_whole(path, check):
             return path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=".", suffix=".tmp"))
-            try:
-                fill(temporary)
-                with contextlib.suppress(OSError):  # another process was faster
-                    os.rename(temporary, path)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-            if not path.is_dir():
-                raise NotADirectoryError(20, "a file is in the way", str(path))
-        except OSError as error:
-            raise self._unwritable(error) from error
+        with self._writing(path.parent), publish.ScratchFolder(path.parent, f".{key[:8]}") as new:
+            fill(new)
+            _seal(new)
+            with publish.locked(path.parent):
+                if not _is_whole(path, check):  # else another process was faster
+                    if path.is_file():
+                        raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
+                    publish.put_folder(new, path)
         return path
 
     def entries(self, kind: str | None = None) -> Iterator[Entry]:
@@ -129,7 +128,7 @@ class Store:
             if not _KEY.fullmatch(path.name):
                 continue
             with contextlib.suppress(FileNotFoundError):  # another process removed it
-                files = [path] if path.is_file() else list(path.iterdir())
+                files = [path] if path.is_file() else [item for item in path.iterdir() if item.name != _SUMS]
                 size = sum(file.stat().st_size for file in files)
                 yield Entry(path.parent.parent.name, path.name, size, path.stat().st_mtime)
 
@@ -141,13 +140,45 @@ class Store:
         else:
             path.unlink(missing_ok=True)
 
-    def _unwritable(self, error: OSError) -> ResourceLimit:
-        return ResourceLimit(
-            f"can't write to the store in {self.root}: {error.strerror or error}",
-            hint="another folder: --set cache-dir=FOLDER",
-        )
+    @contextlib.contextmanager
+    def _writing(self, folder: Path) -> Iterator[None]:
+        """Make ``folder`` unless it is there; what can't be written in the block is of the store."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            yield
+        except (OSError, UsageError, ResourceLimit) as failure:
+            error = failure if isinstance(failure, OSError) else failure.__cause__
+            if not isinstance(error, OSError):
+                raise
+            raise ResourceLimit(
+                f"can't write to the store in {self.root}: {error.strerror or error}",
+                hint="another folder: --set cache-dir=FOLDER",
+            ) from failure
 
     def _path(self, kind: str, key: str) -> Path:
         if not _KIND.fullmatch(kind) or not _KEY.fullmatch(key):
             raise ValueError(f"not a kind and key of a store: {kind!r}, {key!r}")
         return self.root / kind / key[:2] / key
+
+
+def _seal(folder: Path) -> None:
+    """Write the list of checksums of ``folder``."""
+    files = sorted(folder.iterdir())
+    lines = [f"{file_digest(file)} {file.stat().st_size} {file.name}\n" for file in files]
+    (folder / _SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def _is_whole(folder: Path, check: bool) -> bool:
+    """Whether the files of ``folder`` are those that were written, and with ``check`` hold the same."""
+    try:
+        lines = (folder / _SUMS).read_text(encoding="utf-8").splitlines()
+        rows = [line.split(" ", 2) for line in lines]
+        return sorted([_SUMS, *(name for _, _, name in rows)]) == sorted(
+            item.name for item in folder.iterdir()
+        ) and all(
+            (folder / name).stat().st_size == int(size)
+            and (not check or file_digest(folder / name) == digest)
+            for digest, size, name in rows
+        )
+    except (OSError, ValueError):
+        return False

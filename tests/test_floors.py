@@ -20,6 +20,7 @@ FLOORS = [
     "tables",
     "budget",
     "config",
+    "publish",
     "store",
     "extensions",
     "ir",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.autodiff.split import Split
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unwritable
 
 FORWARD, BACKWARD, WEIGHTS, PLAN = "forward.onnx", "backward.onnx", "weights.bin", "plan.json"
 #: Of the plan: who reads it checks this.
@@ -55,18 +54,21 @@ def save_split(found: Split, folder: str | os.PathLike[str]) -> list[Path]:
 
     Raises:
         UsageError: there is something in the folder, or it can't be written.
+        ResourceLimit: the disk is full.
     """
     folder = Path(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".split-", dir=folder.parent) as scratch:
-            new = Path(scratch) / "split"
-            new.mkdir()
-            models = {FORWARD: found.forward, BACKWARD: found.backward}
-            written = ir.save_together(models, new, WEIGHTS)
-            text = json.dumps(plan_of(found), indent=1, ensure_ascii=False) + "\n"
-            (new / PLAN).write_text(text, encoding="utf-8")
-            os.rename(new, folder)  # in place of an empty one, and of no other
     except OSError as error:
-        raise UsageError(f"can't write {folder}: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
+    with publish.writing_folder(folder, _check_empty) as new:
+        written = ir.save_together({FORWARD: found.forward, BACKWARD: found.backward}, new, WEIGHTS)
+        text = json.dumps(plan_of(found), indent=1, ensure_ascii=False) + "\n"
+        (new / PLAN).write_text(text, encoding="utf-8")
     return [folder / PLAN, *(folder / path.name for path in written)]
+
+
+def _check_empty(folder: Path) -> None:
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        why = "it is not empty" if folder.is_dir() else "it is no folder"
+        raise UsageError(f"can't write {folder}: {why}", hint="a split takes a new folder, or an empty one")

@@ -10,12 +10,10 @@ from typing import Any
 
 import click
 
-from graphopt.errors import ExitStatus, GraphoptError
+from graphopt.errors import FULL, ExitStatus, GraphoptError
 
 #: Characters of a message that are shown.
 _LONGEST = 600
-#: What the system says where nothing more can be written.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 #: What it says of paths that files can't have, or not there.
 _NO_PLACE = (
@@ -54,8 +52,9 @@ class Failure:
             context = getattr(error, "ctx", None)
             usage = f"{context.command_path} --help" if context is not None else None
             return cls(ExitStatus.USAGE, _as_ours(error.format_message()), usage)
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return cls(ExitStatus.USAGE, f"can't write the output: {error.strerror}", None)
+        if isinstance(error, OSError) and error.errno in (*FULL, errno.EIO):
+            status = ExitStatus.RESOURCE_LIMIT if error.errno in FULL else ExitStatus.USAGE
+            return cls(status, f"can't write the output: {error.strerror}", None)
         if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
             return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
         if isinstance(error, MemoryError):

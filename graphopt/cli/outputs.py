@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from graphopt.cli.parameters import ReadsArrays, ReadsModel, Writes
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, unwritable
 
 
 def check_apart(context: click.Context) -> None:
@@ -112,7 +112,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """
     if path is None:
         return
-    from graphopt import ir
+    from graphopt import publish
 
     if str(path) == "-":
         raise UsageError("stdout takes reports, not files", hint="give a path; ./- is a file called -")
@@ -128,7 +128,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
         raise UsageError(f"{path} should end in {known}", hint="suffixes tell what is written")
     _check_access(path if special else path.parent, path)
-    if ir.is_protected(path):
+    if publish.is_protected(path):
         raise UsageError(
             f"can't write {path}: it is write-protected", hint=f"chmod u+w {path}, or name another"
         )
@@ -177,7 +177,7 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"can't make the folder {path}: {error.strerror or error}") from error
+        raise unwritable(path, error) from error
     return path
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt import config
+from graphopt import config, publish
 from graphopt.cli.outputs import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
 from graphopt.debug.commands import keep_files
-from graphopt.errors import GraphoptError, UsageError
+from graphopt.errors import GraphoptError, unwritable
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -52,7 +52,7 @@ class Recording:
             words = command[command.index(name) + 1 :]
             arguments = [name, *self._arguments(given(context.command, context, words))]
             text = config.as_toml(replace(settings, allow_external=(), costs=self._costs()))
-            (folder / SETTINGS).write_text(text, encoding="utf-8")
+            publish.write(folder / SETTINGS, text)
             self._recorded = Recorded(
                 tuple(command),
                 tuple(arguments),
@@ -63,7 +63,7 @@ class Recording:
             )
             self._write()
         except OSError as error:
-            raise UsageError(f"can't write to {folder}: {error.strerror or error}") from error
+            raise unwritable(folder, error) from error
 
     def ended(self, outcome: Outcome) -> None:
         """Add what became of the command."""
@@ -72,8 +72,7 @@ class Recording:
 
     def _write(self) -> None:
         self._recorded.save(self._folder)
-        text = _readme(self._recorded)
-        (self._folder / README).write_text(text, encoding="utf-8", errors="surrogateescape")
+        publish.write(self._folder / README, _readme(self._recorded).encode(errors="surrogateescape"))
 
     # The command line ---------------------------------------------------------------------------
 

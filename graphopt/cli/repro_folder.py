@@ -11,7 +11,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
@@ -19,6 +18,7 @@ from typing import Any
 
 import click
 
+from graphopt import publish
 from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.errors import InvalidModel, UsageError
 
@@ -125,7 +125,7 @@ class Recorded:
     def save(self, folder: Path) -> None:
         """Write the command into ``folder``."""
         text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
-        (folder / COMMAND).write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
+        publish.write(folder / COMMAND, (text + "\n").encode(errors="surrogateescape"))
 
 
 def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
@@ -137,8 +137,7 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
     """
     recorded = Recorded.load(folder)
     _check(recorded.arguments, folder, allow_command)
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as scratch:
-        place = Path(scratch)
+    with publish.ScratchFolder() as place:
         (place / OUT).mkdir()
         if (folder / IN).is_dir():
             (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)

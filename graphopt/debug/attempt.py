@@ -7,7 +7,6 @@ they are known by their place, the rule and the node: numbers shift when one is 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.context import Action, Context, Options
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
@@ -150,8 +149,8 @@ class IsolatedAttempt(Attempt):
     def __call__(self, limits: Limits) -> Outcome:
         """Run it under ``limits``; the death of the process becomes part of the outcome."""
         assert self.child is not None
-        with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-            journal = Path(folder) / "journal"
+        with publish.ScratchFolder() as folder:
+            journal = folder / "journal"
             data = ir.to_bytes(self.model)
             try:
                 result = self.child.call(

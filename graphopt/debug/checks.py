@@ -19,13 +19,12 @@ import contextlib
 import math
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from graphopt import config, ir
+from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.dims import typical
 from graphopt.context import Context
@@ -331,7 +330,7 @@ class CommandCheck(_WithoutFeeds):
 @contextlib.contextmanager
 def written(model: ir.Model) -> Iterator[Path]:
     """``model`` in a file that is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        path = Path(folder) / "model.onnx"
+    with publish.ScratchFolder() as folder:
+        path = folder / "model.onnx"
         ir.save(model, path)
         yield path

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.context import Options
 from graphopt.cost import Costs, shipped
 from graphopt.debug.attempt import Attempt, IsolatedAttempt, Try, steps_text
@@ -24,7 +24,7 @@ from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
-from graphopt.errors import InvalidModel, UsageError
+from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Pipeline
@@ -203,11 +203,11 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
         (folder / _INPUTS).unlink(missing_ok=True)
         if feeds and npz.first_other(feeds) is None:
             npz.write(folder / _INPUTS, feeds)
+        publish.write(folder / _README, _readme(case, bool(feeds)))
         text = json.dumps(case.to_dict(), indent=2, ensure_ascii=False)
-        (folder / _CASE).write_text(text + "\n", encoding="utf-8")
-        (folder / _README).write_text(_readme(case, bool(feeds)), encoding="utf-8")
+        publish.write(folder / _CASE, text + "\n")
     except OSError as error:
-        raise UsageError(f"can't write to {folder}: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
 
 
 def _kept(check: CheckOptions, folder: Path) -> CheckOptions:

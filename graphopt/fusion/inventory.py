@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.driver import context_for, copy
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
@@ -125,23 +122,14 @@ def writing_library(source: Path, target: Path) -> Iterator[None]:
 
     Raises:
         UsageError: it can't be written; the block is not run then.
+        ResourceLimit: the disk is full; likewise.
     """
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
-        os.close(handle)
-        shutil.copyfile(source, temporary)
-        os.chmod(temporary, 0o755 & ~_mask())
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        hint = None if target.parent.is_dir() else f"mkdir -p {target.parent}"
-        raise UsageError(f"can't write {target}: {error.strerror or error}", hint=hint) from error
-    try:
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"can't write {target}: there is no folder {target.parent}", hint=f"mkdir -p {target.parent}"
+        )
+    with publish.staged(target, source, executable=True):
         yield
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def is_ours(path: Path) -> bool:
@@ -151,12 +139,6 @@ def is_ours(path: Path) -> bool:
     except OSError:
         return False
     return data.startswith(_MAGIC) and all(name in data for name in _EXPORTED)
-
-
-def _mask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def session_lines(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.context import Action, Context
-from graphopt.errors import UsageError
+from graphopt.errors import unwritable
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.dot import to_dot
 from graphopt.instrument.snapshot import Change, Line, Snapshot, difference, known_types
@@ -132,14 +132,11 @@ class Dump(Watcher):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"can't make the folder {folder}: {error.strerror or error}") from error
+            raise unwritable(folder, error) from error
 
     @staticmethod
     def _write(path: Path, lines: list[str]) -> None:
-        try:
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+        publish.write(path, "".join(f"{line}\n" for line in lines))
 
     def _text(self, after: Snapshot) -> Iterator[str]:
         before = self._before

@@ -34,12 +34,11 @@ from graphopt.ir.io import (
     check_form,
     data_files,
     from_proto,
-    is_protected,
     load,
     save,
+    saving,
     to_bytes,
     to_proto,
-    write_file,
 )
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text

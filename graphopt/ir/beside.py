@@ -1,8 +1,8 @@
-"""The file beside a model that holds its large tensors: what it is called, and when an old one goes.
+"""The file beside a model that holds its large tensors: its name, and the removal of an old one.
 
-A model and its data are two files, which no file system replaces at once. So new data goes under a
-name that no file bears yet, unless it is the same data; the old model stays whole until the new one
-takes its place, and only then does the data go that nothing reads any more.
+A model and its data are two files, which no file system replaces at once. So new data never takes the name
+of other data: it gets a name with a hash of its contents, unless it is the first. The old model stays whole
+until the new one takes its place, and only then is data removed that nothing reads any more.
 """
 
 from __future__ import annotations
@@ -13,32 +13,106 @@ import mmap
 import os
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 import onnx
 
+from graphopt import publish
 from graphopt.ir.external import external_protos
 
-#: Digits of the contents' hash that tell data from other data of the same model; more if need be.
-_DIGITS = (8, 16, 32)
+#: Hex digits of the hash of its contents in the name of a data file: 64 bits.
+_DIGITS = 16
 
 
-def name_for(path: Path, suffix: str, content: Path) -> Path:
-    """What to call ``content``, the data of model ``path``: ``<path><suffix>``, or a hash between them."""
+class DataFile:
+    """New data of the model ``path``, in a temporary file, that gets its name in the folder of the model.
+
+    The name is chosen first, since the model mentions it, and claimed later, under the lock of the folder. If
+    another process was faster, claiming fails, and another name is chosen.
+
+    Args:
+        path: of the model.
+        suffix: what the name of the data ends in.
+        content: the temporary file.
+        first: whether there is no older model with data, so that the plain name is to be had.
+
+    Attributes:
+        path: the name chosen, ``<path><suffix>`` or with a hash between them.
+    """
+
+    def __init__(self, path: Path, suffix: str, content: Path, *, first: bool) -> None:
+        self._model, self._suffix, self._content = path, suffix, content
+        self._shared: os.stat_result | None = None
+        plain = self._plain = path.with_name(path.name + suffix)
+        if plain.is_file():
+            found = plain.stat()
+            self._shared = found if _is_equal(plain, content) else None
+            self.path = plain if self._shared else self._hashed
+        else:
+            self.path = plain if first else self._hashed
+
+    def claim(self, locked: bool) -> bool:
+        """Give the data its name; ``False`` if that is taken, and :attr:`path` is another one now.
+
+        Args:
+            locked: whether the lock of the folder is held. Without it, no name is shared with another writer,
+                which may remove the file.
+
+        Raises:
+            OSError: it can't be renamed.
+        """
+        if not locked and self.path == self._hashed:
+            self.path = self._named(os.urandom(_DIGITS // 2).hex())
+            return False
+        if self.path != self._plain:
+            os.replace(self._content, self.path)  # over nothing, or the same contents
+            return True
+        with contextlib.suppress(FileExistsError):
+            if self._shared is None and publish.rename_to_new(self._content, self._plain):
+                return True
+            if self._shared is None and locked and not os.path.lexists(self._plain):
+                os.replace(self._content, self._plain)
+                return True
+        if self._shared is not None and locked and _is_unchanged(self._plain, self._shared):
+            return True
+        self.path = self._hashed
+        return False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file is of this writer alone, once it is claimed."""
+        return self._shared is None or self.path != self._plain
+
+    @cached_property
+    def _hashed(self) -> Path:
+        with open(self._content, "rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGITS // 2))
+        return self._named(digest.hexdigest())
+
+    def _named(self, middle: str) -> Path:
+        return self._model.with_name(f"{self._model.name}.{middle}{self._suffix}")
+
+
+def _is_equal(one: Path, other: Path) -> bool:
     import filecmp
 
-    plain = path.with_name(path.name + suffix)
-    if not plain.is_file() or filecmp.cmp(plain, content, shallow=False):
-        return plain
-    with open(content, "rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=max(_DIGITS) // 2)).hexdigest()
-    names = [path.with_name(f"{path.name}.{digest[:digits]}{suffix}") for digits in _DIGITS]
-    free = (name for name in names if not name.exists() or filecmp.cmp(name, content, shallow=False))
-    return next(free, names[-1])
+    return filecmp.cmp(one, other, shallow=False)
+
+
+def _is_unchanged(file: Path, before: os.stat_result) -> bool:
+    try:
+        now = file.stat()
+    except OSError:
+        return False
+    return os.path.samestat(now, before) and (now.st_size, now.st_mtime_ns) == (
+        before.st_size,
+        before.st_mtime_ns,
+    )
 
 
 def is_called_after(name: str, model: str, suffix: str) -> bool:
-    """Whether a data file is called as :func:`name_for` calls those of a model."""
+    """Whether a data file has one of the names that :class:`DataFile` gives those of a model."""
     return re.fullmatch(rf"{re.escape(model)}(\.[0-9a-f]+)?{re.escape(suffix)}", name) is not None
 
 
@@ -56,7 +130,7 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 def mentions(model: Path, name: str) -> bool:
     """Whether the file of a model may hold ``name``, as it must where a file of that name holds its data.
 
-    JSON may spell some characters otherwise: of names with them, every file is taken to tell.
+    JSON may spell some characters otherwise: of names with them, every file is taken to mention them.
     """
     plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:
@@ -69,13 +143,14 @@ def mentions(model: Path, name: str) -> bool:
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
     """Remove those ``old`` data files of the model ``path`` that nothing reads now that it has ``new``.
 
-    Only such go as are called after the model, and that no other file of the folder mentions: a model
-    may have any suffix.
+    The lock of the folder is held. Only files with a name after the model are removed, and only if no other
+    file of the folder mentions them: a model may have any suffix.
     """
     for file in old:
         if file.parent != path.parent or not is_called_after(file.name, path.name, suffix) or file == new:
             continue
-        with contextlib.suppress(OSError):  # what can't be told or removed stays
+        with contextlib.suppress(OSError):  # a file that can't be read or removed stays
             others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
+            others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
             if not any(mentions(item, file.name) for item in others if item.is_file()):
                 file.unlink()

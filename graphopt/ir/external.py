@@ -130,12 +130,11 @@ Written = dict[tuple[object, ...], int]
 def write_external_data(
     model: onnx_ir.Model,
     file: BinaryIO,
-    location: Callable[[], str],
     threshold: int,
     *,
     attributes: bool = False,
     written: Written | None = None,
-) -> list[Change]:
+) -> Callable[[str], list[Change]]:
     """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
     Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data,
@@ -145,19 +144,19 @@ def write_external_data(
         written: what ``file`` holds already, of other models; added to.
 
     Returns:
-        what each of these slots is to hold instead: its place in the file, which is to be called what
-        ``location`` tells once all is written; and for external tensors that are too small, their contents.
+        a function of the file's final name: the new contents of each of these slots, which are places in the
+        file, or for external tensors that are too small, the tensors in memory.
     """
     end = file.tell()
     offsets: Written = {} if written is None else written
-    changes: list[Change] = []
+    inlined: list[Change] = []
     placed: list[tuple[Slot, int]] = []
     for slot in slots(model):
         tensor = slot.tensor
         is_external = isinstance(tensor, onnx_ir.ExternalTensor)
         if tensor.dtype == onnx_ir.DataType.STRING or tensor.nbytes < max(threshold, 1):
             if is_external:
-                changes.append((slot, _in_memory(tensor)))
+                inlined.append((slot, _in_memory(tensor)))
             continue
         if not (slot.is_initializer or is_external or attributes):
             continue
@@ -169,13 +168,10 @@ def write_external_data(
             end += tensor.nbytes
         placed.append((slot, offsets[storage]))
     file.flush()
-    name = location()
-    for slot, offset in placed:
-        tensor = slot.tensor
-        place = onnx_ir.ExternalTensor(
-            name, offset, tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
-        )
-        changes.append((slot, place))
+
+    def changes(name: str) -> list[Change]:
+        return inlined + [(slot, _at(slot.tensor, name, offset)) for slot, offset in placed]
+
     return changes
 
 
@@ -198,6 +194,12 @@ def changed(changes: Sequence[Change]) -> Iterator[None]:
     finally:
         for slot, _ in changes:
             slot.put(slot.tensor)
+
+
+def _at(tensor: onnx_ir.TensorProtocol, name: str, offset: int) -> onnx_ir.ExternalTensor:
+    return onnx_ir.ExternalTensor(
+        name, offset, tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
+    )
 
 
 def _in_memory(tensor: onnx_ir.TensorProtocol) -> onnx_ir.Tensor[Any]:

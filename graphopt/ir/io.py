@@ -1,27 +1,26 @@
 """Load and save models: .onnx with external data, the JSON IR, onnx's own JSON, and ONNX text.
 
-External tensors stay on disk, memory-mapped, until somebody reads them. A file is written to a
-temporary name beside its target and renamed, so a failure leaves nothing behind.
+External tensors stay on disk, memory-mapped, until somebody reads them. Files are published by
+:mod:`graphopt.publish`: a failure leaves the old ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import os
 import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError
+from graphopt import publish
+from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError, unwritable
 from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
-from graphopt.ir.beside import locations, mentions, name_for, remove_unread
+from graphopt.ir.beside import DataFile, locations, mentions, remove_unread
 from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION
 from graphopt.ir.external import (
     Folders,
@@ -48,6 +47,9 @@ _SAMPLE = 4096
 #: Smaller tensors stay in the model file when the others go to external data.
 EXTERNAL_THRESHOLD = 1024
 
+#: How often a model is loaded anew because another process replaces it meanwhile.
+_RELOADS = 100
+
 #: What the file is called that holds the large tensors of a JSON IR, after the name of the JSON IR itself.
 _SIDECAR = ".bin"
 #: The same of a model that is no JSON IR.
@@ -71,12 +73,27 @@ def load(
             :func:`graphopt.ir.verify.verify`), or its data is missing.
     """
     path = Path(path)
+    folders = [Path(folder) for folder in allow_external]
+    for tries_left in reversed(range(_RELOADS)):
+        before = _identity(path)
+        try:
+            return _from_proto(_parse(path), Folders(path.parent, folders))
+        except InvalidModel as error:
+            if tries_left and _identity(path) != before:  # another process wrote it, and removed its data
+                continue
+            if str(path) in error.message:
+                raise
+            raise InvalidModel(f"{path}: {error.message}", hint=error.hint) from error
+    raise AssertionError("the last try returns or raises")
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Differs between two files that were at ``path`` one after the other."""
     try:
-        return _from_proto(_parse(path), Folders(path.parent, [Path(folder) for folder in allow_external]))
-    except InvalidModel as error:
-        if str(path) in error.message:
-            raise
-        raise InvalidModel(f"{path}: {error.message}", hint=error.hint) from error
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def from_proto(proto: onnx.ModelProto) -> onnx_ir.Model:
@@ -169,8 +186,28 @@ def save(
 
     Raises:
         UsageError: ``path`` can't be written. Nothing is left behind.
-        ResourceLimit: the model exceeds 2 GB, and ``external_data`` is false.
+        ResourceLimit: the disk is full, or the model exceeds 2 GB, and ``external_data`` is false.
         UnsupportedModel: it can't be told in the form.
+    """
+    with saving(model, path, external_data=external_data, threshold=threshold) as written:
+        pass
+    return written
+
+
+@contextlib.contextmanager
+def saving(
+    model: onnx_ir.Model,
+    path: str | os.PathLike[str],
+    *,
+    external_data: bool | None = None,
+    threshold: int = EXTERNAL_THRESHOLD,
+) -> Iterator[list[Path]]:
+    """Write ``model`` to temporary files, which are published after the block, so that others can go with it.
+
+    Arguments and errors are those of :func:`save`.
+
+    Yields:
+        A list that holds the files after the block.
     """
     path = Path(path)
     if "\0" in str(path):
@@ -178,24 +215,24 @@ def save(
     if os.path.isdir(path):
         raise UsageError(f"can't write {path}: it is a folder", hint="give a file name, such as OUT.onnx")
     form = form_of(path)
-    try:
-        if any(file.exists() and path.exists() and path.samefile(file) for file in _read_by(model)):
-            raise UsageError(
-                f"can't write {path}: the model's weights are in it", hint="give another file name"
-            )
-        if form is FileForm.JSON_IR and external_data is not False:
-            return _save_with_data(model, path, form, threshold)
-        if external_data is None and form is FileForm.ONNX:
-            external_data = _wants_external_data(model)
-        if external_data and form is FileForm.ONNX:
-            return _save_with_data(model, path, form, threshold)
-        if form is FileForm.ONNX:
-            write_file(path, _in_pieces(model))
-        else:
-            write_file(path, [_converted(onnx.ModelProto.FromString(to_bytes(model)), form, threshold)])
-        return [path]
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+    if os.path.exists(path) and any(file.exists() and path.samefile(file) for file in _read_by(model)):
+        raise UsageError(f"can't write {path}: the model's weights are in it", hint="give another file name")
+    if os.path.exists(path) and not os.path.isfile(path):
+        external_data = False  # nothing lies beside a device
+    if external_data is None:
+        external_data = form is FileForm.JSON_IR or _wants_external_data(model)
+    if external_data and form in (FileForm.JSON_IR, FileForm.ONNX):
+        with _saving_with_data(model, path, form, threshold) as written:
+            yield written
+        return
+    written = []
+    if form is FileForm.ONNX:
+        content = _in_pieces(model)
+    else:
+        content = iter([_converted(onnx.ModelProto.FromString(to_bytes(model)), form, threshold)])
+    with publish.staged(path, content):
+        yield written
+    written.append(path)
 
 
 def check_form(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
@@ -248,39 +285,54 @@ def _wants_external_data(model: onnx_ir.Model) -> bool:
     )
 
 
-def _save_with_data(model: onnx_ir.Model, path: Path, form: FileForm, threshold: int) -> list[Path]:
-    """Write the model and the file beside it; at any time ``path`` is the old model or the new one."""
+@contextlib.contextmanager
+def _saving_with_data(
+    model: onnx_ir.Model, path: Path, form: FileForm, threshold: int
+) -> Iterator[list[Path]]:
+    """Publish the model and the file beside it; at any time ``path`` is the old model or the new one."""
     is_json = form is FileForm.JSON_IR
     suffix, threshold = (_SIDECAR, max(threshold, 1)) if is_json else (_DATA, threshold)
-    data_path = path.with_name(path.name + suffix)
-    with _temporary(data_path) as temporary_data, _temporary(path) as temporary:
-
-        def location() -> str:
-            nonlocal data_path
-            data_path = name_for(path, suffix, temporary_data)
-            return data_path.name
-
-        with open(temporary_data, "wb") as file:
-            changes = write_external_data(model, file, location, threshold, attributes=is_json)
-            is_needed = file.tell() > 0 or not is_json
-        with changed(changes):
-            proto = to_proto(model)
-            temporary.write_bytes(
-                _converted(proto, form, threshold) if is_json else proto.SerializeToString()
-            )
-        del proto
-        old = data_files(path)
-        is_new = is_needed and not os.path.lexists(data_path)
-        if is_needed:
-            os.replace(temporary_data, data_path)
+    written: list[Path] = []
+    with contextlib.ExitStack() as stack:
         try:
-            os.replace(temporary, path)
-        except OSError:
-            if is_new:
-                data_path.unlink()
-            raise
-        remove_unread(old, path, suffix, data_path)
-    return [path, data_path] if is_needed else [path]
+            for target in (path, path.with_name(path.name + suffix)):
+                publish.check_protected(target)
+            content = stack.enter_context(publish.temporary_file(path.with_name(path.name + suffix)))
+            with open(content, "wb") as file:
+                relocated = write_external_data(model, file, threshold, attributes=is_json)
+                is_needed = file.tell() > 0 or not is_json
+            seen, old = _identity(path), data_files(path)
+            data = DataFile(path, suffix, content, first=not old)
+            staged = stack.enter_context(publish.temporary_file(path))
+
+            def write() -> None:
+                with changed(relocated(data.path.name)):
+                    proto = to_proto(model)
+                    staged.write_bytes(
+                        _converted(proto, form, threshold) if is_json else proto.SerializeToString()
+                    )
+
+            write()
+        except OSError as error:
+            raise unwritable(path, error) from error
+        yield written
+        try:
+            with publish.locked(path.parent) as is_locked:
+                while is_needed and not data.claim(is_locked):
+                    write()
+                if is_locked and _identity(path) != seen:
+                    old = data_files(path)
+                try:
+                    os.replace(staged, path)
+                except OSError:
+                    if is_needed and data.is_new:
+                        data.path.unlink(missing_ok=True)
+                    raise
+                if is_locked:
+                    remove_unread(old, path, suffix, data.path)
+        except OSError as error:
+            raise unwritable(path, error) from error
+    written += [path, data.path] if is_needed else [path]
 
 
 def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Path]:
@@ -296,44 +348,6 @@ def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Pa
         return locations(_parse(path), path.parent)
     except (GraphoptError, OSError):
         return []
-
-
-def is_protected(path: Path) -> bool:
-    """Whether ``path`` is a file that nobody may write, whoever asks; its folder may say otherwise."""
-    return path.is_file() and not path.stat().st_mode & 0o222
-
-
-@contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
-    """A temporary file beside ``target``, removed unless it was renamed.
-
-    Raises:
-        PermissionError: ``target`` is there, and write-protected: to rename a file over it asks nobody.
-    """
-    if is_protected(target):
-        raise PermissionError(errno.EACCES, "it is write-protected")
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
-    os.close(handle)
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(name, 0o666 & ~umask)
-    temporary = Path(name)
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_file(path: Path, data: Iterable[bytes | memoryview]) -> None:
-    """Write ``data`` beside ``path`` and rename it, so that nobody sees half a file; raises OSError."""
-    if path.exists() and not path.is_file():  # /dev/stdout is not to be replaced by a file
-        with open(path, "wb") as file:
-            file.writelines(data)
-        return
-    with _temporary(path) as temporary:
-        with open(temporary, "wb") as file:
-            file.writelines(data)
-        os.replace(temporary, path)
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -29,7 +29,7 @@ def save_together(
     weights, written = folder / data, Written()
     with open(weights, "xb") as file:
         for name, model in models.items():
-            with changed(write_external_data(model, file, lambda: data, threshold, written=written)):
+            with changed(write_external_data(model, file, threshold, written=written)(data)):
                 (folder / name).write_bytes(to_proto(model).SerializeToString())
         is_needed = file.tell() > 0
     if not is_needed:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.errors import UsageError
 from graphopt.parameters.lifting import Parameters, as_parameters
 from graphopt.runtime import npz
@@ -15,6 +18,8 @@ from graphopt.runtime import npz
 SUFFIXES = (".safetensors", ".npz")
 #: What safetensors files hold besides tensors, and the key there that everybody writes.
 _METADATA, _FORMAT = "__metadata__", "format"
+#: The number of a system's error in a message of safetensors.
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def check_suffix(path: Path) -> None:
@@ -31,37 +36,65 @@ def check_suffix(path: Path) -> None:
 
 
 def write(path: Path, parameters: Parameters) -> None:
-    """Write parameters and their metadata; whoever looks sees the old file or the new, never a part of one.
+    """Write parameters and their metadata; the file is at any time the old one or the new one.
 
     In safetensors what is tied is written once, and the metadata says for each further name which it is.
 
     Raises:
         UsageError: the file can't be written, or takes no metadata, or not the element type of one of them.
+        ResourceLimit: the disk is full.
+    """
+    with staged(path, parameters):
+        pass
+
+
+@contextlib.contextmanager
+def staged(path: Path, parameters: Parameters) -> Iterator[None]:
+    """Write parameters to a temporary file, which becomes ``path`` after the block.
+
+    If the block raises, ``path`` stays as it is. Errors are those of :func:`write`.
     """
     check_suffix(path)
     arrays = {name: _in_order(tensor.numpy()) for name, tensor in parameters.tensors.items()}
-    if path.suffix.lower() == ".npz":
-        _check_plain(path, arrays)
-        if parameters.metadata:
-            raise UsageError(f"{path} can't hold metadata", hint="write a .safetensors file")
-        npz.write(path, arrays)
-        return
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    is_npz = path.suffix.lower() == ".npz"
+    fill = _npz(path, parameters, arrays) if is_npz else _safetensors(path, parameters, arrays)
+    with publish.staged(path, fill):
+        yield
 
+
+def _npz(path: Path, parameters: Parameters, arrays: Mapping[str, np.ndarray]) -> Callable[[Path], None]:
+    """A function that writes the arrays to a file."""
+    _check_plain(path, arrays)
+    if parameters.metadata:
+        raise UsageError(f"{path} can't hold metadata", hint="write a .safetensors file")
+    return lambda file: npz.write_to(file, arrays)
+
+
+def _safetensors(
+    path: Path, parameters: Parameters, arrays: Mapping[str, np.ndarray]
+) -> Callable[[Path], None]:
+    """The same in the other form."""
     if _METADATA in arrays:
         raise UsageError(f"{path} can't hold {_METADATA!r}, which means something else there")
-    temporary = path.with_name(f".{path.name}.tmp")
     metadata = {**parameters.metadata, _FORMAT: "np"}
     tied = {name: other for name, other in parameters.tied.items() if name not in metadata}
     once = {name: data for name, data in arrays.items() if name not in tied}
-    try:
-        save_file(once, temporary, metadata={**metadata, **tied})
-        temporary.replace(path)
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise UsageError(f"can't write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    def fill(file: Path) -> None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+
+        try:
+            save_file(once, file, metadata={**metadata, **tied})
+        except SafetensorError as error:
+            number = _SYSTEM_ERROR.search(str(error))
+            if number is not None:
+                raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+            raise UsageError(f"can't write {path}: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise UsageError(f"can't write {path}: {error}") from error
+
+    return fill
 
 
 def _in_order(data: np.ndarray) -> np.ndarray:

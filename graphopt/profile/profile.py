@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt import ir
+from graphopt import publish
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.ir.json.layout import render
 from graphopt.profile.seen import Seen, merged
@@ -124,11 +124,9 @@ class Profile:
 
         Raises:
             UsageError: that is not possible.
+            ResourceLimit: the disk is full.
         """
-        try:
-            ir.write_file(Path(path), [render(self.to_dict()).encode()])
-        except OSError as error:
-            raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+        publish.write(Path(path), render(self.to_dict()))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Profile:

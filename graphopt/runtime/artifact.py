@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.errors import InvalidModel
 from graphopt.runtime.session import Source
 
@@ -30,7 +28,7 @@ class Artifact:
             model = ir.load(model, allow_external=allow_external)  # onnxruntime reads ONNX only
         self._given = model
         self._allow_external = allow_external
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: publish.ScratchFolder | None = None
         self.source: Source = self._write(model) if isinstance(model, ir.Model) else model
 
     def model(self) -> ir.Model:
@@ -51,14 +49,14 @@ class Artifact:
     def close(self) -> None:
         """Remove what was written."""
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
             self._folder = None
 
     def _write(self, model: ir.Model) -> Source:
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
         if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
             return ir.to_bytes(model)
-        self._folder = tempfile.TemporaryDirectory(prefix="graphopt-")
-        path = Path(self._folder.name) / "model.onnx"
+        self._folder = publish.ScratchFolder()
+        path = self._folder.path / "model.onnx"
         ir.save(model, path, external_data=True)
         return path

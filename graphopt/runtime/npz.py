@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import publish
 from graphopt.errors import UsageError
 
 
@@ -21,23 +22,26 @@ def first_other(arrays: Mapping[str, Any]) -> str | None:
 def write(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write tensors as ``numpy.savez`` does, which can't take every name that a value may have.
 
+    The file is at any time the old one or the new one.
+
     Raises:
         UsageError: the file can't be written, or a value is no tensor.
+        ResourceLimit: the disk is full.
     """
     other = first_other(arrays)
     if other is not None:
         raise UsageError(f"{other!r} is no tensor, and can't be written to {path}")
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w") as archive:
-            for name, array in arrays.items():
-                plain = array.astype(np.str_) if array.dtype.kind == "O" else array
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, plain, allow_pickle=False)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+    with publish.writing(path) as file:
+        write_to(file, arrays)
+
+
+def write_to(file: Path, arrays: Mapping[str, Any]) -> None:
+    """Write tensors to a new file; raises OSError."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            plain = array.astype(np.str_) if array.dtype.kind == "O" else array
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, plain, allow_pickle=False)
 
 
 def read(path: Path) -> Any:

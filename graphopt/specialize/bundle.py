@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.runtime.health import version_of
 from graphopt.runtime.session_choice import KEY as SESSION_OPTIONS
@@ -24,28 +20,27 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
     """Write ``found`` to ``folder``; returns the files, the plan first.
 
     Weights that several of the models have are written once. All is written to a folder beside, which then
-    takes the place of ``folder``: nobody sees half a bundle, and a failure leaves the older one as it was.
+    takes the place of ``folder`` in one step: at any time there is the older bundle or the new one, also if
+    the process is killed, or several write at once, of which the last one wins.
 
     Args:
         folder: a new one, or an empty one, or an older bundle with no other files in it, which is replaced.
 
     Raises:
         UsageError: it is something else, or can't be written.
+        ResourceLimit: the disk is full.
     """
     folder = Path(folder)
-    check_replaceable(folder)
     if folder.is_symlink():
         folder = folder.resolve()
+    with publish.locked(folder.absolute().parent):  # or another writer might replace what is looked at
+        check_replaceable(folder)
     models = {GENERAL: found.general}
     models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
-    try:
-        with _new_folder_for(folder) as new:
-            written = ir.save_together(models, new, WEIGHTS)
-            plan = _plan(found, new / WEIGHTS if new / WEIGHTS in written else None)
-            written.insert(0, plan.write(new))
-            _replace(folder, new)
-    except OSError as error:
-        raise UsageError(f"can't write {folder}: {error.strerror or error}") from error
+    with publish.writing_folder(folder, check_replaceable) as new:
+        written = ir.save_together(models, new, WEIGHTS)
+        plan = _plan(found, new / WEIGHTS if new / WEIGHTS in written else None)
+        written.insert(0, plan.write(new))
     return [folder / file.name for file in written]
 
 
@@ -97,30 +92,3 @@ def _plan(found: Specialized, weights: Path | None) -> BundlePlan:
 def _digest(file: Path) -> str:
     with open(file, "rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def _new_folder_for(target: Path) -> Iterator[Path]:
-    """A folder beside ``target``, removed unless it was renamed."""
-    new = Path(tempfile.mkdtemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.absolute().parent))
-    try:
-        umask = os.umask(0)
-        os.umask(umask)
-        new.chmod(0o777 & ~umask)
-        yield new
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _replace(folder: Path, new: Path) -> None:
-    """Let ``new`` be ``folder``, and the bundle that was there be gone; if that fails, it is there again."""
-    if not os.path.lexists(folder):
-        os.rename(new, folder)
-        return
-    with _new_folder_for(folder) as old:
-        os.rename(folder, old)  # in place of an empty one
-        try:
-            os.rename(new, folder)
-        except OSError:
-            os.rename(old, folder)
-            raise

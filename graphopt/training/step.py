@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.assembly import PathLike
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss
@@ -50,9 +50,11 @@ class TrainingStep:
         """Write the model, and what it carries at first (``*.safetensors`` beside it); the files written.
 
         The plan is written as ``*.training.json`` beside the model, too, for those who don't read metadata.
+        All files are written before the first is published, and the model is published last.
 
         Raises:
-            UsageError: a file can't be written; nothing is if the name or folder of one tells.
+            UsageError: a file can't be written; then none is.
+            ResourceLimit: the disk is full; likewise.
         """
         path = Path(path)
         state = state_file(path) if state is None else Path(state)
@@ -61,10 +63,13 @@ class TrainingStep:
             if not folder.is_dir():
                 raise UsageError(f"there is no folder {folder}", hint=f"mkdir -p {folder}")
         told = plan_file(path)
-        written = ir.save(self.model, path, external_data=external_data)
         tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}
-        files.write(state, Parameters(tensors))
-        ir.write_file(told, [(self.plan.to_json() + "\n").encode()])
+        with (
+            ir.saving(self.model, path, external_data=external_data) as written,
+            publish.staged(told, self.plan.to_json() + "\n"),
+            files.staged(state, Parameters(tensors)),
+        ):
+            pass
         return [*written, state, told]
 
 

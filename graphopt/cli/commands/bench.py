@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, Runs, Seconds, reads_model, split_some, writes
@@ -127,10 +127,8 @@ def command(
     device = options.chosen_device(run)
     provider_options = cuda_options(device, **flags)
     results = []
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        contestants = _Contestants(run, Path(folder), device, kernels).all(
-            models, against, peer_python, values
-        )
+    with publish.ScratchFolder() as folder:
+        contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python, values)
         contestants[0] = replace(contestants[0], model=loaded[0])  # inputs keep to what is said of dims
         bench = Bench(contestants, device, threads, provider_options, limits, session_options)
         for shapes in grid:
@@ -139,7 +137,7 @@ def command(
             print_result(run.console, results[-1], bench, hot=hot)
     run.console.json({**bench.facts(), "tables": [result.to_dict() for result in results]})
     if plot is not None:
-        _write(plot, drawing(results))
+        publish.write(plot, drawing(results))
         run.console.note(f"  wrote {plot}")
     failed = [
         one
@@ -291,10 +289,3 @@ def _names(models: Sequence[Path]) -> list[str]:
         if len(set(names)) < len(names)
         else names
     )
-
-
-def _write(path: Path, drawing: str) -> None:
-    try:
-        path.write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, Seconds, writes
@@ -94,7 +95,7 @@ def command(
         if store:
             keep(Store(run.settings.cache_dir), device, costs)
     if output is not None:
-        _write(output, costs)
+        publish.write(output, costs.text())
     run.console.json(costs.to_dict())
     run.console.print(f"  {costs}")
     run.console.table(_points(costs) if run.verbose else _overview(costs))
@@ -159,10 +160,3 @@ def _points(costs: Costs) -> Table:
                 grid.op, grid.case, at, f"{figure.ratio:.2f}", f"{figure.band:.2f}", faster, _unasked(grid)
             )
     return table
-
-
-def _write(path: Path, costs: Costs) -> None:
-    try:
-        path.write_text(costs.text(), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphopt import publish
 from graphopt.cli import command_line, options, relations, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
@@ -348,9 +349,4 @@ def _print(run: Run, report: Report, target: Path) -> None:
 
 
 def _write_report(path: Path, result: dict[str, Any]) -> None:
-    try:
-        path.write_text(
-            json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+    publish.write(path, json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")

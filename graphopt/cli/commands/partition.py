@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphopt import publish
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes
-from graphopt.errors import UsageError
 from graphopt.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -233,7 +233,4 @@ def _draw(found: Partitioned, path: Path) -> None:
     from graphopt.partitioning.drawing import to_dot, to_svg
 
     text = to_svg(found) if path.suffix == ".svg" else to_dot(found)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
+    publish.write(path, text)

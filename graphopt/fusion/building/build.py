@@ -6,9 +6,7 @@ onnxruntime takes no two libraries of one domain in a session.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import resources
@@ -16,6 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from graphopt import publish
 from graphopt.errors import RuntimeFailure
 from graphopt.fusion.building.compiler import Compiler, find_compiler, is_x86
 from graphopt.store import Store, key_of
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 Advance = Callable[[float | None, str], None]
 
 _KIND, _FORM = "kernels", 1
-_LIBRARY, _DIGEST = "kernels.so", "kernels.sha256"
+_LIBRARY = "kernels.so"
 _RUNTIME = ("runtime.c", "runtime.h", "abi.h", "levels.h")
 #: Kernels of one unit: a few, so that several cores have something to do, but many share the vector math.
 _UNIT = 8
@@ -88,11 +87,7 @@ def build_sources(
     found = find_compiler(compiler)
     plan = Plan(tuple(sources), count, found, levels())
     key = plan.key()
-    path = store.folder(_KIND, key, lambda folder: _fill(folder, plan, progress))
-    if not _whole(path):
-        store.remove(_KIND, key)
-        path = store.folder(_KIND, key, lambda folder: _fill(folder, plan, progress))
-    return path / _LIBRARY
+    return store.folder(_KIND, key, lambda folder: _fill(folder, plan, progress)) / _LIBRARY
 
 
 def levels() -> tuple[int, ...]:
@@ -180,20 +175,7 @@ class Plan:
 
 def _fill(folder: Path, plan: Plan, progress: Advance | None) -> None:
     library = folder / _LIBRARY
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as temporary:
-        plan.make(Path(temporary), library.absolute(), progress)
+    with publish.ScratchFolder() as temporary:
+        plan.make(temporary, library.absolute(), progress)
     if not library.is_file() or not library.read_bytes()[:4].startswith(_MAGIC):
         raise RuntimeFailure(f"the C compiler {plan.compiler.name} wrote no library")
-    (folder / _DIGEST).write_text(_digest(library), encoding="ascii")
-
-
-def _whole(folder: Path) -> bool:
-    """Whether the library is as it was written."""
-    try:
-        return (folder / _DIGEST).read_text(encoding="ascii") == _digest(folder / _LIBRARY)
-    except (OSError, ValueError):
-        return False
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

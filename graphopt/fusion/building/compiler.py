@@ -19,7 +19,7 @@ from threading import Event
 from typing import Literal
 
 from graphopt import config
-from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
+from graphopt.errors import FULL, NoCompiler, ResourceLimit, RuntimeFailure
 
 #: Whatever is compiled. NaN, infinities and -0.0 are left alone: no ``-ffast-math``, and no operation is
 #: contracted with another (kernels ask for ``fma`` where they want it), so that all levels round alike.
@@ -38,6 +38,9 @@ COMPILE = (
 _VERSION_SECONDS = 60.0
 #: Seconds between two looks whether a call is to be ended.
 _STEP = 0.2
+
+#: Texts that compilers repeat from the system when the disk is full.
+_FULL = tuple(os.strerror(number) for number in FULL)
 
 Kind = Literal["gcc", "clang", "zig"]
 
@@ -82,16 +85,21 @@ class Compiler:
         return ("-lm", "-pthread", "-ldl") if sys.platform.startswith("linux") else ()
 
     def run(self, arguments: Sequence[str], folder: Path, seconds: float, stop: Event | None = None) -> None:
-        """Call it in ``folder``.
+        """Call it in ``folder``, where its temporary files go, too.
 
         Args:
             stop: ends it once it is set.
 
         Raises:
             RuntimeFailure: it says that something is wrong.
-            ResourceLimit: it takes more than ``seconds``, or is ended.
+            ResourceLimit: it takes more than ``seconds``, or is ended, or the disk is full.
         """
         code, output = _call([*self.command, *arguments], folder, seconds, stop or Event())
+        if code and (full := next((text for text in _FULL if text in output), None)):
+            raise ResourceLimit(
+                f"the C compiler {self.name} can't compile kernels: {full}",
+                hint="free some space, or set TMPDIR to a folder on another disk",
+            )
         if code is None:
             raise ResourceLimit(
                 f"the C compiler {self.name} took more than {seconds:g} s for kernels",
@@ -178,6 +186,7 @@ def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event
     process = subprocess.Popen(
         words,
         cwd=folder,
+        env=None if folder is None else config.environment(TMPDIR=str(folder)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphopt import publish
 from graphopt.runtime import session
 from graphopt.runtime.child import Child
 from graphopt.runtime.meter import Meter
@@ -125,8 +125,8 @@ def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[
     made = checked.session(source, name)
     outputs = session.run(made, known_feeds(made, checked.feeds))
     del made
-    with tempfile.TemporaryDirectory(prefix="graphopt-") as folder:
-        made = setup.eager().session(source, name, profile=str(Path(folder) / "profile"))
+    with publish.ScratchFolder() as folder:
+        made = setup.eager().session(source, name, profile=str(folder / "profile"))
         assigned: Counter[str] = Counter()
         for part in made.get_provider_graph_assignment_info():
             assigned[_short(part.ep_name)] += len(part.get_nodes())

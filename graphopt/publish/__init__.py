@@ -1,0 +1,27 @@
+"""Publish files: whole or not at all, the old ones or the new, with several writers and after ``kill -9``.
+
+Everything is written to a temporary name beside its target, which the system then renames in one step.
+Temporaries belong to the process that holds a lock on them, so that the next writer recognizes and removes
+what a killed one left. A power failure is not covered: nothing is synced to the disk.
+"""
+
+from graphopt.publish.files import check_protected, is_protected, staged, write, writing
+from graphopt.publish.folders import ScratchFolder, put_folder, writing_folder
+from graphopt.publish.locks import locked
+from graphopt.publish.rename import rename_to_new
+from graphopt.publish.temporaries import SUFFIX, temporary_file
+
+__all__ = [
+    "SUFFIX",
+    "ScratchFolder",
+    "check_protected",
+    "is_protected",
+    "locked",
+    "put_folder",
+    "rename_to_new",
+    "staged",
+    "temporary_file",
+    "write",
+    "writing",
+    "writing_folder",
+]

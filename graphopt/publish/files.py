@@ -1,0 +1,130 @@
+"""Publish one file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from graphopt.errors import unwritable
+from graphopt.publish.temporaries import temporary_file
+
+#: What a file is to hold: text (UTF-8), or bytes, in one piece or several.
+Content = str | bytes | Iterable[bytes | memoryview]
+
+
+@contextlib.contextmanager
+def writing(target: Path) -> Iterator[Path]:
+    """A temporary file to write in the block; after it, the file becomes ``target``.
+
+    If the block raises, ``target`` stays as it is. A device or a pipe is given as it is, and not replaced.
+
+    Raises:
+        UsageError: ``target`` can't be written, or is write-protected.
+        ResourceLimit: the disk is full.
+    """
+    try:
+        with _replacing(target) as temporary:
+            yield temporary
+    except OSError as error:
+        raise unwritable(target, error) from error
+
+
+@contextlib.contextmanager
+def staged(
+    target: Path, content: Content | Path | Callable[[Path], object], *, executable: bool = False
+) -> Iterator[None]:
+    """Write ``content`` to a temporary file, which becomes ``target`` after the block.
+
+    Several files are published together by nested blocks: all are written before the first is renamed, the
+    innermost. If a block raises, its ``target`` stays as it is.
+
+    Args:
+        target: the file.
+        content: its contents, a file to copy, or a function that writes the file that it is given.
+        executable: whoever may read it may execute it.
+
+    Raises:
+        UsageError: ``target`` can't be written; the block is not run if that is known before.
+        ResourceLimit: the disk is full; likewise.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(_temporary(target))
+            _fill(temporary, content)
+            if executable:
+                mode = temporary.stat().st_mode
+                os.chmod(temporary, mode | (mode & 0o444) >> 2)
+        except OSError as error:
+            raise unwritable(target, error) from error
+        yield
+        try:
+            if temporary != target:
+                os.replace(temporary, target)
+        except OSError as error:
+            raise unwritable(target, error) from error
+
+
+def write(target: Path, content: Content) -> None:
+    """Write a file, which is at any time the old one or the new one.
+
+    Raises:
+        UsageError: it can't be written, or is write-protected.
+        ResourceLimit: the disk is full.
+    """
+    with staged(target, content):
+        pass
+
+
+def is_protected(path: Path) -> bool:
+    """Whether ``path`` is a file that nobody may write, whatever the permissions of its folder."""
+    return path.is_file() and not path.stat().st_mode & 0o222
+
+
+def check_protected(path: Path) -> None:
+    """Check that ``path`` is not write-protected, which a rename over it would not heed.
+
+    Raises:
+        PermissionError: it is.
+    """
+    if is_protected(path):
+        raise PermissionError(errno.EACCES, "it is write-protected")
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    with _temporary(target) as temporary:
+        yield temporary
+        if temporary != target:
+            os.replace(temporary, target)
+
+
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
+    """A temporary file for ``target``, or a device or a pipe itself; raises OSError."""
+    if target.exists() and not target.is_file():  # /dev/stdout is not to be replaced by a file
+        yield target
+        return
+    check_protected(target)
+    with temporary_file(target) as temporary:
+        yield temporary
+
+
+def _fill(file: Path, content: Content | Path | Callable[[Path], object]) -> None:
+    if callable(content):
+        content(file)
+        return
+    if isinstance(content, Path):
+        import shutil
+
+        shutil.copyfile(content, file)
+        return
+    with open(file, "wb") as opened:
+        if isinstance(content, str):
+            opened.write(content.encode())
+        elif isinstance(content, bytes):
+            opened.write(content)
+        else:
+            opened.writelines(content)

@@ -1,0 +1,123 @@
+"""Publish a folder, and scratch folders."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from graphopt.errors import unwritable
+from graphopt.publish.locks import locked
+from graphopt.publish.rename import exchange
+from graphopt.publish.temporaries import KEPT, remove_folder, temporary_folder
+
+#: How often a folder is put in place where other writers come first.
+_TRIES = 100
+_CAME_FIRST = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT)
+
+
+class ScratchFolder:
+    """A folder for temporary files, removed when it is closed, with the object, or when the process ends.
+
+    What a killed process leaves is removed when the next one makes such a folder.
+
+    Args:
+        parent: the folder it is made in; by default that of the system (``TMPDIR``).
+        name: the beginning of its name.
+
+    Attributes:
+        path: the folder.
+
+    Raises:
+        UsageError: it can't be made.
+        ResourceLimit: the disk is full.
+    """
+
+    def __init__(self, parent: Path | None = None, name: str = "graphopt") -> None:
+        if parent is None:
+            import tempfile
+
+            parent = Path(tempfile.gettempdir())
+        try:
+            outer, owner = temporary_folder(parent, name)
+            self._remove = weakref.finalize(self, remove_folder, outer, owner)
+            # apart from the folder that carries the lock of its owner: writers lock the folder they write to
+            self.path = outer / "new"
+            self.path.mkdir()
+        except OSError as error:
+            raise unwritable(parent, error) from error
+
+    def close(self) -> None:
+        """Remove it."""
+        self._remove()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Path]:
+    """A new folder to fill in the block; after it, the folder takes the place of ``target``.
+
+    At any time ``target`` is the old folder or the new one. Of several writers the last one wins. Who has
+    files of the old folder open keeps them.
+
+    Args:
+        target: the folder, which may be missing.
+        check: raises an error if ``target`` must not be replaced; called right before that.
+
+    Raises:
+        UsageError: ``target`` can't be written.
+        ResourceLimit: the disk is full.
+    """
+    parent = target.absolute().parent
+    try:
+        if not parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        with ScratchFolder(parent, f".{target.name}") as new:
+            yield new
+            with locked(parent):
+                check(target)
+                put_folder(new, target)
+    except OSError as error:
+        raise unwritable(target, error) from error
+
+
+def put_folder(new: Path, target: Path) -> None:
+    """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an old folder there gets its name.
+
+    Raises:
+        OSError: it can't be renamed.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            if not os.path.lexists(target):
+                os.rename(new, target)
+            elif not exchange(new, target):
+                _swap(new, target)
+            return
+        except OSError as error:
+            if error.errno not in _CAME_FIRST or not tries_left or not new.is_dir():
+                raise
+
+
+def _swap(new: Path, target: Path) -> None:
+    """Exchange two folders in two steps; if the process is killed in between, the next writer restores."""
+    kept = new.parent / KEPT
+    kept.mkdir(exist_ok=True)
+    old = kept / target.name
+    os.rename(target, old)
+    try:
+        os.rename(new, target)
+    except OSError:
+        os.rename(old, target)
+        raise

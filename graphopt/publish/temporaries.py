@@ -1,0 +1,160 @@
+"""Temporary files and folders that belong to a live process, and removal of those that a dead one left.
+
+The owner holds an advisory lock (``flock``) on a temporary for as long as it needs it; the system releases
+the lock when the process ends, however it ends. Process ids would not do: they are reused, and mean nothing
+in another container or on another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+#: The end of the name of every temporary.
+SUFFIX = ".graphopt-tmp"
+#: Seconds after which a temporary counts as abandoned on a file system without locks.
+_OLD = 24 * 3600.0
+#: Characters of the target's name that the name of a temporary repeats.
+_NAME = 40
+_OPEN = os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
+#: The folder inside a temporary folder that keeps what is being replaced, under its own name.
+KEPT = "kept"
+
+
+@contextlib.contextmanager
+def temporary_file(target: Path) -> Iterator[Path]:
+    """An empty file beside ``target``; it is removed after the block, unless it was renamed.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    path, owner = _owned(lambda: _new_file(target.parent, f".{target.name}"))
+    try:
+        remove_abandoned(target.parent)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+        if owner is not None:
+            os.close(owner)
+
+
+def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
+    """A new folder in ``parent`` for the files of this user, and the descriptor that owns it.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    found = _owned(lambda: _new_folder(parent, name))
+    remove_abandoned(parent)
+    return found
+
+
+def remove_folder(path: Path, owner: int | None) -> None:
+    """Remove a folder of :func:`temporary_folder`."""
+    shutil.rmtree(path, ignore_errors=True)
+    if owner is not None:
+        os.close(owner)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporaries in ``folder`` whose owners have ended; those of other users stay."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for path in [Path(entry.path) for entry in entries if entry.name.endswith(SUFFIX)]:
+            with contextlib.suppress(OSError):
+                _remove_if_abandoned(path)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    found = path.lstat()
+    is_folder = stat.S_ISDIR(found.st_mode)
+    if not (is_folder or stat.S_ISREG(found.st_mode)):
+        return
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | _OPEN) if fcntl else None
+    try:
+        is_free = None if descriptor is None else try_lock(descriptor)
+        if is_free is False or (is_free is None and time.time() - found.st_mtime < _OLD):
+            return
+        if is_folder:
+            _restore(path)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _restore(temporary: Path) -> None:
+    """Put back a folder whose writer was killed after it moved the old one away, before the new one came."""
+    kept = temporary / KEPT
+    for old in kept.iterdir() if kept.is_dir() else ():
+        place = temporary.parent / old.name
+        if not os.path.lexists(place):
+            os.rename(old, place)
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock a file or folder exclusively, at once; ``None`` where there are no such locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _owned(create: Callable[[], tuple[Path, int | None]]) -> tuple[Path, int | None]:
+    """A temporary that this process owns, and the descriptor that holds the lock."""
+    while True:
+        path, descriptor = create()
+        if descriptor is None:
+            return path, None
+        # in between, another process may take a new temporary for an abandoned one
+        if try_lock(descriptor) is not False and _is_at(path, descriptor):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _new_file(folder: Path, name: str) -> tuple[Path, int | None]:
+    path = _free(folder, name)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o666)
+    if fcntl is None:  # an open file can't be renamed on Windows
+        os.close(descriptor)
+        return path, None
+    return path, descriptor
+
+
+def _new_folder(parent: Path, name: str) -> tuple[Path, int | None]:
+    while True:
+        path = _free(parent, name)
+        path.mkdir(mode=0o700)
+        try:
+            return path, os.open(path, os.O_RDONLY | _OPEN) if fcntl else None
+        except FileNotFoundError:  # taken for an abandoned one
+            continue
+
+
+def _free(folder: Path, name: str) -> Path:
+    return folder / f"{name[:_NAME]}.{os.urandom(6).hex()}{SUFFIX}"

@@ -1,0 +1,107 @@
+"""Several processes save different models to one path: no model gets the weights of another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from graphopt import ir, publish
+from tests.ir.models import floats, model
+
+
+def _numbered(number: int) -> ir.Model:
+    """A model whose graph has a number, and whose weight holds that number, and as many columns more."""
+    weight = numpy_helper.from_array(np.full((4, 400 + number), number, np.float32), f"w{number}")
+    proto = model([helper.make_node("MatMul", ["x", f"w{number}"], ["y"])], [weight])
+    proto.graph.name = f"g{number}"
+    proto.graph.output[0].CopyFrom(floats("y", "N", 400 + number))
+    return ir.from_proto(proto)
+
+
+def _number(path: Path) -> int:
+    """The number of the model at ``path``; raises AssertionError if its weight holds another one."""
+    proto = onnx.load(path)
+    number = int(proto.graph.name[1:])
+    assert (numpy_helper.to_array(proto.graph.initializer[0]) == number).all()
+    return number
+
+
+def _save_often(number: int, folder: str, rounds: int, barrier: Any) -> None:
+    found = _numbered(number)
+    for _ in range(rounds):
+        barrier.wait()
+        ir.save(found, Path(folder) / "out.onnx", external_data=True)
+        barrier.wait()
+
+
+@pytest.mark.parametrize("rounds", [25, pytest.param(300, marks=pytest.mark.slow)])
+def test_writers_of_different_models(tmp_path: Path, rounds: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(4, timeout=120)
+    writers = [
+        context.Process(target=_save_often, args=(number, str(tmp_path), rounds, barrier))
+        for number in (1, 2, 3)
+    ]
+    for writer in writers:
+        writer.start()
+    winners: list[int] = []
+    for _ in range(rounds):
+        barrier.wait()
+        for _ in range(3 if winners else 0):  # beside the writers
+            loaded = ir.load(tmp_path / "out.onnx")
+            (value,) = loaded.graph.initializers.values()
+            assert value.const_value is not None
+            assert (value.const_value.numpy() == int((loaded.graph.name or "")[1:])).all()
+        barrier.wait()
+        winners.append(_number(tmp_path / "out.onnx"))
+        assert len(os.listdir(tmp_path)) == 2
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    assert set(winners) <= {1, 2, 3}
+
+
+def test_a_name_that_another_process_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, really = tmp_path / "out.onnx", publish.locked
+
+    def late(folder: Path) -> Any:
+        monkeypatch.setattr(publish, "locked", really)
+        ir.save(_numbered(2), path, external_data=True)
+        return really(folder)
+
+    monkeypatch.setattr(publish, "locked", late)
+    _, data = ir.save(_numbered(1), path, external_data=True)
+    assert _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
+
+
+def test_equal_data_that_another_process_removes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, really = tmp_path / "out.onnx", publish.locked
+    _, plain = ir.save(_numbered(1), path, external_data=True)
+    assert plain.name == "out.onnx.data"
+
+    def late(folder: Path) -> Any:
+        monkeypatch.setattr(publish, "locked", really)
+        ir.save(_numbered(2), path, external_data=True)
+        assert not plain.exists()
+        return really(folder)
+
+    monkeypatch.setattr(publish, "locked", late)
+    _, data = ir.save(_numbered(1), path, external_data=True)
+    assert _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
+
+
+def test_without_locks_no_data_is_shared_or_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.publish.locks.try_lock", lambda descriptor: None)
+    path = tmp_path / "out.onnx"
+    names = [ir.save(_numbered(number), path, external_data=True)[1].name for number in (1, 2, 2)]
+    assert names[0] == "out.onnx.data" and len(set(names)) == 3
+    assert _number(path) == 2 and sorted(os.listdir(tmp_path)) == sorted(["out.onnx", *names])
