@@ -6,7 +6,6 @@ with more operators than the original has after onnxruntime's own optimizations.
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
