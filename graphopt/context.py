@@ -190,6 +190,9 @@ class Context:
     def close(self) -> None:
         """End what the services have started, such as processes that evaluate constants."""
         self.evaluator.close()
+        contents = ir.contents_of(self.model)
+        if contents is not None:
+            contents.release()
 
     # Facts, in short forms for passes and rules ---------------------------------------------
 
@@ -220,7 +223,10 @@ class Context:
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
         """The contents of constant ``value``, whatever its size; ``None`` if it is not constant."""
         tensor = ir.constant_of(value)
-        return None if tensor is None else tensor.numpy()
+        if tensor is None:
+            return None
+        ir.read(value)
+        return tensor.numpy()
 
     def is_tied(self, value: ir.Value) -> bool:
         """Whether ``value`` is constant, and shares its bytes with another constant from the start.
@@ -312,8 +318,29 @@ class Context:
 
     def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Tell observers that ``action`` was carried out."""
+        self.commit_reads()
         for observer in self.observers:
             observer.rewrote(action, root, made)
+
+    def commit_reads(self, epoch: int | None = None) -> None:
+        """Keep which constants were read for the change that was made.
+
+        Args:
+            epoch: of the editor before; without a change since, what was read is forgotten.
+        """
+        contents = ir.contents_of(self.model)
+        if contents is None:
+            return
+        if epoch == self.edit.epoch:
+            contents.begin()
+        else:
+            contents.commit()
+
+    def forget_reads(self) -> None:
+        """Forget which constants were read: no change follows from that."""
+        contents = ir.contents_of(self.model)
+        if contents is not None:
+            contents.begin()
 
     def refuse(self, refusal: Refusal) -> None:
         """Tell observers why a place was left alone."""

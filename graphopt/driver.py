@@ -228,6 +228,7 @@ def context_for(
     from graphopt.runtime.target import Target
 
     edit = ir.Editor(model)
+    ir.track(model)
     options = options or Options()
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)

@@ -185,7 +185,10 @@ class Inference:
         try:
             tensor = self.constant(value)
             if tensor is not None:
-                return constant_fact(tensor)
+                fact = constant_fact(tensor)
+                if fact.contents is not None:
+                    ir.read_for_facts(value)
+                return fact
         except _MALFORMED:
             return UNKNOWN
         if value.is_graph_input() and value.graph is self.world.model.graph:

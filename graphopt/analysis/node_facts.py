@@ -109,7 +109,16 @@ class NodeFacts:
     def constant_array(self, index: int, limit: int = 1024) -> np.ndarray | None:
         """The contents of a constant input of at most ``limit`` elements."""
         tensor = self.constant(index)
-        return tensor.numpy() if tensor is not None and tensor.size <= limit else None
+        if tensor is None or tensor.size > limit:
+            return None
+        self.rely_on(index)
+        return tensor.numpy()
+
+    def rely_on(self, index: int) -> None:
+        """Note that facts come from the contents of input ``index``."""
+        value = self.node.inputs[index]
+        if value is not None:
+            ir.read_for_facts(value)
 
     # attributes
 

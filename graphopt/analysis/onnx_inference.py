@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from graphopt.analysis.node_facts import NodeFacts
 
+#: Operators whose floating-point inputs decide a shape.
+_SHAPED_BY_FLOATS = frozenset({"Range", "Resize", "Upsample"})
 _DATA_LIMIT = 1024  # constants of more elements never tell a shape
 
 
@@ -128,6 +130,8 @@ def _data(given: NodeFacts, index: int) -> onnx.TensorProto | None:
     tensor = given.constant(index)
     if tensor is None or tensor.size > _DATA_LIMIT:
         return None
+    if not tensor.dtype.is_floating_point() or given.node.op_type in _SHAPED_BY_FLOATS:
+        given.rely_on(index)
     return ir.serialize_tensor(tensor)
 
 

@@ -48,7 +48,8 @@ def unlift_parameters(
             ``.safetensors`` or ``.npz`` file.
 
     Raises:
-        UsageError: a tensor does not fit, or none is called like an input or initializer.
+        UsageError: a tensor does not fit, none is called like an input or initializer, or ``model`` was
+            optimized and holds constants that were folded from one that changes.
     """
     from graphopt.parameters.files import read
     from graphopt.parameters.lifting import Parameters, as_parameters, unlift

@@ -145,6 +145,7 @@ def compile(
     device: str | Device | None = None,
     threads: int | None = None,
     pipeline: str | None = None,
+    pre_passes: Iterable[str | Pass] = (),
     verify: bool | None = None,
     clock: Callable[[], float] = time.monotonic,
     **arguments: Any,
@@ -161,6 +162,7 @@ def compile(
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: inside one operator; by default onnxruntime's choice.
         pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
+        pre_passes: as for :func:`optimize`, before the pipeline of each plan.
         verify: compare each plan with the original before it runs. A specialization that differs is dropped;
             in the place of a general plan that differs, the original runs.
         clock: seconds, by which the original is released.
@@ -183,7 +185,8 @@ def compile(
     settings = settings_among({**arguments, "verify": verify})
     text = pipeline or ("O3" if fuser is None else fuser.pipeline)
     inspect.signature(optimize).bind(None, pipeline=text, pre_passes=(), device=None, **arguments)
-    make_pipeline(text)  # fails now if there is no such pipeline
+    own = tuple(pre_passes)
+    make_pipeline(text, own)  # fails now if there is no such pipeline or pass
     chosen = choose_device(device, settings)[0]
 
     def libraries(found: ir.Model) -> Libraries:
@@ -201,7 +204,7 @@ def compile(
             return optimize(
                 model,
                 pipeline=text,
-                pre_passes=first,
+                pre_passes=(*first, *own),
                 device=host.device,
                 strict=True,
                 inputs=fixed,

@@ -16,6 +16,7 @@ from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.once import check_dtypes, check_feeds
 from graphopt.runtime.signature import Signature
+from graphopt.runtime.values import native_feeds
 
 
 class ValueAndGrad:
@@ -72,10 +73,7 @@ class ValueAndGrad:
         """
         joint = self.joint
         assert joint.loss is not None
-        fed = {**self.parameters, **self.state, **feeds}
-        fed = {
-            name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in fed.items()
-        }
+        fed = native_feeds({**self.parameters, **self.state, **feeds})
         check_feeds(fed, self._signature)
         check_dtypes(fed, self._signature)
         found = dict(zip(self._names, session.run(self._session, fed, self._names), strict=True))

@@ -22,6 +22,7 @@ from graphopt.executor.specializer import Specializer
 from graphopt.executor.state import DebugState
 from graphopt.executor.structure import Nested, as_array, check_names, flatten, unflatten
 from graphopt.runtime.signature import Signature
+from graphopt.runtime.values import native_feeds
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -81,6 +82,17 @@ class Executor:
         memory = Memory(original, self._maker, options.delay, self._clock, is_last=depth == 0)
         return Specializer(signature, memory, self._maker, options, strategy, depth)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Executors hold sessions, threads and what they saw of runs: there is nothing to pickle.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "an executor can't be pickled or copied",
+            hint="make one with graphopt.compile in each process; a bundle (graphopt.load) can be pickled",
+        )
+
     # Running ------------------------------------------------------------------------------------
 
     def __call__(self, inputs: Any) -> Any:
@@ -106,6 +118,7 @@ class Executor:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, for numpy arrays by name; raises as a call does."""
+        feeds = native_feeds(feeds)
         now = self._now  # a flush meanwhile is none of this run's business
         plan = now.plan_for(feeds)
         found = plan.run(feeds)

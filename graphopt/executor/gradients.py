@@ -19,6 +19,7 @@ from graphopt.autodiff.absent import without
 from graphopt.autodiff.split import split
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters.selection import FLOATS
+from graphopt.runtime.values import native
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor
@@ -115,7 +116,9 @@ class GradientPlan:
         for name in gradients:
             if name not in self.real:
                 raise unknown("output with gradients", name, self.real, f"there are {', '.join(self.real)}")
-        given = {name: np.asarray(value) for name, value in gradients.items() if value is not None}
+        given = {
+            name: np.asarray(native(value, name)) for name, value in gradients.items() if value is not None
+        }
         for name, value in given.items():
             output = run.outputs[name]
             if (value.shape, value.dtype) != (output.shape, output.dtype):

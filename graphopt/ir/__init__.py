@@ -6,7 +6,23 @@ onnx-ir's internals, and only :class:`Editor` changes a model.
 
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.carrier import Carried
-from graphopt.ir.constants import as_variables, constant_of, is_overridable, scalar_of
+from graphopt.ir.constants import (
+    as_variables,
+    constant_of,
+    is_overridable,
+    read,
+    read_for_facts,
+    scalar_of,
+)
+from graphopt.ir.contents import (
+    FoldRecord,
+    build_in,
+    contents_of,
+    digest_of,
+    fold_record,
+    keep_record,
+    track,
+)
 from graphopt.ir.copying import (
     Copier,
     captured,

@@ -1,22 +1,23 @@
 """Take in what onnxruntime takes, though ONNX or onnx-ir do not.
 
-Before onnx-ir reads a proto: initializers without a name go (nothing can read them); of several
-constants with one name the last one counts, as in onnxruntime, which turns Constant nodes into
-initializers; a body that returns a value of an outer graph directly gets an Identity for it.
-Afterwards: a function declares every attribute that its nodes refer to, and a value of a body
-does not bear the name of an outer value that the body could read.
+Before onnx-ir reads a proto: initializers without a name go (nothing can read them); equal constants
+with one name become one, and different ones are refused; a body that returns a value of an outer graph
+directly gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
+to, and a value of a body does not bear the name of an outer value that the body could read.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import onnx
+import onnx.numpy_helper
 
 from graphopt.errors import InvalidModel
 from graphopt.ir.constants import LOOSE_REFERENCES
+from graphopt.ir.name_references import rename
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bodies
 
@@ -28,16 +29,23 @@ def admit(proto: onnx.ModelProto) -> None:
     for holder in (proto, *proto.functions):
         if not _are_utf8([entry.domain for entry in holder.opset_import]):
             raise InvalidModel("the domain of an opset import is not UTF-8")
+    _check_imports(proto, "the model")
+    for function in proto.functions:
+        _check_imports(function, f"function {function.name!r}")
+    _check_functions(proto.functions)
     _name_once(proto.graph)
     _mend_text(proto.graph)
+    _check_attributes(proto.graph.node)
     pending = _bodies(proto.graph.node)
     for function in proto.functions:
         _mend_text(function)
+        _check_attributes(function.node)
         pending += _bodies(function.node)
     while pending:
         body = pending.pop()
         _name_once(body)
         _mend_text(body)
+        _check_attributes(body.node)
         _return_own_values(body)
         pending += _bodies(body.node)
 
@@ -87,26 +95,57 @@ def _name_once(graph: onnx.GraphProto) -> None:
     """Keep one definition of each name.
 
     Raises:
-        InvalidModel: a name has several definitions that are not all constants.
+        InvalidModel: a name has several definitions that are not all the same constant.
     """
     listed = [info.name for info in graph.input]
     defaults = frozenset(listed)
-    constants = [tensor.name for tensor in graph.initializer if tensor.name not in defaults]
-    others = list(listed)
+    initializers = [tensor.name for tensor in graph.initializer]
+    constants, others = list(initializers), list(listed)
     for node in graph.node:
         (constants if _is_constant(node) else others).extend(node.output)
     if not _are_utf8(others) or not _are_utf8(constants):
         raise InvalidModel(f"a name in graph {graph.name!r} is not UTF-8")
-    names = Counter(others)
-    names.update(constants)
+    names = Counter([name for name in initializers if name not in defaults])
+    names.update(constants[len(initializers) :])
+    names.update(others)
     optional = names.pop("", 0)
-    if len(names) + optional != len(others) + len(constants) or any(not t.name for t in graph.initializer):
+    own = len(names) + len({name for name in initializers if name in defaults})
+    if own + optional != len(others) + len(constants) or not all(initializers):
+        _check_equal(graph, {name for name, count in Counter(constants).items() if name and count > 1})
         last = Counter(constants)
         _keep_last(graph.initializer, last, lambda tensor: tensor.name)
         _keep_last(graph.node, last, lambda node: node.output[0] if _is_constant(node) else None)
-        for name, count in Counter([*others, *dict.fromkeys(constants)]).items():
+        once = [name for name in dict.fromkeys(constants) if name not in defaults]
+        made = [node.output[0] for node in graph.node if _is_constant(node) and node.output[0] in defaults]
+        for name, count in Counter([*others, *once, *made]).items():
             if count > 1 and name:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+
+
+def _check_equal(graph: onnx.GraphProto, names: Container[str]) -> None:
+    """Check that constants of one name are equal; onnxruntime takes the last, and onnx none."""
+    held: dict[str, tuple[object, ...]] = {}
+    found = [(tensor.name, tensor) for tensor in graph.initializer if tensor.name in names]
+    nodes = [(node.output[0], node) for node in graph.node if _is_constant(node) and node.output[0] in names]
+    for name, item in (*found, *nodes):
+        contents = _contents(item)
+        if held.setdefault(name, contents) != contents:
+            raise InvalidModel(f"{name!r} is defined twice in graph {graph.name!r}, with different contents")
+
+
+def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
+    """What tells a constant from others, whichever field of its tensor holds the numbers."""
+    if isinstance(item, onnx.NodeProto):
+        if len(item.attribute) != 1 or item.attribute[0].type != _Attribute.TENSOR:
+            return tuple(attribute.SerializeToString() for attribute in item.attribute)
+        item = item.attribute[0].t
+    if item.data_location == onnx.TensorProto.EXTERNAL:
+        return tuple((entry.key, entry.value) for entry in item.external_data)
+    try:
+        array = onnx.numpy_helper.to_array(item)
+    except Exception:  # a malformed one, which is told of elsewhere
+        return (item.SerializeToString(),)
+    return item.data_type, array.shape, array.tolist() if array.dtype.kind == "O" else array.tobytes()
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
@@ -126,6 +165,40 @@ def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | 
     if len(kept) != len(items):
         del items[:]
         items.extend(kept)
+
+
+def _check_imports(holder: onnx.ModelProto | onnx.FunctionProto, what: str) -> None:
+    """Check that no domain is imported in two versions, of which onnxruntime takes one or the other."""
+    versions: dict[str, int] = {}
+    for entry in holder.opset_import:
+        domain = entry.domain or "ai.onnx"
+        if versions.setdefault(domain, entry.version) != entry.version:
+            numbers = f"{versions[domain]} and {entry.version}"
+            raise InvalidModel(f"{what} imports {domain} in two versions, {numbers}")
+
+
+def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:
+    """Check that no two functions have one name, and that none defines a value twice."""
+    keys = Counter((function.domain, function.name, function.overload) for function in functions)
+    for (domain, name, overload), count in keys.items():
+        if count > 1:
+            suffix = f", overload {overload!r}" if overload else ""
+            raise InvalidModel(f"{count} functions are called {domain}::{name}{suffix}")
+    for function in functions:
+        names = Counter(function.input)
+        names.update(output for node in function.node for output in node.output if output)
+        for value, count in names.items():
+            if count > 1:
+                raise InvalidModel(f"{value!r} is defined {count} times in function {function.name!r}")
+
+
+def _check_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Check that no node gives an attribute twice."""
+    for node in nodes:
+        if len(node.attribute) > 1:
+            for name, count in Counter(attribute.name for attribute in node.attribute).items():
+                if count > 1:
+                    raise InvalidModel(f"{node.op_type} {node.name!r} has attribute {name!r} {count} times")
 
 
 def _return_own_values(body: onnx.GraphProto) -> None:
@@ -180,8 +253,9 @@ def unshadow(model: onnx_ir.Model) -> None:
                 ]
                 for value in values if node is not None and node.domain == "" else ():
                     if value.name in visible:
-                        taken = taken or _all_names(model)
+                        taken, before = taken or _all_names(model), value.name or ""
                         _rename(value, taken)
+                        rename(model, before, value.name or "", within=graph)
             elif step == "leave":
                 visible.difference_update(own.pop())
             elif step == "define" and node is not None:

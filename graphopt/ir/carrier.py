@@ -19,6 +19,8 @@ import onnx
 
 from graphopt.ir import spelling
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
+from graphopt.ir.contents import FOLDED, load_record, written_record
+from graphopt.ir.name_references import note_names, tidy
 from graphopt.ir.onnxir import onnx_ir
 
 _TYPE = NAMESPACE + "type"
@@ -65,9 +67,16 @@ def carried_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
 
 
 def stow(proto: onnx.ModelProto) -> None:
-    """Pack what onnx-ir can't hold, in place."""
+    """Pack what onnx-ir can't hold, in place.
+
+    Entries in graphopt's private namespace are dropped first: files have none, and passes believe them.
+    """
+    _strip(proto.metadata_props)
     _stow_graph(proto.graph)
     for function in proto.functions:
+        _strip(function.metadata_props)
+        for info in function.value_info:
+            _strip(info.metadata_props)
         spelling.note_order(function)
         _stow_infos(function.value_info, frozenset())
         _stow_nodes(function.node)
@@ -90,6 +99,8 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
             for info in proto.training_info
             for binding in (*info.initialization_binding, *info.update_binding)
         )
+    load_record(model)
+    note_names(proto, model)
     for function, held in zip(proto.functions, model.functions.values(), strict=True):
         infos = {info.name: info for info in function.value_info}
         for value in held.inputs if infos else ():
@@ -102,6 +113,9 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     for data in model.graph.meta.get(_TRAINING_INFO, ()):
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
+    record = written_record(model)
+    if record is not None:
+        proto.metadata_props.add(key=FOLDED, value=record)
     spelling.restore_header(proto, model.graph.meta.get(_HEADER))
     _drop_infos_of_functions(proto)
     _unpack_graph(proto.graph)
@@ -117,6 +131,11 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
 
 def _stow_graph(graph: onnx.GraphProto) -> None:
     names = frozenset(tensor.name for tensor in graph.initializer)
+    _strip(graph.metadata_props)
+    for tensor in graph.initializer:
+        _strip(tensor.metadata_props)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _strip(info.metadata_props)
     spelling.note_order(graph)
     spelling.note_outputs(graph)
     _stow_infos(graph.input, frozenset())
@@ -175,6 +194,7 @@ def _is_held(type_: onnx.TypeProto) -> bool:
 
 def _stow_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
+        _strip(node.metadata_props)
         for attribute in node.attribute:
             _stow_attribute(attribute)
 
@@ -192,11 +212,17 @@ def _stow_attribute(attribute: onnx.AttributeProto) -> None:
             return
         case _Attribute.SPARSE_TENSOR | _Attribute.SPARSE_TENSORS:
             pass
+        case _Attribute.TENSOR:
+            _strip(attribute.t.metadata_props)
+            return
         case _Attribute.TYPE_PROTO:
             if _is_held(attribute.tp):
                 return
         case _Attribute.TYPE_PROTOS:
             if all(_is_held(type_) for type_ in attribute.type_protos):
+                return
+        case _Attribute.STRING:
+            if not attribute.s.startswith(_PACKED):
                 return
         case _Attribute.STRINGS:
             if all(map(_is_utf8, attribute.strings)):
@@ -216,7 +242,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _unpack_graph(graph: onnx.GraphProto) -> None:
+def _unpack_graph(graph: onnx.GraphProto, outer: tuple[onnx.GraphProto, ...] = ()) -> None:
     for info in graph.input:
         default = spelling.entry(info.metadata_props, _SPARSE_DEFAULT)
         if default is not None:
@@ -231,7 +257,8 @@ def _unpack_graph(graph: onnx.GraphProto) -> None:
     _strip(graph.metadata_props)
     for tensor in graph.initializer:
         _unpack_tensor(tensor)
-    for node in _unpack_nodes(graph.node):
+    tidy(graph, outer)
+    for node in _unpack_nodes(graph.node, (*outer, graph)):
         graph.sparse_initializer.add().CopyFrom(node.attribute[0].sparse_tensor)
         graph.sparse_initializer[-1].values.name = node.output[0]
         graph.node.remove(node)
@@ -284,12 +311,18 @@ def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
         _strip(info.metadata_props)
 
 
-def _unpack_nodes(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Unpack the attributes of ``nodes``; returns those that stand for sparse initializers."""
+def _unpack_nodes(
+    nodes: Iterable[onnx.NodeProto], outer: tuple[onnx.GraphProto, ...] = ()
+) -> list[onnx.NodeProto]:
+    """Unpack the attributes of ``nodes``; returns those that stand for sparse initializers.
+
+    Args:
+        outer: the graphs whose names bodies may mention.
+    """
     sparse = []
     for node in nodes:
         for attribute in node.attribute:
-            _unpack_attribute(attribute)
+            _unpack_attribute(attribute, outer)
         if node.metadata_props:
             if _is_sparse_initializer(node):
                 sparse.append(node)
@@ -297,12 +330,12 @@ def _unpack_nodes(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return sparse
 
 
-def _unpack_attribute(attribute: onnx.AttributeProto) -> None:
+def _unpack_attribute(attribute: onnx.AttributeProto, outer: tuple[onnx.GraphProto, ...] = ()) -> None:
     if attribute.type == _Attribute.GRAPH:
-        _unpack_graph(attribute.g)
+        _unpack_graph(attribute.g, outer)
     elif attribute.type == _Attribute.GRAPHS:
         for graph in attribute.graphs:
-            _unpack_graph(graph)
+            _unpack_graph(graph, outer)
     elif attribute.type == _Attribute.TENSOR:
         _unpack_tensor(attribute.t)
     elif attribute.type == _Attribute.STRING and attribute.s.startswith(_PACKED):
@@ -322,6 +355,6 @@ def _unpack_tensor(tensor: onnx.TensorProto) -> None:
 
 def _strip(entries: Any) -> None:
     """Remove graphopt's own entries from a repeated field of metadata properties."""
-    private = [entry for entry in entries if entry.key.startswith(NAMESPACE)]
+    private = [entry for entry in entries if str(entry.key).startswith(NAMESPACE)] if entries else []
     for entry in private:
         entries.remove(entry)

@@ -21,6 +21,8 @@ LOOSE_REFERENCES = "graphopt.loose_references"
 DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
+#: Key in ``graph.meta`` of the main graph and its bodies: by which constants the model was rewritten.
+CONTENTS = "graphopt.contents"
 
 
 def is_overridable(value: onnx_ir.Value) -> bool:
@@ -94,11 +96,29 @@ def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | Non
     return None
 
 
+def read(*values: onnx_ir.Value | None) -> None:
+    """Note that the contents of constants are read; of no consequence unless a change follows."""
+    for value in values:
+        if value is not None and value.graph is not None:
+            contents = value.graph.meta.data.get(CONTENTS)
+            if contents is not None:
+                contents.note_read(value)
+
+
+def read_for_facts(value: onnx_ir.Value) -> None:
+    """Note that facts, which any later change may rely on, come from the contents of a constant."""
+    if value.graph is not None:
+        contents = value.graph.meta.data.get(CONTENTS)
+        if contents is not None:
+            contents.of_facts[value.name] = None
+
+
 def scalar_of(value: onnx_ir.Value | None) -> int | float | bool | None:
     """The one number that constant ``value`` holds, whatever its rank; ``None`` otherwise."""
     tensor = constant_of(value)
     if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
         return None
+    read(value)
     number = tensor.numpy().reshape(())[()]
     if tensor.dtype == onnx_ir.DataType.BOOL:
         return bool(number)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from graphopt.ir import name_references
+from graphopt.ir.contents import contents_of
 from graphopt.ir.edit_graph import GraphEditor, graph_of
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.schemas import operator_schema
@@ -17,8 +19,18 @@ class ConstantRefused(Exception):
     """A graph can't hold a constant of this type; the text says why. See :meth:`Editor.takes_constant`."""
 
 
+def _tensor(data: np.ndarray | np.generic | onnx_ir.TensorProtocol) -> onnx_ir.TensorProtocol:
+    """``data`` as a tensor, in this machine's byte order."""
+    if not isinstance(data, np.ndarray | np.generic):
+        return data
+    array = np.asarray(data)
+    return onnx_ir.Tensor(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+
+
 class BodyEditor(GraphEditor):
     """What :class:`graphopt.ir.edit.Editor` does to constants and bodies."""
+
+    _named: tuple[int, frozenset[str]] = (-1, frozenset())
 
     # Constants ---------------------------------------------------------------------------
 
@@ -33,7 +45,7 @@ class BodyEditor(GraphEditor):
         Raises:
             ConstantRefused: the function's opset has no Constant of this type.
         """
-        tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
+        tensor = _tensor(data)
         if self.model.ir_version < 4 or self.scopes.function(graph) is not None:
             return self.constant_node(graph, tensor, name)
         value = onnx_ir.Value(
@@ -43,14 +55,22 @@ class BodyEditor(GraphEditor):
             const_value=tensor,
         )
         graph.register_initializer(value)
+        self._note_constant(value, tensor, graph)
         self._changed("constant")
         return value
+
+    def _note_constant(
+        self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph
+    ) -> None:
+        contents = contents_of(self.model)
+        if contents is not None:
+            contents.note_constant(value, tensor, graph, self.model.graph)
 
     def constant_node(
         self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str
     ) -> onnx_ir.Value:
         """The output of a new Constant node at the head of ``graph``; raises as :meth:`constant` does."""
-        tensor = onnx_ir.Tensor(np.asarray(data)) if isinstance(data, (np.ndarray, np.generic)) else data
+        tensor = _tensor(data)
         if not self.takes_constant(graph, tensor.dtype):
             raise ConstantRefused(f"the function's opset has no Constant of type {tensor.dtype.name.lower()}")
         node = self.make_node("Constant", [], {"value": tensor}, name=name)
@@ -63,6 +83,7 @@ class BodyEditor(GraphEditor):
             graph.append(node)
         else:
             graph.insert_before(first, node)
+        self._note_constant(value, tensor, graph)
         self._changed("constant")
         return value
 
@@ -80,6 +101,7 @@ class BodyEditor(GraphEditor):
                 type=onnx_ir.TensorType(tensor.dtype),
                 shape=onnx_ir.Shape(tensor.shape.numpy()),
                 const_value=tensor,
+                metadata_props=dict(output.metadata_props),
             )
             self.replace(output, value)
             self.remove(node)
@@ -116,7 +138,12 @@ class BodyEditor(GraphEditor):
         )
 
     def remove_initializer(self, value: onnx_ir.Value) -> None:
-        """Drop an initializer that nothing reads; below IR version 4, its input too."""
+        """Drop an initializer that nothing reads; below IR version 4, its input too.
+
+        One that an annotation or training info names stays.
+        """
+        if self.is_named(value):
+            return
         graph = value.graph
         assert graph is not None and value.name is not None
         del graph.initializers[value.name]
@@ -124,6 +151,14 @@ class BodyEditor(GraphEditor):
             graph.inputs.remove(value)
         self._taken.free_values([value])
         self._changed("constant")
+
+    def is_named(self, value: onnx_ir.Value) -> bool:
+        """Whether an annotation or training info names ``value``, which has to stay for its sake."""
+        if not name_references.has_names(self.model):
+            return False
+        if self._named[0] != self.epoch:
+            self._named = self.epoch, name_references.named(self.model)
+        return value.name in self._named[1]
 
     def to_input(self, value: onnx_ir.Value) -> None:
         """Let an initializer of the main graph be an input, the last one if it is not one yet."""
@@ -197,6 +232,9 @@ class BodyEditor(GraphEditor):
             self._taken.free_values([value])
             assert value.const_value is not None
             constant = self.constant(into, value.const_value, value.name or "constant")
+            name_references.take_over(constant, value, name=True)
+            if value.name != constant.name:
+                name_references.rename(self.model, value.name or "", constant.name or "")
             outputs = [constant if output is value else output for output in outputs]
             replace_uses(value, constant)
         nodes = list(body)

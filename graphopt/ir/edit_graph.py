@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from graphopt.ir import name_references
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
@@ -188,18 +189,6 @@ class GraphEditor:
         self._changed("output")
         return output
 
-    def drop_output(self, node: onnx_ir.Node, index: int) -> None:
-        """Let ``node`` leave out its optional output ``index``, which nothing may read."""
-        output = node.outputs[index]
-        assert not is_read(output) and not output.is_graph_output()
-        self._taken.free_values([output])
-        output.name, output.type, output.shape = "", None, None
-        count = len(node.outputs)
-        while count and not node.outputs[count - 1].name:
-            count -= 1
-        node.resize_outputs(count)
-        self._changed("output")
-
     # Values ------------------------------------------------------------------------------
 
     def can_stand_for(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
@@ -228,6 +217,7 @@ class GraphEditor:
         """
         if old is new:
             return
+        name_references.take_over(new, old, name=False)
         keeps_name = self.can_stand_for(old, new)
         replace_uses(old, new, keep)
         if old.is_graph_output():
@@ -265,13 +255,17 @@ class GraphEditor:
         if old.shape is not None or old.graph is self.model.graph:
             new.shape = old.shape
         new.type, new.doc_string = old.type, old.doc_string
+        name_references.take_over(new, old, name=True)
         if old.metadata_props:
             new.metadata_props.update(old.metadata_props)
 
     def rename(self, value: onnx_ir.Value, hint: str) -> None:
         """Give ``value`` a free name like ``hint``."""
+        before = value.name
         self._taken.free_values([value])
         value.name = self.fresh_name(hint)
+        if before:
+            name_references.rename(self.model, before, value.name)
         self._changed("rename")
 
     def declare(

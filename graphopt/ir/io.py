@@ -22,6 +22,7 @@ from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
 from graphopt.ir.beside import DataFile, locations, mentions, remove_unread
 from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION
+from graphopt.ir.depth import MOST_NESTED, nesting
 from graphopt.ir.external import (
     Folders,
     changed,
@@ -363,9 +364,20 @@ def _parse(path: Path) -> onnx.ModelProto:
             try:
                 proto = onnx.ModelProto.FromString(data)
             except DecodeError as error:
+                depth = nesting(data)
+                if depth >= MOST_NESTED:
+                    raise InvalidModel(
+                        f"{path} nests bodies {depth} deep; protobuf, and so onnxruntime, gives up at about"
+                        f" {MOST_NESTED}"
+                    ) from error
                 raise InvalidModel(f"{path} is not an ONNX model, or it is cut short") from error
-    if not proto.HasField("graph") or not proto.ir_version:
+    if not proto.HasField("graph"):
         raise InvalidModel(f"{path} is not an ONNX model")
+    if not proto.ir_version:
+        raise InvalidModel(
+            f"{path} has no IR version (ir_version is 0), and ONNX requires one",
+            hint="set model.ir_version, such as to 8 for opset 17, and save it again",
+        )
     return proto
 
 

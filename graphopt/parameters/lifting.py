@@ -6,16 +6,16 @@ The counterpart of lifting and unlifting in torch.export, which compile_fx.py re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from graphopt import ir
 from graphopt.coerce import split_names
 from graphopt.errors import UsageError
 from graphopt.parameters.constant_nodes import expose
+from graphopt.parameters.folded import check_folded
 from graphopt.parameters.selection import PARAMS, chosen
+from graphopt.runtime.values import native
 
 
 @dataclass
@@ -86,9 +86,11 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
     """Let inputs of ``model`` be initializers, and give constants other contents, by name.
 
     Raises:
-        UsageError: a tensor has another shape or element type than the input or initializer, or no name is
-            one of the model's. The model is as it was.
+        UsageError: a tensor has another shape or element type than the input or initializer, no name is
+            one of the model's, or ``model`` was optimized and holds constants that were folded from an
+            initializer whose contents would change. The model is as it was.
     """
+    record = check_folded(model, parameters.tensors)
     expose(model, parameters.tensors)
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
@@ -103,6 +105,10 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
     edit = ir.Editor(model)
     for name, tensor in found.items():
         edit.to_initializer(own[name], tensor)
+    if record.digests:
+        given = {name: ir.digest_of(tensor) for name, tensor in parameters.tensors.items()}
+        digests = {name: given.get(name, digest) for name, digest in record.digests.items()}
+        ir.keep_record(model, replace(record, digests=digests))
     unused = [name for name in parameters.tensors if name not in own]
     left = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
     return Unlifted(list(found), unused, left)
@@ -141,8 +147,7 @@ def as_parameters(tensors: Mapping[str, Any]) -> Parameters:
     """
     found = Parameters()
     for name, data in tensors.items():
-        if isinstance(data, np.ndarray) and not data.dtype.isnative:
-            data = data.astype(data.dtype.newbyteorder("="))
+        data = native(data, name)
         try:
             found.tensors[name] = ir.tensor(data, name=name)
         except (TypeError, ValueError) as error:

@@ -93,6 +93,7 @@ def _take_constants(
             if value is None or tensor is None or tensor.nbytes > _COPIED_BYTES:
                 continue
             if value not in copies:
+                ir.read(value)
                 constant = cx.edit.make_node("Constant", [], {"value": tensor}, name=value.name or "constant")
                 copy = copies[value] = constant.outputs[0]
                 copy.type, copy.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())

@@ -70,4 +70,5 @@ def _contents(value: ir.Value, cx: Context) -> Contents | None:
     tensor = ir.constant_of(value)
     if tensor is None or tensor.dtype not in INTEGER_RANGES or tensor.size > CONTENTS_LIMIT:
         return cx.known_ints(value)
+    ir.read(value)
     return tuple(np.ravel(tensor.numpy()).tolist())

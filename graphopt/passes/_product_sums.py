@@ -135,5 +135,6 @@ def join(found: Sum, cx: Context, owner: str) -> None:
 
 
 def _matrices(members: Sequence[Member]) -> list[np.ndarray]:
+    ir.read(*(member.weight for member in members))
     tensors = [ir.constant_of(member.weight) for member in members]
     return [tensor.numpy() for tensor in tensors if tensor is not None]

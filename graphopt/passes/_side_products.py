@@ -218,6 +218,7 @@ def drop(constants: Iterable[ir.Value], cx: Context) -> None:
 
 
 def _joined(values: Sequence[ir.Value], axis: int, *, flat: bool = False) -> np.ndarray:
+    ir.read(*values)
     arrays = [ir.constant_of(value).numpy() for value in values]  # type: ignore[union-attr]
     return np.concatenate([array.reshape(-1) if flat else array for array in arrays], axis=axis)
 

@@ -46,6 +46,8 @@ class ConstantPooling(Pass):
             action = cx.permit(self.name, reader)
             if action is None:
                 continue
+            if (contents := ir.contents_of(cx.model)) is not None:
+                contents.merge(kept, value)
             cx.edit.replace(value, kept)
             producer = value.producer()
             if producer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -161,18 +161,26 @@ class ConstantPropagation(Pass):
                 cx.budget.oversized.add(ir.label(needed[-1]))
                 cx.say(self.name, _remark(needed[-1], f"computing it would take {peak} bytes of memory"))
                 continue
+            sources = _sources(needed)
             results = cx.evaluator.evaluate(needed, batch)
             for node in needed:
                 values = {output: results[output] for output in node.outputs if output in results}
                 if values:
-                    self._replace(node, values, graph, cx)
+                    self._replace(node, values, graph, cx, sources[node])
 
     def _replace(
-        self, node: ir.Node, values: Mapping[ir.Value, ir.TensorProtocol], graph: ir.Graph, cx: Context
+        self,
+        node: ir.Node,
+        values: Mapping[ir.Value, ir.TensorProtocol],
+        graph: ir.Graph,
+        cx: Context,
+        sources: Iterable[ir.Value] = (),
     ) -> None:
         action = cx.permit(self.name, node)
         if action is None:
             return
+        cx.forget_reads()
+        ir.read(*sources)
         for old, tensor in values.items():
             # Only a node can be an output of its graph and keep the output's name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
@@ -211,6 +219,17 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int
 
 def _only_output_read(node: ir.Node, value: ir.Value) -> bool:
     return all(output is value or not ir.use_count(output) for output in node.outputs)
+
+
+def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
+    """The constants that the results of each of ``nodes``, which are in order, are computed from."""
+    found: dict[ir.Node, dict[ir.Value, None]] = {}
+    for node in nodes:
+        own = found[node] = {}
+        for value in ir.reads(node):
+            producer = value.producer()
+            own.update({value: None} if producer is None else found.get(producer, {value: None}))
+    return found
 
 
 def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Node]:

@@ -44,6 +44,7 @@ class OnnxIrPass(Pass):
         action = cx.permit(self.name, first) if first is not None else None
         if action is None or first is None:
             return
+        ir.read(*model.graph.initializers.values())  # it may look at any of them
         try:
             result = made(model)
         except Exception as error:  # somebody else's code may raise anything

@@ -251,7 +251,8 @@ class _Run:
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
         cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._size.nodes
-        told = len(cx.remarks)
+        told, epoch = len(cx.remarks), cx.edit.epoch
+        cx.forget_reads()
         start = time.perf_counter()
         try:
             pass_.run(model, cx)
@@ -261,6 +262,7 @@ class _Run:
             raise PassFailed.of(error, f"pass {index} ({pass_})") from error
         finally:
             cx.observers.remove(counter)
+            cx.commit_reads(epoch)
         seconds = time.perf_counter() - start
         if self._size.epoch != cx.edit.epoch:
             self._size = _Size.of(model, cx)

@@ -280,12 +280,11 @@ def _equals(value: ir.Value, number: float) -> bool:
     first = array.reshape(-1)[0]
     if first != number or (number == 0 and math.copysign(1, float(first)) != math.copysign(1, number)):
         return False
-    if array.size == 1:
-        return True
-    same = np.all(array == first)
-    return bool(
-        same
-        and (
-            number != 0 or not np.any(np.signbit(array.astype(np.float64)) != (math.copysign(1, number) < 0))
-        )
-    )
+    if array.size > 1:
+        if not np.all(array == first):
+            return False
+        signs = np.signbit(array.astype(np.float64)) if number == 0 else np.array(False)
+        if number == 0 and np.any(signs != (math.copysign(1, number) < 0)):
+            return False
+    ir.read(value)
+    return True

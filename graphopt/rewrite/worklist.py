@@ -81,6 +81,7 @@ class _Run:
                     if done > limit:
                         raise PassFailed.no_end(Counter(latest).most_common(1)[0][0], done)
                     break
+        self._cx.forget_reads()
         return done
 
     def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
@@ -88,6 +89,7 @@ class _Run:
         if cx.bars(rule.name, root):
             return False
         cx.attempts += 1
+        cx.forget_reads()
         found = self._matcher.match(pattern, root)
         if found is None:
             return False

@@ -153,6 +153,7 @@ class Reader:
         tensor = ir.constant_of(value)
         if tensor is None or tensor.dtype == ir.DataType.STRING or not 0 < tensor.size <= _LARGEST:
             return None
+        ir.read(value)
         return np.asarray(tensor.numpy())
 
     def _number(self, value: ir.Value | None) -> Dim | None:

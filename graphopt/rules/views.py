@@ -41,4 +41,7 @@ def _is_view(node: ir.Node) -> bool:
 def _says(node: ir.Node, target: tuple[int, ...]) -> bool:
     """Whether ``node`` is the Reshape to the constant ``target``."""
     told = None if node.op_type != "Reshape" else ir.constant_of(forms.operand(node, 1))
-    return told is not None and not node.attributes and tuple(told.numpy().tolist()) == target
+    if told is None or node.attributes or tuple(told.numpy().tolist()) != target:
+        return False
+    ir.read(forms.operand(node, 1))
+    return True

@@ -21,7 +21,7 @@ from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
-from graphopt.runtime.values import numpy_type
+from graphopt.runtime.values import native_feeds, numpy_type
 
 
 class Trial(NamedTuple):
@@ -47,6 +47,7 @@ def run_once(
         RuntimeFailure: onnxruntime can't load or run the model.
     """
     signature = Signature.of(model)
+    feeds = native_feeds(feeds)
     check_feeds(feeds, signature)
     check_dtypes(feeds, signature)
     with runner(model, device, choice) as runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.devices import CPU, Device, quiet, unlogged
 from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.values import LOW_TYPES, from_ort_value, to_ort_value
+from graphopt.runtime.values import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, SessionOptions
@@ -109,11 +109,13 @@ def run(
         seconds: stop between two operators after this time.
 
     Raises:
+        UsageError: an array is masked, or holds Python objects other than strings.
         RuntimeFailure: onnxruntime stops, or takes or gives no such value.
         ResourceLimit: the time is up.
     """
     import onnxruntime
 
+    feeds = native_feeds(feeds)
     options = onnxruntime.RunOptions()
     options.log_severity_level = FATAL
     if seconds is not None:

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuntimeFailure
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 #: ``graphopt.``, which saving strips: it is meant to stay.
 KEY = "graphopt:session-options"
 _SPINNING = "session.intra_op.allow_spinning"
-_UNTOLD = ("libraries", "cpu_level")
+_UNTOLD = ("libraries", "cpu_level", "remark")
+#: Most names of optimizers that are taken from a file: onnxruntime has some 200.
+_MOST_DISABLED = 1000
 #: Held while a library is told which level to take and then registered: telling it holds for all threads.
 _level_lock = threading.Lock()
 
@@ -42,6 +44,7 @@ class SessionChoice:
             takes no two libraries with the same domain.
         cpu_level: the level of x86-64 (2, 3 or 4) whose kernels graphopt's libraries run; ``None`` for the
             highest that the CPU has.
+        remark: why it is not what was written, if it is not; of no consequence.
     """
 
     threads: int | None = None
@@ -50,6 +53,7 @@ class SessionChoice:
     disabled: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     cpu_level: int | None = None
+    remark: str | None = field(default=None, compare=False)
 
     @property
     def plain(self) -> bool:
@@ -73,6 +77,7 @@ class SessionChoice:
             tuple(dict.fromkeys([*self.disabled, *other.disabled])),
             tuple(dict.fromkeys([*self.libraries, *other.libraries])),
             self.cpu_level if other.cpu_level is None else other.cpu_level,
+            other.remark or self.remark,
         )
 
     def apply(self, options: SessionOptions, device: Device = CPU) -> None:
@@ -116,16 +121,26 @@ class SessionChoice:
 
     @classmethod
     def from_dict(cls, data: Any) -> SessionChoice:
-        """Read what :meth:`to_dict` made; what is not understood is left out."""
+        """Read what :meth:`to_dict` made, or anybody else; what is not understood is left out.
+
+        More threads than this machine has cores are brought down to that, with a remark: onnxruntime takes
+        minutes to start thousands.
+        """
         if not isinstance(data, dict):
             return cls()
         threads, disabled = data.get("threads"), data.get("disabled", ())
         names = disabled if isinstance(disabled, list | tuple) else ()
+        cores, remark = os.cpu_count() or 1, None
+        if type(threads) is not int or threads <= 0:
+            threads = None
+        elif threads > cores:
+            threads, remark = cores, f"{threads} threads are recommended, and this machine has {cores} cores"
         return cls(
-            threads if type(threads) is int and threads > 0 else None,
+            threads,
             data.get("spinning") is not False,
             data.get("arena") is not False,
-            tuple(name for name in names if isinstance(name, str)),
+            tuple(name for name in names if isinstance(name, str))[:_MOST_DISABLED],
+            remark=remark,
         )
 
 
@@ -169,7 +184,7 @@ def recommended_by(text: str | None, device: Device) -> SessionChoice:
     """The same, by the ``text`` of the metadata entry, if there is one."""
     try:
         data = json.loads(text or "{}")
-    except ValueError:  # somebody else wrote it: the model means the same without
+    except (ValueError, RecursionError):  # somebody else wrote it: the model means the same without
         return SessionChoice()
     if not isinstance(data, dict) or data.get("device") != device.kind:
         return SessionChoice()

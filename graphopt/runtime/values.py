@@ -8,11 +8,12 @@ byte or two; onnxruntime wants their bits, sub-byte elements packed, the first i
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -62,6 +63,45 @@ def numpy_type(text: str) -> np.dtype[Any] | None:
         return np.dtype(_NUMPY_NAMES.get(text[7:-1], text[7:-1]))
     except TypeError:  # a type of the future
         return None
+
+
+def native_feeds(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``feeds`` with each value as :func:`native` has it; itself where that changes nothing.
+
+    Raises:
+        UsageError: one of them holds no tensor.
+    """
+    changed = {}
+    for name, value in feeds.items():
+        if type(value) is np.ndarray and value.dtype.isnative and value.dtype.kind != "O":
+            continue
+        made = native(value, name)
+        if made is not value:
+            changed[name] = made
+    return {**feeds, **changed} if changed else feeds
+
+
+def native(value: Any, name: str) -> Any:
+    """``value`` as onnxruntime reads arrays, which it takes to be in the byte order of the machine.
+
+    Arrays of another byte order are copied, numpy's scalars become arrays of rank 0, and the parts of a list
+    are converted one by one.
+
+    Raises:
+        UsageError: an array is masked, or holds Python objects other than strings.
+    """
+    if isinstance(value, list) and any(isinstance(part, np.ndarray | np.generic) for part in value):
+        parts = [native(part, name) for part in value]
+        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(f"input {name!r} is a masked array", hint="array.filled(0) has no mask")
+    if value.dtype.kind == "O" and not all(isinstance(item, str | bytes) for item in value.flat):
+        raise UsageError(f"input {name!r} is an array of Python objects", hint="give numbers a dtype")
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def to_ort_value(array: Any, onnx_type: str) -> OrtValue:

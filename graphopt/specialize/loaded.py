@@ -17,6 +17,7 @@ from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice, recommended_by
 from graphopt.runtime.signature import Signature
+from graphopt.runtime.values import native_feeds
 from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.prepacked import prepacked
@@ -110,19 +111,21 @@ class Bundle:
             feeds: as for :func:`graphopt.run`.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name.
+            UsageError: an input is missing or unknown, or holds neither numbers nor strings.
             RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
         """
+        feeds = native_feeds(feeds)
         number = self._dispatch(feeds)
         ready = self._ready[number] or self._made(number)
         return dict(zip(ready.outputs, ready.run(feeds), strict=True))
 
     def choose(self, feeds: Mapping[str, Any]) -> str:
         """The name of the variant that runs for ``feeds``."""
-        return self._names[self._dispatch(feeds)]
+        return self._names[self._dispatch(native_feeds(feeds))]
 
     def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
         """For each variant, in what ``feeds`` differ from what its guard asks for; nothing if it holds."""
+        feeds = native_feeds(feeds)
         return {variant.name: variant.guard.explain(feeds) for variant in self.plan.variants}
 
     def session(self, name: str) -> InferenceSession:
@@ -170,6 +173,8 @@ class Bundle:
     def _make(self, name: str) -> VariantSession:
         text = self.plan.session_options if self._heeds_options else None
         choice = recommended_by(text, self.device)
+        if choice.remark is not None and choice.remark not in self.remarks:
+            self.remarks.append(choice.remark)
         try:
             made = self._packed(name, choice) or self._created(self.path(name), self._optimizations, choice)
         except RuntimeFailure as failure:

@@ -31,6 +31,7 @@ def whole(found: Specialized, how: Specialization) -> ir.Model:
     model = emit_model(found.general, found.branches)
     if how.single_file:
         lift_shared_weights(model)
+    ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
     write_variants(model, found.plan)
     return model
 

@@ -67,5 +67,9 @@ def written_variants(model: ir.Model) -> list[WrittenVariant]:
     try:
         data = json.loads(model.metadata_props.get(KEY, "[]"))
         return [WrittenVariant.from_dict(item) for item in data] if isinstance(data, list) else []
-    except (ValueError, InvalidModel):  # somebody else wrote it: the model means the same without
+    except (
+        ValueError,
+        RecursionError,
+        InvalidModel,
+    ):  # somebody else wrote it: the model means the same without
         return []

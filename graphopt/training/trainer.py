@@ -20,7 +20,7 @@ from graphopt.runtime import session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import explain
-from graphopt.runtime.values import LOW_TYPES, from_ort_value, numpy_type, to_ort_value
+from graphopt.runtime.values import LOW_TYPES, from_ort_value, native_feeds, numpy_type, to_ort_value
 from graphopt.training import checkpoint
 from graphopt.training.plan import KEY, RATE, Plan
 from graphopt.training.step import TrainingStep, state_file
@@ -103,6 +103,8 @@ class Trainer:
             UsageError: an input is missing, or there is none of that name.
             RuntimeFailure: onnxruntime can't run it. Parameters and state are as they were.
         """
+        if isinstance(feeds, Mapping):
+            feeds = native_feeds(feeds)
         self._check_feeds(feeds)
         rate = self.learning_rate if learning_rate is None else learning_rate
         if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:

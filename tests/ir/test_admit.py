@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
+from graphopt.errors import InvalidModel
 from tests.ir.models import floats, model, run, weight
 
 NODE = helper.make_node
@@ -31,11 +32,30 @@ def _same(proto: onnx.ModelProto) -> ir.Model:
     return loaded
 
 
-def test_of_constants_with_one_name_the_last_counts() -> None:
+def test_equal_constants_with_one_name_become_one() -> None:
     read = NODE("Mul", ["x", "w"], ["y"])
-    _same(model([_constant("w", 1), read, _constant("w", 2)]))
-    _same(model([read], [_scale("w", 1), _scale("w", 2)]))
-    _same(model([_constant("w", 1), read], [_scale("w", 2)]))
+    in_numbers = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], float_data=[2.0] * 4)
+    for nodes, initializers in (
+        ([_constant("w", 2), read, _constant("w", 2)], []),
+        ([read], [_scale("w", 2), _scale("w", 2)]),
+        ([read], [_scale("w", 2), in_numbers]),
+        ([_constant("w", 2), read], [_scale("w", 2)]),
+    ):
+        _same(model(nodes, initializers))
+
+
+def test_different_constants_with_one_name_are_refused() -> None:
+    """onnxruntime takes the last, and onnx none."""
+    read = NODE("Mul", ["x", "w"], ["y"])
+    default = model([read], [_scale("w", 1), _scale("w", 2)], inputs=[floats("x", "N", 4), floats("w")])
+    for proto in (
+        model([_constant("w", 1), read, _constant("w", 2)]),
+        model([read], [_scale("w", 1), _scale("w", 2)]),
+        model([_constant("w", 1), read], [_scale("w", 2)]),
+        default,
+    ):
+        with pytest.raises(InvalidModel, match=r"'w' is defined twice in graph .*, with different contents"):
+            ir.from_proto(proto)
 
 
 def test_initializers_without_a_name_go() -> None:

@@ -258,7 +258,37 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "reads 'gone'",
     ),
 }
+FAULTS |= {
+    "two functions of one name": (
+        lambda: _calls(
+            _function("F", [NODE("Neg", ["a"], ["b"])]), _function("F", [NODE("Abs", ["a"], ["b"])])
+        ),
+        "2 functions are called local::F",
+    ),
+    "a function that defines a value twice": (
+        lambda: _calls(_function("F", [NODE("Neg", ["a"], ["b"]), NODE("Abs", ["a"], ["b"])])),
+        "'b' is defined 2 times in function 'F'",
+    ),
+    "two versions of a domain": (
+        lambda: _imports_again(chain(1), "ai.onnx"),
+        "ai.onnx in two versions, 17 and 13",
+    ),
+    "an attribute given twice": (
+        lambda: model([_attribute_again(NODE("Elu", ["x"], ["y"], "n", alpha=1.0))]),
+        "Elu 'n' has attribute 'alpha' 2 times",
+    ),
+}
 CYCLE_END = [NODE("Add", ["a", "b"], ["y"])]
+
+
+def _imports_again(proto: onnx.ModelProto, domain: str) -> onnx.ModelProto:
+    proto.opset_import.add(domain=domain, version=13)
+    return proto
+
+
+def _attribute_again(node: onnx.NodeProto) -> onnx.NodeProto:
+    node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, f=2.0)
+    return node
 
 
 def _without_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -303,6 +333,36 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
         path.write_bytes(data.replace(old, new))
         with pytest.raises(InvalidModel, match="UTF-8") as error:
             ir.load(path)
+        _refused(error)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    size, digits = len(data), []
+    while size > 127:
+        digits.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *digits, size]) + data
+
+
+def test_bodies_nested_deeper_than_protobuf_reads(tmp_path: Path) -> None:
+    body = helper.make_graph([NODE("Neg", ["x"], ["z"])], "b", [], []).SerializeToString()
+    for _ in range(60):
+        attribute = onnx.AttributeProto(name="body", type=onnx.AttributeProto.GRAPH).SerializeToString()
+        node = NODE("Loop", ["", ""], []).SerializeToString() + _field(5, attribute + _field(6, body))
+        body = _field(1, node)
+    (tmp_path / "m.onnx").write_bytes(onnx.ModelProto(ir_version=8).SerializeToString() + _field(7, body))
+    with pytest.raises(InvalidModel, match="nests bodies 60 deep") as error:
+        ir.load(tmp_path / "m.onnx")
+    _refused(error)
+
+
+def test_a_model_without_an_ir_version(tmp_path: Path) -> None:
+    proto = chain(1)
+    for version in (0, None):
+        proto.ClearField("ir_version") if version is None else setattr(proto, "ir_version", version)
+        (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+        with pytest.raises(InvalidModel, match=r"ir_version is 0") as error:
+            ir.load(tmp_path / "m.onnx")
         _refused(error)
 
 

@@ -115,6 +115,8 @@ def command(
     run.console.table(table)
     if used:
         run.console.note(f"  session options of the model: {choice}")
+        if choice.remark is not None:
+            run.console.note(f"  warning: {choice.remark}")
     if bundle is not None:
         print_choice(run.console, bundle, trial.feeds, verbose=bool(run.verbose))
     run.console.note(f"  ran in {human_seconds(trial.seconds)}")

@@ -26,7 +26,8 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     """Put parameters from a file into a model.
 
     PARAMETERS is a .safetensors or .npz file. Its tensors go, by name, to inputs, which become initializers,
-    and to initializers, which get other contents; shapes and element types must fit.
+    and to initializers, which get other contents; shapes and element types must fit. If MODEL was optimized
+    and holds constants that were folded from such a parameter, new contents for it are refused.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told

@@ -1,0 +1,302 @@
+"""Which constants a model was rewritten by: the record of folded initializers.
+
+A rewrite that reads the contents of an initializer builds them into the model: into a new constant, an
+attribute, or the decision itself. Whoever puts other contents into the initializer later has to know that.
+Reads are collected while a pass or rule looks at a place (:func:`graphopt.ir.constants.read`), and become
+part of the record when the change is made (:meth:`Contents.commit`). A derived constant names the
+initializers of the original model that it was computed from, which is also what a model split into a
+constant part and the rest needs.
+
+The record lies in ``graph.meta`` and the metadata of derived constants, so that it follows clones, and is
+written as the metadata entry ``graphopt:folded`` of the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt.ir.constants import CONTENTS, NAMESPACE, constant_of
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import with_bodies
+from graphopt.ir.weights import hash_of
+
+#: The metadata entry of a model file that holds the record.
+FOLDED = "graphopt:folded"
+#: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.
+_SOURCES = NAMESPACE + "sources"
+_VERSION = 1
+#: Hex digits of a digest that the record keeps.
+_DIGITS = 16
+
+
+@dataclass
+class Contents:
+    """What a model was rewritten by so far, and what is being read at the moment.
+
+    Attributes:
+        digests: by the name of each initializer that was folded, a digest of its contents at that time.
+        built_in: initializers whose contents decided a rewrite, or went into no initializer.
+        of_facts: small constants that shape facts rely on; they count as built in once the model was changed.
+        is_changed: whether a rewrite was made.
+        unreadable: the record of the file, if it makes no sense.
+    """
+
+    digests: dict[str, str] = field(default_factory=dict)
+    built_in: dict[str, None] = field(default_factory=dict)
+    of_facts: dict[str, None] = field(default_factory=dict)
+    is_changed: bool = False
+    unreadable: str | None = None
+    _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
+    _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
+    _is_derived: bool = False
+
+    def begin(self) -> None:
+        """Forget what was read: it led to nothing."""
+        self._pending.clear()
+        self._is_derived = False
+
+    def commit(self) -> None:
+        """Keep what was read since the last change: a change was made because of it."""
+        self.is_changed = True
+        if self._pending and not self._is_derived:
+            self.built_in.update(dict.fromkeys(self._names(self._pending)))
+        self.begin()
+
+    def note_constant(
+        self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph, main: onnx_ir.Graph
+    ) -> None:
+        """Note that ``value``, a new constant of ``graph``, was made of what was read.
+
+        A constant that shares its tensor with another is a copy of that.
+        """
+        held = self._holders.get(id(tensor))
+        if held is not None:
+            self._pending[held[1]] = None
+        value.metadata_props[_SOURCES] = json.dumps(self._names(self._pending), ensure_ascii=False)
+        if self._pending and (graph is main or (value.producer() is not None and CONTENTS in graph.meta)):
+            self._is_derived = True
+
+    def merge(self, kept: onnx_ir.Value, gone: onnx_ir.Value) -> None:
+        """Note that ``kept`` also stands for ``gone``, an equal constant."""
+        if kept.graph is None or CONTENTS not in kept.graph.meta:
+            return
+        names = self._names((kept, gone))
+        kept.metadata_props[_SOURCES] = json.dumps(names, ensure_ascii=False)
+        self._is_derived = True
+
+    def note_read(self, value: onnx_ir.Value) -> None:
+        """Note that the contents of ``value`` are read at the moment."""
+        self._pending[value] = None
+
+    def watch(self, graph: onnx_ir.Graph) -> None:
+        """Recognize the tensors of the constants of ``graph`` where they become other constants."""
+        for value in constants_in(graph):
+            if value.const_value is not None:
+                self._holders[id(value.const_value)] = value.const_value, value
+
+    def release(self) -> None:
+        """Let go of values and tensors."""
+        self.begin()
+        self._holders.clear()
+
+    def _names(self, values: Iterable[onnx_ir.Value]) -> list[str]:
+        names: dict[str, None] = {}
+        for value in values:
+            found = sources_of(value)
+            names.update(dict.fromkeys(found))
+            tensor = None if _SOURCES in value.metadata_props else _tensor_of(value)
+            if tensor is not None and found[0] not in self.digests:
+                self.digests[found[0]] = digest_of(tensor)
+        return list(names)
+
+
+def track(model: onnx_ir.Model) -> None:
+    """Collect what the model is rewritten by from here on, apart from models that it was copied from."""
+    graph = model.graph
+    before = graph.meta.get(CONTENTS)
+    now = Contents()
+    if before is not None:
+        now = dataclasses.replace(
+            before,
+            digests=dict(before.digests),
+            built_in=dict(before.built_in),
+            of_facts={},
+            _pending={},
+            _holders={},
+            _is_derived=False,
+        )
+    for holder in with_bodies(graph):
+        now.watch(holder)
+        holder.meta[CONTENTS] = now
+
+
+def contents_of(model: onnx_ir.Model) -> Contents | None:
+    """What ``model`` was rewritten by, if anybody collects that."""
+    found: Contents | None = model.graph.meta.get(CONTENTS)
+    return found
+
+
+def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
+    """The initializers of the original model that ``value``, an initializer, holds: mostly itself."""
+    text = value.metadata_props.get(_SOURCES)
+    return (value.name or "",) if text is None else tuple(json.loads(text))
+
+
+def constants_in(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
+    """The initializers and outputs of Constant nodes of ``graph``."""
+    yield from graph.initializers.values()
+    for node in graph:
+        if node.op_type == "Constant" and node.domain == "" and len(node.outputs) == 1:
+            constant_of(node.outputs[0])  # which keeps the tensor with the value
+            yield node.outputs[0]
+
+
+def _addressable(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """The constants of ``model`` that can be given other contents by their names."""
+    for graph in with_bodies(model.graph):
+        for value in constants_in(graph):
+            if graph is model.graph or value.producer() is not None:
+                yield value
+
+
+def _tensor_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+    return value.const_value if value.is_initializer() else constant_of(value)
+
+
+def digest_of(tensor: onnx_ir.TensorProtocol) -> str:
+    """A short digest of type, shape and contents."""
+    return hash_of(tensor)[:_DIGITS]
+
+
+@dataclass(frozen=True)
+class FoldRecord:
+    """Which initializers of the original model went into what.
+
+    Attributes:
+        digests: by name of each folded initializer, a digest of the contents that it had.
+        derived: by name of an initializer that graphopt computed, the initializers that it was computed from;
+            one that also stands for equal others lists itself and those.
+        built_in: initializers whose contents decided a rewrite, or became an attribute.
+    """
+
+    digests: dict[str, str] = field(default_factory=dict)
+    derived: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    built_in: frozenset[str] = frozenset()
+
+    def to_json(self) -> str:
+        """As :meth:`parse` reads it."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "initializers": self.digests,
+                "derived": {name: list(sources) for name, sources in self.derived.items()},
+                "built_in": sorted(self.built_in),
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> FoldRecord:
+        """Read what anybody may have written.
+
+        Raises:
+            ValueError: it is no such record.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("version") != _VERSION:
+            raise ValueError("unknown version")
+        digests, derived, built_in = (data.get(key) for key in ("initializers", "derived", "built_in"))
+        if not (isinstance(digests, dict) and isinstance(derived, dict) and isinstance(built_in, list)):
+            raise ValueError("an entry is missing")
+        sources = [name for names in derived.values() for name in _names_in(names)]
+        if any(name not in digests for name in (*sources, *_names_in(built_in))):
+            raise ValueError("an initializer has no digest")
+        if not all(isinstance(digest, str) for digest in digests.values()):
+            raise ValueError("a digest is no text")
+        return cls(digests, {name: tuple(names) for name, names in derived.items()}, frozenset(built_in))
+
+
+def _names_in(names: Any) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("a list of names is none")
+    return names
+
+
+def fold_record(model: onnx_ir.Model) -> FoldRecord:
+    """The record of ``model``, empty if nothing was folded.
+
+    Raises:
+        ValueError: the model came with a record that makes no sense.
+    """
+    contents = contents_of(model)
+    if contents is None:
+        return FoldRecord()
+    if contents.unreadable is not None:
+        raise ValueError(contents.unreadable)
+    derived = {}
+    built_in, digests = dict(contents.built_in), dict(contents.digests)
+    for value in _addressable(model):
+        name = value.name or ""
+        if _SOURCES in value.metadata_props:
+            if sources := sources_of(value):
+                derived[name] = sources
+        elif contents.is_changed and name in contents.of_facts and (tensor := _tensor_of(value)) is not None:
+            built_in[name] = None
+            digests.setdefault(name, digest_of(tensor))
+    wanted = dict.fromkeys([*built_in, *(name for sources in derived.values() for name in sources)])
+    return FoldRecord({name: digests[name] for name in sorted(wanted)}, derived, frozenset(built_in))
+
+
+def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
+    """Let ``record`` be the record of ``model``."""
+    model.graph.meta[CONTENTS] = Contents(
+        dict(record.digests), dict.fromkeys(sorted(record.built_in)), is_changed=True
+    )
+    for value in _addressable(model):
+        value.metadata_props.pop(_SOURCES, None)
+        if value.name in record.derived:
+            value.metadata_props[_SOURCES] = json.dumps(list(record.derived[value.name]), ensure_ascii=False)
+
+
+def build_in(model: onnx_ir.Model, parts: Iterable[onnx_ir.Model]) -> None:
+    """Note that ``model`` was put together from ``parts``; of their initializers it may lack some."""
+    own = {value.name for value in _addressable(model)}
+    digests: dict[str, str] = {}
+    built_in: dict[str, None] = {}
+    for part in parts:
+        record = fold_record(part)
+        digests = record.digests | digests
+        built_in.update(dict.fromkeys(sorted(record.built_in)))
+        for value in _addressable(part):
+            name = value.name or ""
+            if _SOURCES in value.metadata_props:
+                built_in.update(dict.fromkeys(sources_of(value)))
+            elif name not in own and (tensor := _tensor_of(value)) is not None:
+                built_in[name] = None
+                digests.setdefault(name, digest_of(tensor))
+    model.graph.meta[CONTENTS] = Contents(digests, built_in, is_changed=True)
+
+
+def load_record(model: onnx_ir.Model) -> None:
+    """Take the record out of the metadata of a model that was just read."""
+    text = model.metadata_props.pop(FOLDED, None)
+    if text is None:
+        return
+    try:
+        keep_record(model, FoldRecord.parse(text))
+    except (ValueError, RecursionError) as error:
+        model.graph.meta[CONTENTS] = Contents(unreadable=text[:200] if not str(error) else str(error))
+
+
+def written_record(model: onnx_ir.Model) -> str | None:
+    """The metadata entry of ``model``; ``None`` if nothing was folded."""
+    try:
+        record = fold_record(model)
+    except ValueError as error:
+        return json.dumps({"version": 0, "unreadable": str(error)})
+    return record.to_json() if record.digests else None

@@ -1,0 +1,110 @@
+"""Quantization annotations: the scale and zero point of a tensor, named by it.
+
+``GraphProto.quantization_annotation`` says of a tensor which initializers hold its quantization parameters.
+An annotation lies in ``Value.meta``, so that it follows the value's name, and names other values by text:
+those must stay (:func:`named`), and be renamed in it (:func:`rename`). Graphs of training info name
+initializers of the main graph in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+from graphopt.ir.constants import NAMESPACE
+from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.scopes import graphs_of, values_of, with_bodies
+
+#: Key in ``Value.meta`` under which onnx-ir holds an annotation: names by role, such as ``SCALE_TENSOR``.
+_ROLES = "quant_parameter_tensor_names"
+#: Key in ``graph.meta`` of the main graph: whether the model has annotations.
+_ANNOTATED = NAMESPACE + "annotated"
+#: Key in ``graph.meta`` of the main graph: names of its values that training info mentions.
+_MENTIONED = NAMESPACE + "mentioned"
+
+
+def note_names(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
+    """Note that ``model``, which was read from ``proto``, names values by text."""
+    meta = model.graph.meta
+    for graph in graphs_of(model):
+        if any(_ROLES in value.meta for value in values_of(graph)):
+            meta[_ANNOTATED] = True
+            break
+    found: dict[str, None] = {}
+    for info in proto.training_info:
+        for graph_ in (info.initialization, info.algorithm):
+            own = {*(item.name for item in graph_.input), *(item.name for item in graph_.initializer)}
+            own.update(output for node in graph_.node for output in node.output)
+            read = [name for node in graph_.node for name in node.input]
+            found.update(dict.fromkeys(name for name in read if name and name not in own))
+        bindings = (*info.initialization_binding, *info.update_binding)
+        found.update(dict.fromkeys(binding.key for binding in bindings))
+    if found:
+        meta[_MENTIONED] = frozenset(found)
+
+
+def has_names(model: onnx_ir.Model) -> bool:
+    """Whether anything in ``model`` names values by text."""
+    return _ANNOTATED in model.graph.meta or _MENTIONED in model.graph.meta
+
+
+def named(model: onnx_ir.Model) -> frozenset[str]:
+    """The names of values that annotations and training info mention."""
+    if not has_names(model):
+        return frozenset()
+    found = set(model.graph.meta.get(_MENTIONED, ()))
+    for roles in _annotations(model):
+        found.update(roles.values())
+    return frozenset(found)
+
+
+def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | None = None) -> None:
+    """Let annotations that name ``old`` name ``new``, in all graphs or in one and its bodies."""
+    if _ANNOTATED not in model.graph.meta:
+        return
+    for graph in graphs_of(model) if within is None else with_bodies(within):
+        for value in values_of(graph):
+            roles = value.meta.get(_ROLES)
+            if roles and old in roles.values():
+                value.meta[_ROLES] = {role: new if name == old else name for role, name in roles.items()}
+
+
+def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
+    """Let ``new`` have the annotation of ``old``, to which it is equal.
+
+    Args:
+        name: it also takes the name, and so an annotation of its own gives way.
+    """
+    roles = old.meta.get(_ROLES)
+    if roles and (name or not new.meta.get(_ROLES)):
+        new.meta[_ROLES] = dict(roles)
+
+
+def tidy(graph: onnx.GraphProto, outer: Sequence[onnx.GraphProto] = ()) -> None:
+    """Drop annotations of ``graph`` that are there twice, or name what neither it nor ``outer`` ones have."""
+    if not graph.quantization_annotation:
+        return
+    names: set[str] = set()
+    for holder in (*outer, graph):
+        names.update(item.name for item in (*holder.input, *holder.initializer))
+        names.update(item.values.name for item in holder.sparse_initializer)
+        names.update(output for node in holder.node for output in node.output)
+    kept = {
+        annotation.tensor_name: annotation
+        for annotation in graph.quantization_annotation
+        if all(entry.value in names for entry in annotation.quant_parameter_tensor_names)
+    }
+    if len(kept) != len(graph.quantization_annotation):
+        items = list(kept.values())
+        del graph.quantization_annotation[:]
+        graph.quantization_annotation.extend(items)
+
+
+def _annotations(model: onnx_ir.Model) -> Iterator[dict[str, str]]:
+    if _ANNOTATED in model.graph.meta:
+        for graph in graphs_of(model):
+            for value in values_of(graph):
+                roles = value.meta.get(_ROLES)
+                if roles:
+                    yield roles

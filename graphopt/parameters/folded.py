@@ -1,0 +1,78 @@
+"""Refuse new contents for initializers that an optimized model no longer reads by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphopt import ir
+from graphopt.errors import InvalidModel, UsageError
+
+#: Names that a message lists.
+_SHOWN = 4
+_HINT = "put the parameters into the model that was optimized, and optimize the result"
+
+
+def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> ir.FoldRecord:
+    """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
+
+    A tensor with the contents that were folded changes nothing. A constant that was folded is replaced with
+    its sources if ``tensors`` has it too, as where it comes from :func:`graphopt.lift_parameters` of the
+    same model. Returns the record of what was folded.
+
+    Raises:
+        UsageError: there is one.
+        InvalidModel: the model has a record of folded constants that can't be read.
+    """
+    try:
+        record = ir.fold_record(model)
+    except ValueError as error:
+        raise InvalidModel(
+            f"the record of folded constants (graphopt:folded) can't be read: {error}", hint=_HINT
+        ) from error
+    changed = {
+        name
+        for name, tensor in tensors.items()
+        if name in record.digests and ir.digest_of(tensor) != record.digests[name]
+    }
+    faults = [*_built_in(record, changed), *_stale(model, record, changed, tensors)]
+    if faults:
+        more = f", and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        raise UsageError(
+            f"the model holds constants folded from old contents: {'; '.join(faults[:_SHOWN])}{more}",
+            hint=_HINT,
+        )
+    return record
+
+
+def _built_in(record: ir.FoldRecord, changed: set[str]) -> list[str]:
+    return [f"{name!r} is built into nodes" for name in sorted(changed & record.built_in)]
+
+
+def _stale(
+    model: ir.Model, record: ir.FoldRecord, changed: set[str], tensors: Mapping[str, ir.TensorProtocol]
+) -> list[str]:
+    """What is wrong with derived constants: one of their sources changes, and they do not, or not alike."""
+    faults = []
+    for name, sources in record.derived.items():
+        if _is_merged(model, record, name):  # it stands for equal initializers
+            given = {
+                ir.digest_of(tensors[source]) if source in tensors else record.digests[source]
+                for source in sources
+            }
+            if len(given) > 1:
+                others = ", ".join(repr(source) for source in sources if source != name)
+                faults.append(f"{name!r} also stands for {others}, which had the same contents")
+        elif (name not in tensors or name in sources) and (
+            old := [source for source in sources if source in changed]
+        ):
+            faults.append(f"{name!r} was computed from {', '.join(map(repr, old))}")
+    return faults
+
+
+def _is_merged(model: ir.Model, record: ir.FoldRecord, name: str) -> bool:
+    """Whether ``name`` holds what it held in the original; a computed one may bear a free name."""
+    if name not in record.derived[name]:
+        return False
+    held = model.graph.initializers.get(name)
+    tensor = None if held is None else held.const_value
+    return tensor is None or ir.digest_of(tensor) == record.digests[name]

@@ -1,0 +1,94 @@
+"""Entries of graphopt's private namespace in a file are dropped: passes believe them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import helper
+
+import graphopt
+from graphopt import ir
+from tests.ir.models import floats, model
+
+NODE = helper.make_node
+SEEN = json.dumps({"type": "tensor(float)", "shape": [2, 4]})
+NOTES = {
+    "graphopt.profile.seen": SEEN,
+    "graphopt.undefined": "1",
+    "graphopt.requires_grad": "1",
+    "graphopt.sparse_initializer": "1",
+    "graphopt.type": "AA==",
+    "graphopt.declared": "1",
+    "graphopt.value_info_order": "y",
+    "graphopt.outputs": "0 AA== AA==",
+    "graphopt.origin": "x",
+    "graphopt.sources": "[",
+    "own": "kept",
+}
+
+
+def _noted(proto: onnx.ModelProto) -> onnx.ModelProto:
+    graph, function = proto.graph, proto.functions[0]
+    items: list[Any] = [
+        proto,
+        graph,
+        function,
+        *graph.input,
+        *graph.output,
+        *graph.value_info,
+        *graph.initializer,
+    ]
+    for item in [*items, *graph.node, *function.node, *function.value_info, graph.node[0].attribute[0].t]:
+        for key, text in NOTES.items():
+            item.metadata_props.add(key=key, value=text)
+    return proto
+
+
+@pytest.fixture
+def proto() -> onnx.ModelProto:
+    function = helper.make_function(
+        "local", "F", ["a"], ["b"], [NODE("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    function.value_info.append(floats("b", 3))
+    nodes = [
+        NODE("Constant", [], ["c"], value=helper.make_tensor("", 1, [1], [1.0])),
+        NODE("F", ["x"], ["t"], domain="local"),
+        NODE("Mul", ["t", "c"], ["u"]),
+        NODE("Add", ["u", "w"], ["y"]),
+    ]
+    weight = helper.make_tensor("w", 1, [1], [2.0])
+    made = model(nodes, [weight], functions=[function], domains=("local",), ir_version=10)
+    made.graph.value_info.append(floats("t", "N", 4))
+    return made
+
+
+def test_they_are_dropped_from_everything_that_holds_metadata(proto: onnx.ModelProto) -> None:
+    expected = ir.to_proto(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())))
+    found = ir.to_proto(ir.from_proto(_noted(proto)))
+    text = str(found)
+    assert "graphopt." not in text and text.count("kept") >= 11
+    for graph, wanted in ((found.graph, expected.graph),):
+        assert [node.op_type for node in graph.node] == [node.op_type for node in wanted.node]
+
+
+def test_shapes_that_a_file_claims_were_profiled_are_not_believed(tmp_path: Path) -> None:
+    proto = model([NODE("Shape", ["x"], ["y"])], outputs=[helper.make_tensor_value_info("y", 7, [2])])
+    proto.graph.input[0].metadata_props.add(key="graphopt.profile.seen", value=SEEN)
+    onnx.save(proto, tmp_path / "m.onnx")
+    done = graphopt.optimize(
+        tmp_path / "m.onnx",
+        pipeline="specialize-types,constant-propagation,remove-type-specializations",
+        verify=False,
+    )
+    assert [node.op_type for node in done.model.graph] == ["Shape"]
+
+
+def test_a_text_that_looks_like_a_packed_attribute_stays_as_it_is() -> None:
+    for text in (b"\xff\x00graphopt\x00", b"\xff\x00graphopt\x00nonsense"):
+        proto = model([NODE("Neg", ["x"], ["y"])])
+        proto.graph.node[0].attribute.add(name="note", type=onnx.AttributeProto.STRING, s=text)
+        assert ir.to_proto(ir.from_proto(proto)).graph.node[0].attribute[0].s == text

@@ -1,0 +1,167 @@
+"""New parameters for an optimized model: refused where constants were folded from the old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import InvalidModel, UsageError
+from tests.support import parse
+
+KEY = "graphopt:folded"
+ONE = np.ones((1, 3), np.float32)
+#: ``w`` is read as it is, and also as a factor of a constant product.
+SHARED = """m (float[N,3] x) => (float[N,3] y)
+    <float[3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3,3] v = {9, 8, 7, 6, 5, 4, 3, 2, 1}, float[3] b = {1, 2, 3}> {
+    p = MatMul(w, v) h = MatMul(x, p) g = MatMul(x, w) s = Mul(h, g) y = Sub(s, b) }"""
+NEW = np.arange(9, dtype=np.float32).reshape(3, 3)
+
+
+def optimized(text: str | ir.Model, **options: Any) -> ir.Model:
+    model = parse(text) if isinstance(text, str) else text
+    return graphopt.optimize(model, verify=False, **options).model
+
+
+#: The same with weights in Constant nodes.
+IN_NODES = """m (float[N,3] x) => (float[N,3] y) <float[3] b = {1, 2, 3}> {
+    w = Constant<value = float[3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}>()
+    v = Constant<value = float[3,3] {9, 8, 7, 6, 5, 4, 3, 2, 1}>()
+    p = MatMul(w, v) h = MatMul(x, p) g = MatMul(x, w) s = Mul(h, g) y = Sub(s, b) }"""
+
+
+def test_weights_in_constant_nodes_are_parameters_too() -> None:
+    model = optimized(IN_NODES)
+    for name in ("w", "v"):
+        with pytest.raises(UsageError, match=f"computed from '{name}'"):
+            graphopt.unlift_parameters(model, {name: NEW, "b": ONE[0]})
+    lifted, parameters = graphopt.lift_parameters(model)
+    arrays = {name: tensor.numpy() + 1 for name, tensor in parameters.tensors.items()}
+    changed, told = graphopt.unlift_parameters(model, arrays)
+    assert len(told.placed) == 3
+    want = graphopt.run(lifted, {"x": ONE, **arrays})["y"]
+    assert np.array_equal(graphopt.run(changed, {"x": ONE})["y"], want)
+
+
+@pytest.mark.parametrize("form", ["memory", "m.onnx", "m.json", "again"])
+def test_a_parameter_from_which_a_constant_was_folded_is_refused(tmp_path: Path, form: str) -> None:
+    model = optimized(SHARED)
+    if form == "again":
+        model = optimized(model)
+    if "." in form:
+        graphopt.save(model, tmp_path / form)
+        model = graphopt.load_model(tmp_path / form)
+    assert "w" in model.graph.initializers and "v" not in model.graph.initializers
+    for name in ("w", "v"):
+        with pytest.raises(UsageError, match=f"computed from '{name}'"):
+            graphopt.unlift_parameters(model, {name: NEW, "b": ONE[0]})
+    changed, told = graphopt.unlift_parameters(model, {"b": ONE[0]})
+    assert told.placed == ["b"]
+    whole, _ = graphopt.unlift_parameters(parse(SHARED), {"b": ONE[0]})
+    assert np.array_equal(graphopt.run(changed, {"x": ONE})["y"], graphopt.run(whole, {"x": ONE})["y"])
+
+
+def test_contents_that_were_folded_change_nothing() -> None:
+    original = parse(SHARED)
+    model = optimized(SHARED)
+    own = {name: value.const_value.numpy() for name, value in original.graph.initializers.items()}
+    changed, told = graphopt.unlift_parameters(model, own | {"b": ONE[0]})
+    assert (told.placed, told.unused) == (["w", "b"], ["v"])
+    assert np.array_equal(changed.graph.initializers["b"].const_value.numpy(), ONE[0])
+
+
+def test_parameters_that_were_lifted_from_the_optimized_model_replace_folded_constants() -> None:
+    model = optimized(SHARED)
+    lifted, parameters = graphopt.lift_parameters(model)
+    arrays = {name: tensor.numpy() + 1 for name, tensor in parameters.tensors.items()}
+    for target in (lifted, model):
+        changed, told = graphopt.unlift_parameters(target, arrays)
+        assert told.placed and not told.unused
+        again, _ = graphopt.unlift_parameters(changed, arrays)
+        fed = {"x": ONE, **arrays}
+        assert np.array_equal(graphopt.run(again, {"x": ONE})["y"], graphopt.run(lifted, fed)["y"])
+
+
+@pytest.mark.parametrize(
+    "text, name",
+    [
+        # the number decides which rewrite is made, becomes an attribute, or goes into another constant
+        ("<float[1] w = {1}, float[3] b = {1, 2, 3}> { h = Mul(x, w) i = Mul(h, b) y = Add(i, w) }", "w"),
+        (
+            "<float w = {3}, float z = {0}, float k = {6}> "
+            "{ h = Add(x, w) i = Clip(h, z, k) j = Div(i, k) y = Mul(j, w) }",
+            "w",
+        ),
+        (
+            "<float[3] w = {2, 3, 4}, float[3] b = {1, 2, 3}> { h = Add(x, w) i = Add(h, b) j = Mul(i, w) y = Div(j, i) }",
+            "b",
+        ),
+    ],
+)
+def test_a_number_that_decided_a_rewrite_is_refused(text: str, name: str) -> None:
+    model = optimized("m (float[N,3] x) => (float[N,3] y) " + text)
+    shape = (
+        parse("m (float[N,3] x) => (float[N,3] y) " + text).graph.initializers[name].const_value.shape.numpy()
+    )
+    with pytest.raises(UsageError, match=f"'{name}'"):
+        graphopt.unlift_parameters(model, {name: np.full(shape, 7, np.float32)})
+
+
+def test_equal_parameters_that_became_one_stay_equal() -> None:
+    model = optimized(
+        """m (float[N,3] x) => (float[N,3] y) <float[3] a = {1, 2, 3}, float[3] b = {1, 2, 3}> {
+        h = Mul(x, a) i = Sigmoid(h) y = Mul(i, b) }"""
+    )
+    assert list(model.graph.initializers) == ["a"]
+    for given in ({"a": ONE[0]}, {"b": ONE[0], "a": np.zeros(3, np.float32)}):
+        with pytest.raises(UsageError, match="'a' also stands for 'b'"):
+            graphopt.unlift_parameters(model, given)
+    changed, _ = graphopt.unlift_parameters(model, {"a": ONE[0], "b": ONE[0]})
+    assert changed.graph.initializers["a"].const_value.numpy().tolist() == [1, 1, 1]
+
+
+def test_weights_that_no_rewrite_reads_can_be_replaced() -> None:
+    model = optimized(
+        """m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0.5, -0.5}> {
+        h = MatMul(x, w) s = Add(h, b) y = Relu(s) }""",
+        pipeline="O3",
+    )
+    changed, told = graphopt.unlift_parameters(model, {"w": np.ones((3, 2), np.float32)})
+    assert told.placed == ["w"] and graphopt.run(changed, {"x": ONE})["y"].tolist() == [[3.5, 2.5]]
+
+
+def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    graphopt.save(optimized(SHARED), path)
+    record = ir.fold_record(graphopt.load_model(path))
+    assert list(record.derived.values()) == [("w", "v")] and set(record.digests) == {"w", "v"}
+    graphopt.save(graphopt.load_model(path), tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{",
+        '{"version": 1}',
+        '{"version":1,"initializers":{},"derived":{"a":["b"]},"built_in":[]}',
+        "[" * 9999,
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_once_it_matters(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "m.onnx"
+    graphopt.save(parse(SHARED), path)
+    proto = onnx.load(path)
+    proto.metadata_props.add(key=KEY, value=text)
+    onnx.save(proto, path)
+    model = graphopt.load_model(path)
+    graphopt.save(model, path)
+    for found in (model, graphopt.load_model(path)):
+        with pytest.raises(InvalidModel, match="record of folded constants"):
+            graphopt.unlift_parameters(found, {"b": ONE[0]})
