@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, product
-from graphopt.context import Context
 from graphopt.ops import facts
+
+if TYPE_CHECKING:
+    from graphopt.context import Context
 
 #: Operations an element of the output costs, where that is not one.
 _PER_ELEMENT = {

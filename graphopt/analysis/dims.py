@@ -43,7 +43,8 @@ from graphopt.analysis.polynomial import (
 __all__ = [
     "TYPICAL", "Atom", "Bound", "Dim", "Extremum", "OrElse", "Range", "SymDim", "Symbol", "at_least",
     "bounds", "ceildiv", "declared_name", "dim_max", "dim_min", "divide_exactly", "equal", "evaluate",
-    "floordiv", "fresh_symbol", "known_nonzero", "lone_atom", "or_else", "product", "replace_atoms",
+    "floordiv", "fresh_symbol", "known_nonzero", "lone", "lone_atom", "number", "or_else", "polynomial",
+    "product", "replace_atoms",
     "substitute", "symbol", "symbols", "typical", "within", "zero_with",
 ]  # fmt: skip
 
@@ -304,6 +305,35 @@ def _rebuilt(atom: Atom, lookup: Callable[[Atom], Dim | None]) -> Dim:
     if isinstance(atom, OrElse):
         return or_else(*parts)
     return _extremum(atom.sign, parts) if isinstance(atom, Extremum) else lone(atom)
+
+
+def number(dim: Dim, values: Mapping[str, int]) -> int:
+    """The number that ``dim`` is, where each symbol has a value.
+
+    Raises:
+        KeyError: a symbol has none.
+        ZeroDivisionError: a divisor is 0.
+    """
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for atom in monomial:
+            coefficient *= _number_of(atom, values)
+        total += coefficient
+    return total
+
+
+def _number_of(atom: Atom, values: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return values[atom.name]
+    parts = [number(part, values) for part in _parts(atom)]
+    if isinstance(atom, FloorDiv):
+        return parts[0] // parts[1]
+    if isinstance(atom, OrElse):
+        return parts[0] or parts[1]
+    assert isinstance(atom, Extremum)
+    return max(parts) if atom.sign > 0 else min(parts)
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:

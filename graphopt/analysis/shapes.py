@@ -158,6 +158,17 @@ class ShapeFacts:
         if value.type is not None and value not in self._scope.facts:
             self._scope.settle(value, declared_fact(value.type))
 
+    def presume_equal(self, dim: Dim, other: Dim) -> None:
+        """Take it that ``dim``, a single symbol, is always equal to ``other``.
+
+        Nothing follows for facts that were computed before, but for their own dims.
+        """
+        self._world.equate(dim, other)
+
+    def resolved(self, dim: Dim) -> Dim:
+        """``dim`` with all in it that is known to be equal to something else put in."""
+        return self._world.resolved(dim)
+
     def settle(self, value: ir.Value, fact: Fact) -> None:
         """Take ``fact`` for what is true of ``value``, an input."""
         self._scope.settle(value, fact)

@@ -189,6 +189,18 @@ class GraphEditor:
         self._changed("output")
         return output
 
+    def drop_output(self, node: onnx_ir.Node, index: int) -> None:
+        """Let ``node`` leave out its optional output ``index``, which nothing may read."""
+        output = node.outputs[index]
+        assert not is_read(output) and not output.is_graph_output()
+        self._taken.free_values([output])
+        output.name, output.type, output.shape = "", None, None
+        count = len(node.outputs)
+        while count and not node.outputs[count - 1].name:
+            count -= 1
+        node.resize_outputs(count)
+        self._changed("output")
+
     # Values ------------------------------------------------------------------------------
 
     def can_stand_for(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:

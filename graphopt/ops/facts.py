@@ -170,6 +170,10 @@ UNROUNDED = frozenset(
 #: Compute something of the size of 1 and round it as such.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
 
+#: Operators that compute something else where they have more outputs: before opset 14,
+#: BatchNormalization trains if it has all five.
+OUTPUTS_MATTER = frozenset({"BatchNormalization"})
+
 #: Most of a model's arithmetic.
 COMPUTE_BOUND = frozenset(
     [

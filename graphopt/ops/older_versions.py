@@ -19,6 +19,7 @@ from graphopt.ops.one_node import (
     Adapter,
     attribute,
     constant,
+    constant_node,
     dims,
     element_type,
     int64s,
@@ -174,6 +175,62 @@ def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
     return replaced(model, node, [without(node, "axis")], 12)
 
 
+def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Scale and bias of a channel follow the normalization, which is in the element type of ``stash_type``.
+
+    GroupNormalization of opsets 18 to 20 has one scale a group, and is deprecated; InstanceNormalization
+    of each group as one channel computes the same.
+    """
+    x, scale, bias = node.input
+    name, shape, dtype = node.name, dims(model, x), element_type(model, x)
+    stash = attribute(node, "stash_type", onnx.TensorProto.FLOAT)
+    if shape is None or not dtype:
+        raise UnsupportedModel("the rank or type of what GroupNormalization takes is unknown")
+    made, groups = [], attribute(node, "num_groups")
+    if dtype != stash:
+        made.append(onnx.helper.make_node("Cast", [x], [f"{name}_stashed"], to=stash))
+        x = f"{name}_stashed"
+    made += [
+        constant_node(f"{name}_ones", [1] * groups, stash, [groups]),
+        constant_node(f"{name}_zeros", [0] * groups, stash, [groups]),
+        *_by_group(node, x, f"{name}_ones", f"{name}_zeros", f"{name}_normal"),
+        int64s(f"{name}_column", [-1] + [1] * (len(shape) - 2)),
+    ]
+    normal = f"{name}_normal"
+    if dtype != stash:
+        made.append(onnx.helper.make_node("Cast", [normal], [f"{name}_cast"], to=dtype))
+        normal = f"{name}_cast"
+    made += [
+        onnx.helper.make_node("Reshape", [scale, f"{name}_column"], [f"{name}_factor"]),
+        onnx.helper.make_node("Reshape", [bias, f"{name}_column"], [f"{name}_term"]),
+        onnx.helper.make_node("Mul", [normal, f"{name}_factor"], [f"{name}_scaled"]),
+        onnx.helper.make_node("Add", [f"{name}_scaled", f"{name}_term"], list(node.output)),
+    ]
+    return replaced(model, node, made, 20)
+
+
+def _group_normalization_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """With one scale and bias a group it is InstanceNormalization of each group as one channel."""
+    x, scale, bias = node.input
+    return replaced(model, node, _by_group(node, x, scale, bias, node.output[0]), 17)
+
+
+def _by_group(node: onnx.NodeProto, x: str, scale: str, bias: str, result: str) -> list[onnx.NodeProto]:
+    """InstanceNormalization of ``x`` with each group as one channel; scale and bias are one a group."""
+    name = node.name
+    normalize = onnx.helper.make_node(
+        "InstanceNormalization", [f"{name}_grouped", scale, bias], [f"{name}_normalized"]
+    )
+    normalize.attribute.extend(item for item in node.attribute if item.name == "epsilon")
+    return [
+        onnx.helper.make_node("Shape", [x], [f"{name}_shape"]),
+        int64s(f"{name}_rows", [0, attribute(node, "num_groups"), -1]),
+        onnx.helper.make_node("Reshape", [x, f"{name}_rows"], [f"{name}_grouped"]),
+        normalize,
+        onnx.helper.make_node("Reshape", [f"{name}_normalized", f"{name}_shape"], [result]),
+    ]
+
+
 def _flatten_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Axes were counted from the front; other operators are not held to that."""
     axis = attribute(node, "axis", 1)
@@ -212,6 +269,8 @@ OLDER: dict[tuple[str, int, int], Adapter] = {
     ("Hardmax", 13, 12): _softmax_to_12,
     ("Split", 18, 17): _split_to_17,
     ("Resize", 13, 12): _resize_to_12,
+    ("GroupNormalization", 21, 20): _group_normalization_to_20,
+    ("GroupNormalization", 18, 17): _group_normalization_to_17,
     ("RoiAlign", 16, 15): _roi_align_to_15,
     ("GridSample", 20, 19): _grid_sample_to_19,
     ("QuantizeLinear", 13, 12): _quantizer_to_12,

@@ -186,11 +186,11 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
     version = model.opset_import[0].version
     ops = ", ".join(dict.fromkeys(node.op_type for node in changed))
     for node in changed:
-        if following < version and ir.operator_schema("", node.op_type, following) is None:
-            raise UnsupportedModel(f"{node.op_type} came with opset {version}")
         adapt = ADAPTERS.get((node.op_type, version, following))
         if adapt is not None:
             return adapt(model, node)
+        if following < version and ir.operator_schema("", node.op_type, following) is None:
+            raise UnsupportedModel(f"{node.op_type} came with opset {version}")
     try:
         return version_converter.convert_version(model, following)
     except refusals as error:  # the converter asserts what it supports

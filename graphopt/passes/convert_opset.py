@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import onnx
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError
-from graphopt.ops import versions
+from graphopt.ops import facts, versions
 from graphopt.ops.version_adapters import REFERRING
 from graphopt.passes._lost_kernels import lost_kernels
 from graphopt.passes.base import Pass
@@ -96,7 +96,7 @@ class ConvertOpset(Pass):
         if node.op_type == "Constant" and self.target >= source:
             return
         try:
-            plan = _planned(node, source, self.target, cx)
+            plan = _planned_somehow(node, source, self.target, cx)
         except UnsupportedModel as error:
             function = cx.edit.scopes.function(node.graph) if node.graph is not None else None
             where = "" if function is None else f" in function {function.domain}::{function.name}"
@@ -120,6 +120,7 @@ class _Plan:
         places: by their names in ``made``, which inputs of the node are read.
         constants: new constants by name.
         references: by attribute, the stand-in and the reference that it stands for.
+        dropped: indices of optional outputs that nothing reads and that the node loses.
     """
 
     node: ir.Node
@@ -128,9 +129,12 @@ class _Plan:
     places: dict[str, int]
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     references: _References = field(default_factory=dict)
+    dropped: Sequence[int] = ()
 
     def carry_out(self, cx: Context) -> None:
         """Change the node in place if it stays one of its kind, else put the new ones in its place."""
+        for index in reversed(self.dropped):
+            cx.edit.drop_output(self.node, index)
         builder = Builder(cx, self.node)
         # what the node reads may have been replaced since it was planned for
         values = {name: self.node.inputs[index] for name, index in self.places.items()}
@@ -186,20 +190,48 @@ class _Plan:
         return ir.deserialize_attribute(proto)
 
 
-def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
-    """What becomes of ``node``; ``None`` if it stays as it is."""
+def _planned_somehow(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
+    """What becomes of ``node``, without outputs that nothing reads if these are in the way."""
+    try:
+        return _planned(node, source, target, cx)
+    except UnsupportedModel:
+        unread = _unread_outputs(node, source)
+        if not unread:
+            raise
+        return _planned(node, source, target, cx, unread)
+
+
+def _unread_outputs(node: ir.Node, version: int) -> list[int]:
+    """Optional outputs of ``node`` that nothing reads, and without which the others stay what they are."""
+    definition = ir.operator_schema("", node.op_type, version)
+    if definition is None or node.op_type in facts.OUTPUTS_MATTER:
+        return []
+    return [
+        index
+        for index, (output, formal) in enumerate(zip(node.outputs, definition.outputs, strict=False))
+        if formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+        and output.name
+        and not (ir.is_read(output) or output.is_graph_output())
+    ]
+
+
+def _planned(
+    node: ir.Node, source: int, target: int, cx: Context, dropped: Sequence[int] = ()
+) -> _Plan | None:
+    """What becomes of ``node`` without the outputs ``dropped``; ``None`` if it stays as it is."""
     if node.op_type == "Constant":
         return _spelt_out(node, source, target, cx)
     named: dict[ir.Value, str] = {}
     for value in node.inputs:
         if value is not None:
             named.setdefault(value, f"i{len(named)}")
-    proto, references = _proto(node, named)
+    proto, references = _proto(node, named, dropped)
     types = {name: _type_text(value, cx) for value, name in named.items()}
     types.update((f"o{index}", _type_text(output, cx)) for index, output in enumerate(node.outputs))
     if versions.same_form(node.op_type, source, target):
         _check(proto, types, source, target)
-        return None
+        places = {name: node.inputs.index(value) for value, name in named.items()}
+        return _Plan(node, [proto], list(proto.output), places, dropped=dropped) if dropped else None
     if any(attribute.type in _GRAPH_TYPES for attribute in node.attributes.values()):
         raise UnsupportedModel(f"{node.op_type} of opset {source} means something else there")
     result = versions.convert(_model(node, proto, named, source, cx), target)
@@ -226,6 +258,7 @@ def _planned(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | No
         {name: node.inputs.index(value) for value, name in named.items()},
         constants,
         references,
+        dropped,
     )
     _check_references(plan)
     _check_constants(plan, target, cx)
@@ -279,11 +312,18 @@ def _spelt_out(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | 
     return _Plan(node, [made], ["o0"], {})
 
 
-def _proto(node: ir.Node, named: dict[ir.Value, str]) -> tuple[onnx.NodeProto, _References]:
-    """The node, and what stands for references to attributes in it."""
+def _proto(
+    node: ir.Node, named: dict[ir.Value, str], dropped: Sequence[int] = ()
+) -> tuple[onnx.NodeProto, _References]:
+    """The node without the outputs ``dropped``, and what stands for references to attributes in it."""
     proto = onnx.NodeProto(op_type=node.op_type, name="n")
     proto.input.extend("" if value is None else named[value] for value in node.inputs)
-    proto.output.extend(f"o{index}" if output.name else "" for index, output in enumerate(node.outputs))
+    proto.output.extend(
+        f"o{index}" if output.name and index not in dropped else ""
+        for index, output in enumerate(node.outputs)
+    )
+    while dropped and not proto.output[-1]:
+        del proto.output[-1]
     references = {}
     for name, attribute in node.attributes.items():
         if attribute.type in _GRAPH_TYPES:
@@ -364,7 +404,7 @@ def _model(
             model.graph.initializer[-1].name = name
         else:
             _declare(model.graph.input.add(name=name), value, dims, cx)
-    for name, value in zip(proto.output, node.outputs, strict=True):
+    for name, value in zip(proto.output, node.outputs, strict=False):
         _declare(model.graph.output.add(name=name), value, dims, cx)
     return model
 

@@ -9,6 +9,7 @@ from graphopt import ir
 from graphopt.rules._forms import producer_of
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
+NORMALIZATION_AXIS = "onnxruntime fuses the normalization as long as it is over the last axis"
 SKIP_NORM = "onnxruntime would fuse an Add with the normalization behind it, which may be slower"
 GELU = "onnxruntime fuses it with the GELU before it"
 ATTENTION = "it is part of attention, which onnxruntime looks for in this form"

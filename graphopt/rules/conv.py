@@ -9,6 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import (
     OLD_BROADCASTING,
     affordable,
@@ -104,6 +105,8 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.
 )
 def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, rest: Any) -> Outcome:
     """conv(x * c), with one number for each channel, is a conv with another weight: padding stays 0."""
+    if fusions.is_gelu_factor(x):
+        return m.no(fusions.GELU, x)
     weight, factor, group = m.constant(w), factor_of(m, m.node("scale"), c), int_of(m, m.root, "group", 1)
     if weight is None or factor is None or not group or weight.shape[0] % group:
         return m.no("not a factor, or the channels can't be grouped", c)

@@ -9,6 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder, single
+from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import affordable, exact, factor_of, keeps_shape, rounded
 from graphopt.rules._forms import operand, producer_of
 from graphopt.rules._linear import by_channel, folded_name, with_affine
@@ -108,6 +109,8 @@ def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
 )
 def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value | None, rest: Any) -> Outcome:
     """Gemm(a * c, …) for one number c is a Gemm with another alpha."""
+    if fusions.is_gelu_factor(x):
+        return m.no(fusions.GELU, x)
     factor = factor_of(m, m.node("scale"), c)
     if factor is None or factor.size != 1 or (c is not None and not keeps_shape(m, x, c)):
         return m.no("not one number", c)

@@ -8,6 +8,7 @@ from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._permute import Region
 
 Perm = tuple[int, ...]
@@ -62,7 +63,21 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
         return m.no("nothing above lets it pass", y)
     if region.transposes_saved() <= 0:
         return m.no("no fewer Transposes would be left", y)
+    if any(_moves_norm(m, node, perm) for node in region.nodes):
+        return m.no(fusions.NORMALIZATION_AXIS, y)
     return region.rebuild(op)
+
+
+def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
+    """Whether ``node`` is the mean of a normalization over the last axis, which ``perm`` moves."""
+    data, last = node.inputs[0], len(perm) - 1
+    return (
+        node.op_type == "ReduceMean"
+        and data is not None
+        and perm[last] != last
+        and fusions.is_before_norm(data)
+        and forms.axes_of(m, node) == (last,)
+    )
 
 
 @rule(

@@ -53,7 +53,7 @@ CONSTANTS = """<float two = {2.0}, float three = {3.0}, float eps = {1e-5}, floa
     float[8, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8}>"""
 
 
-def _operators(model: ir.Model, folder: Path) -> Counter[str]:
+def runtime_operators(model: ir.Model, folder: Path) -> Counter[str]:
     """What a default session runs."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
@@ -68,11 +68,11 @@ def _operators(model: ir.Model, folder: Path) -> Counter[str]:
 def test_the_presets_leave_the_runtime_its_fusions(form: str, preset: str, tmp_path: Path) -> None:
     body, fused = FORMS[form]
     text = f"g (float[B, 4, 8] x) => (float[B, 4, K] y) {CONSTANTS} {{ {body} }}"
-    before = _operators(parse(text, opset=14), tmp_path)
+    before = runtime_operators(parse(text, opset=14), tmp_path)
     assert before[fused], f"the runtime does not fuse this form: {dict(before)}"
     model = parse(text, opset=14)
     run_pipeline(model, preset)
-    after = _operators(model, tmp_path)
+    after = runtime_operators(model, tmp_path)
     assert after[fused] == before[fused]
     assert after.total() <= before.total()
 

@@ -11,6 +11,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -139,6 +140,27 @@ class Dimensions:
 def describe(binding: Binding) -> str:
     """A binding in words, such as ``batch=2 seq=3``."""
     return " ".join(f"{symbol}={size}" for symbol, size in binding.items()) or "fixed shapes"
+
+
+def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
+    """The value of arithmetic such as ``past + 1``, over sizes of any type that has these operators.
+
+    Raises:
+        KeyError: a name in it has no size, or ``dim`` is no arithmetic.
+        TypeError: it divides by what is no number.
+    """
+
+    def value(tree: ast.expr | None) -> Any:
+        match tree:
+            case ast.Constant():
+                return tree.value
+            case ast.Name():
+                return sizes[tree.id]
+            case ast.BinOp() if type(tree.op) in _OPERATORS:
+                return _OPERATORS[type(tree.op)](value(tree.left), value(tree.right))  # type: ignore[no-untyped-call]
+        raise KeyError(dim)
+
+    return value(_parse(dim))
 
 
 def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:

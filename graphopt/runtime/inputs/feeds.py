@@ -17,6 +17,8 @@ from graphopt.coerce import parse_natural
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.runtime import npz
 from graphopt.runtime.inputs.bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.runtime.inputs.complaints import complaints
+from graphopt.runtime.inputs.constraints import Constraints
 from graphopt.runtime.inputs.domain import Domain
 from graphopt.runtime.inputs.domain_inference import domains
 from graphopt.runtime.inputs.samples import Flavour, sample
@@ -39,6 +41,7 @@ class InputOptions:
         arrays: arrays to feed, by input name.
         profiled: shapes and arrays come from a profile rather than from the user: where the original does
             not run with them, nothing is compared, and that is no error.
+        examples: shapes by input name with which the model is known to run, to be tried first.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -48,6 +51,7 @@ class InputOptions:
     vouched: bool = False
     arrays: Mapping[str, Any] = field(default_factory=dict)
     profiled: bool = False
+    examples: tuple[Mapping[str, Shape], ...] = ()
 
     @classmethod
     def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
@@ -112,7 +116,7 @@ class Inputs:
     """Makes feeds for a model.
 
     Args:
-        model: the model; only its interface and the uses of its inputs are read.
+        model: the model; its interface and the uses of its inputs are read, and sizes of its dims.
         options: what the user gave.
         limit: bytes that the feeds of one run may take together.
 
@@ -137,6 +141,7 @@ class Inputs:
         self._given = {name: self._fit(name, array) for name, array in self._load()}
         self._fixed = self._fixed_shapes()
         self._domains = domains(model)
+        self._model = model
         self._known: dict[str, int] = {}
         self.use_rank(RANKS[0])
 
@@ -161,6 +166,7 @@ class Inputs:
     def use_rank(self, rank: int) -> None:
         """Let inputs of open rank have ``rank`` dims."""
         self.dimensions = Dimensions.of(self.signature.fed, rank)
+        self.constraints: Constraints | None = None
         self._known = {}
         for name, shape in self._fixed.items():
             for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
@@ -170,12 +176,44 @@ class Inputs:
                         raise UsageError(f"dim {dim!r} of input {name!r} is {size}, outside --dim-range")
 
     def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
-        """``tries`` with what the user fixed put in, and sizes moved into the ranges that he gave."""
-        for binding in tries:
-            yield {
-                symbol: self._known.get(symbol, self._within(symbol, size))
-                for symbol, size in binding.items()
-            }
+        """:meth:`binding` of each of ``tries``."""
+        yield from map(self.binding, tries)
+
+    def binding(self, wish: Binding) -> dict[str, int]:
+        """``wish`` with the sizes that the user fixed, within the ranges given, and as constraints demand."""
+        binding = {
+            symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in wish.items()
+        }
+        return binding if self.constraints is None else self.constraints.settle(binding)
+
+    def heed(self, refusal: str, binding: Binding) -> bool:
+        """Learn from why a run with ``binding`` failed; whether other sizes follow from that.
+
+        At first the graph is asked what it demands of sizes, which takes longer than the first few runs.
+        """
+        if self.constraints is None:
+            if not self.dynamic:
+                return False
+            self.constraints = Constraints(self._model, self.dimensions, self._known, self.options.ranges)
+            return True
+        rules = complaints(refusal, self.constraints, binding)
+        return any([self.constraints.add(rule) for rule in rules])
+
+    def forget(self) -> bool:
+        """Demand nothing of sizes any more; whether anything was demanded."""
+        learned, self.constraints = self.constraints, None
+        return learned is not None
+
+    def known_bindings(self) -> Iterator[dict[str, int]]:
+        """Sizes with which the model is known to run: those of the user's example shapes that fit it."""
+        for shapes in self.options.examples:
+            binding: dict[str, int] = {}
+            for name, shape in shapes.items():
+                for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
+                    if isinstance(dim, str) and dim in self.dimensions.symbols:
+                        binding.setdefault(dim, size)
+            if all(binding.get(symbol, 0) > 0 for symbol in self.dimensions.symbols):
+                yield binding
 
     def ends(self, binding: Binding) -> Iterator[dict[str, int]]:
         """``binding`` with the dims of which the user gave a range at its last size, then at its first."""

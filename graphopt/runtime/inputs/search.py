@@ -15,6 +15,10 @@ Attempt = Callable[[Feeds], str | None]
 
 #: Unlikely bindings are not tried if they make inputs of more elements than this.
 _LARGEST = 1 << 22
+#: How often what a run was refused for is heeded before another binding is tried, and in a search.
+_LESSONS, _ALL_LESSONS = 8, 32
+#: Time may pass this much faster than CPU time: runs may take place in other processes, or wait.
+_WAITING = 4
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Found:
 
     Attributes:
         legal: bindings that work.
-        refusal: why the first one that was tried did not work, if any failed.
+        refusal: why the likeliest one that was tried did not work, if any failed.
         tries: how often the model was run.
     """
 
@@ -45,17 +49,21 @@ def find_legal(
 ) -> Found:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
+    Sizes that users know to work are tried first, then telling ones. Once the model refuses some, what its
+    graph demands is looked up, and what onnxruntime says of each refusal is heeded.
+
     Args:
         inputs: makes the feeds; left at the rank of inputs that works.
         attempt: runs the model.
         wanted: bindings to find; fewer if the model has fewer.
-        seconds: after this time no further try is begun.
+        seconds: of CPU time, after which no further try is begun.
         typical: try first what users run (a batch of 1, long sequences), not what tells most.
     """
-    search = _Search(inputs, attempt, time.monotonic() + seconds)
+    search = _Search(inputs, attempt, seconds)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
     for rank in ranks:
         inputs.use_rank(rank)
+        search.try_all(inputs.known_bindings(), 0, wanted)
         if typical:
             search.try_all(inputs.dimensions.typical_tries(), 0, wanted, _LARGEST)
         search.try_all(inputs.dimensions.first_tries(), 0, wanted)
@@ -76,37 +84,59 @@ def find_legal(
 
 
 class _Search:
-    def __init__(self, inputs: Inputs, attempt: Attempt, stop: float) -> None:
+    def __init__(self, inputs: Inputs, attempt: Attempt, seconds: float) -> None:
         self._inputs = inputs
         self._attempt = attempt
-        self._stop = stop
+        self._stop = (time.process_time() + seconds, time.monotonic() + _WAITING * seconds)
         self._tried: set[tuple[object, ...]] = set()
+        self._lessons = _ALL_LESSONS
+        self._informed = False
         self.found = Found()
 
     def try_all(
         self, bindings: Iterable[dict[str, int]], caution: int, wanted: int, elements: int | None = None
     ) -> None:
         """Try ``bindings`` until ``wanted`` are found; those with more than ``elements`` inputs not."""
-        for binding in self._inputs.bindings(bindings):
-            if len(self.found.legal) >= wanted or time.monotonic() > self._stop:
-                return
-            key = (caution, *binding.items())
-            if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
-                continue
-            self._tried.add(key)
-            self.found.tries += 1
-            reason = self._try(binding, caution)
-            if reason is None:
-                self.found.legal.append(Legal(binding, caution))
-            elif self.found.refusal is None:
-                self.found.refusal = reason
+        for wish in bindings:
+            for _ in range(_LESSONS):
+                if len(self.found.legal) >= wanted or self._late():
+                    return
+                binding = self._inputs.binding(wish)
+                key = (caution, *binding.items())
+                if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
+                    break
+                self._tried.add(key)
+                self.found.tries += 1
+                reason = self._try(binding, caution)
+                if reason is None:
+                    self.found.legal.append(Legal(binding, caution))
+                    break
+                self._note(reason)
+                if self._lessons == 0 or not self._inputs.heed(reason, binding):
+                    break
+                self._lessons -= 1
 
     def try_harder(self) -> None:
         """Find one binding, with more caution and likelier sizes."""
+        self._try_likelier()
+        if not self.found.legal and self._inputs.forget():
+            self._lessons = 0
+            self._try_likelier()
+
+    def _try_likelier(self) -> None:
         dimensions = self._inputs.dimensions
         for bindings in ([*dimensions.first_tries()], [*dimensions.more_tries(self._inputs.options.seed)]):
             for caution in range(4):
                 self.try_all(bindings, caution, 1, _LARGEST)
+
+    def _note(self, reason: str) -> None:
+        """Keep the first refusal, or the first of sizes that suit the graph."""
+        informed = self._inputs.constraints is not None
+        if self.found.refusal is None or (informed and not self._informed):
+            self.found.refusal, self._informed = reason, informed
+
+    def _late(self) -> bool:
+        return time.process_time() > self._stop[0] or time.monotonic() > self._stop[1]
 
     def _try(self, binding: dict[str, int], caution: int) -> str | None:
         try:
