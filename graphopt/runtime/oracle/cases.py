@@ -18,6 +18,7 @@ from graphopt.runtime.inputs.feeds import Feeds, Inputs
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.inputs.search import Found, Legal, find_legal
 from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes, sensitivity
+from graphopt.runtime.oracle.empty_tensors import Wrong
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import Runner
@@ -56,6 +57,7 @@ class Case:
         jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
             until somebody asks.
         empty: a dynamic dim has size 0.
+        wrong: what onnxruntime gets wrong because of empty tensors; ``None`` until somebody asks.
     """
 
     binding: str
@@ -68,6 +70,7 @@ class Case:
     random_shapes: frozenset[int] = frozenset()
     jitter: list[list[float]] | None = None
     empty: bool = False
+    wrong: Wrong | None = None
 
     @property
     def nbytes(self) -> int:

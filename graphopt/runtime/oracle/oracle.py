@@ -23,7 +23,9 @@ NaN and infinities        the same              not finite in the      nothing
 
 Another order of evaluation turns an infinity into NaN (inf - inf), and one that overflows
 later gives a number where the original has an infinity; but it makes no number infinite, nor a
-NaN finite. That is demanded while optimizations are off; fused kernels treat what is not finite
+NaN finite. A later operator, such as a reciprocal or a comparison, may make a finite number of either:
+where infinities were fed, a difference counts only if it is there with large numbers in their place, too.
+That is demanded while optimizations are off; fused kernels treat what is not finite
 in ways of their own, so in default sessions it is enough that no finite number is lost, and with
 NaN and infinities fed in, that they run.
 EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
@@ -42,7 +44,8 @@ and anything where large numbers overflow even there; halves may be rounded at e
 a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
 No rounding excuses an output on whose way no float is rounded, and where NaN is fed without infinities, what
 is no float must be the same.
-Outputs that are random in the original must stay random; of them, types and shapes are compared.
+Outputs that are random in the original must stay random; of them, types and shapes are compared, and of
+those that depend on memory which onnxruntime leaves unwritten (:mod:`graphopt.runtime.oracle.empty_tensors`).
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ from graphopt.runtime.oracle.cases import (
     shake,
     spread_garbage,
 )
+from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
@@ -176,6 +180,9 @@ class Oracle:
         self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
         self._shaken: Runner | None = None
         self._reference = Reference(self._artifact.model)
+        self._empty_tensors = EmptyTensors(
+            self._artifact.model, lambda source: self._runner(source, isolated=True, child=self._second)
+        )
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
 
@@ -338,6 +345,7 @@ class Oracle:
                 draws=self._draws,
                 empties=self._empties,
                 shaken=self._shake,
+                wrong=self._wrong_in,
             )
             found = judge.rows(_like(cases.found, like))
             if self._empty and (like is None or not found):
@@ -364,6 +372,14 @@ class Oracle:
                 if not self._draws:
                     spread_garbage(self._cases.found)
         return self._cases
+
+    def _wrong_in(self, case: Case) -> Wrong:
+        """What onnxruntime gets wrong in ``case`` because of empty tensors, which is found out once."""
+        if case.wrong is None:
+            may = case.empty or self._empties or self._empty_tensors.data_dependent
+            few = ir.initializer_bytes(self._artifact.model()) < _MANY
+            case.wrong = self._empty_tensors.wrong(case.feeds) if may and few else Wrong()
+        return case.wrong
 
     def _gathered_empty(self, cases: Cases) -> Cases:
         if self._empty_cases is None:

@@ -123,7 +123,7 @@ class Verdict:
         text = f"equal on {shapes} × {kinds} ({ran}, max |Δ| {self.delta:.1e}, onnxruntime, {self.device})"
         excused = sum(row.excused for row in self.rows)
         if excused:
-            text += f"; {excused} excused: rounding alone moves them as much (-v)"
+            text += f"; {excused} excused: the original is as unsure there (-v)"
         missed = [skipped for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS]
         if missed:
             causes = ", ".join(dict.fromkeys(skipped.cause for skipped in missed))
