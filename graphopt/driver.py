@@ -141,7 +141,7 @@ class Job:
         if not self.oracle.given:
             raise RuntimeFailure(
                 f"not verified: {self.oracle.refusal}",
-                hint="--input and --input-shape say how to feed it; without --require-verified it is written",
+                hint="--input and --input-shape give inputs; without --require-verified it is written",
             )
         raise RuntimeFailure(
             f"with the inputs given, {self.oracle.refusal}",

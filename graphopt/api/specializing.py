@@ -109,12 +109,13 @@ def specialize(
     settings, device = settings_among(arguments), arguments.get("device")
 
     given = inputs or InputOptions(seed=settings.seed)
+    given = replace(given, examples=(*given.examples, *how.profile.shapes))
 
     def optimized(
         candidate: ir.Model, first: tuple[str, ...], guard: Guard | None
     ) -> tuple[ir.Model, Report]:
         if guard is None:
-            return optimize(model, pre_passes=pre_passes, strict=strict, inputs=inputs, **arguments)
+            return optimize(model, pre_passes=pre_passes, strict=strict, inputs=given, **arguments)
         fixed = static_inputs(guard, given)
         return optimize(
             candidate,

@@ -19,6 +19,8 @@ from graphopt.tables import Table
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
+    from graphopt.runtime.oracle.verdict import Verdict
+
 #: What lies between two columns of rich's tables.
 _RICH_GAP = 3
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
@@ -94,6 +96,19 @@ class Console:
         from rich.console import Console as RichConsole
 
         return RichConsole(file=stream, no_color=self.color is False, highlight=False, soft_wrap=True)
+
+
+def warn_unverified(verdict: Verdict, about: str = "", hint: str = "") -> None:
+    """Warn on stderr that nothing could be compared, if so.
+
+    Args:
+        about: the model, with a colon behind it.
+        hint: what helps where no inputs were found.
+    """
+    if verdict.unverifiable is not None:
+        click.echo(f"graphopt: warning: {about}not verified: {verdict.unverifiable}", err=True)
+    if verdict.lacks_inputs and hint:
+        click.echo(f"hint: {hint}", err=True)
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -144,7 +144,8 @@ class Report:
             yield from (f"  {line}" for line in self.tuning.lines())
         if self.verdict is not None:
             yield ""
-            yield f"  {NOT_VERIFIED if warned and self.verdict.unverifiable else verified(self.verdict)}"
+            told = warned and self.verdict.unverifiable is not None
+            yield f"  {not_verified(self.verdict) if told else verified(self.verdict)}"
             yield from (f"  {line}" for line in details(self.verdict) if verbose)
 
     def _fused(self) -> Iterator[str]:
@@ -317,8 +318,9 @@ class Report:
         return sum((record.rewrites for record in self.passes), Counter())
 
 
-#: What becomes of a result whose original does not run, without the reason.
-NOT_VERIFIED = "not verified: the original does not run"
+def not_verified(verdict: Verdict) -> str:
+    """That nothing could be compared, in short: without what onnxruntime said."""
+    return f"not verified: {(verdict.unverifiable or '').partition(' (')[0]}"
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:

@@ -57,6 +57,16 @@ class Profile:
         """How many runs."""
         return sum(pattern.count for pattern in self.patterns)
 
+    @property
+    def shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The shapes of the inputs in each pattern, the most frequent first; without sizes that varied."""
+        found = []
+        for pattern in sorted(self.patterns, key=lambda pattern: -pattern.count):
+            shapes = {name: seen.shape or () for name, seen in pattern.inputs.items()}
+            sizes = {name: tuple(d for d in dims if isinstance(d, int)) for name, dims in shapes.items()}
+            found.append({name: known for name, known in sizes.items() if len(known) == len(shapes[name])})
+        return tuple(found)
+
     def seen(self, inputs: Mapping[str, Seen], inner: Mapping[str, Seen] | None = None) -> Profile:
         """This profile after one more run, which fed ``inputs`` and computed ``inner``."""
         return self.merge(Profile(self.model, (Pattern(dict(inputs)),), {**inputs, **(inner or {})}))

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from graphopt import api, ir
@@ -78,3 +80,29 @@ def test_a_profile_of_another_model_is_refused(invoke: Invoke, model: Path, tmp_
         "optimize", tmp_path / "other.onnx", "-o", tmp_path / "o.onnx", "--profile", tmp_path / "p.json"
     )
     assert told.status == 2 and "the profile is of another model" in told.err
+
+
+def test_shapes_of_a_profile_are_tried_first(invoke: Invoke, tmp_path: Path) -> None:
+    """The size comes from floats, which no shape fact tells, and onnxruntime names three sizes that differ."""
+    path, profile, target = tmp_path / "m.onnx", tmp_path / "profile.json", tmp_path / "out.onnx"
+    onnx.save(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[N] x) => (float[A, B] y) <float[2] sizes = {41, 43}> {
+                twice = Add(sizes, sizes)
+                shape = Cast <to = 7> (twice)
+                z = Neg(x)
+                w = Neg(z)
+                y = Reshape(w, shape)
+            }"""
+        ),
+        path,
+    )
+    done = invoke("optimize", path, "-o", target)
+    warning, hint = done.err.splitlines()
+    assert done.status == 0 and "not verified: no inputs that the original accepts were found (" in warning
+    assert all(option in hint for option in ("--input-shape", "--input", "--dim", "--profile"))
+    assert "  not verified: no inputs that the original accepts were found" in done.out.splitlines()
+    assert invoke("profile", path, "--input-shape", f"x:{82 * 86}", "-o", profile).status == 0
+    done = invoke("optimize", path, "-o", target, "--profile", profile)
+    assert done.status == 0 and "not verified" not in done.out + done.err and "verified  equal" in done.out

@@ -45,8 +45,9 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
+    from graphopt.cli.console import warn_unverified
     from graphopt.cli.outputs import check_model_file, check_told
-    from graphopt.instrument.report import NOT_VERIFIED, verdict_dict, verified
+    from graphopt.instrument.report import not_verified, verdict_dict, verified
     from graphopt.tables import human_bytes
 
     check_model_file(target)
@@ -60,8 +61,8 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
         remarks = list(report.notes())
         verdict = report.verdict
         if verdict is not None and verdict.unverifiable is not None:
-            click.echo(f"graphopt: warning: not verified: {verdict.unverifiable}", err=True)
-            remarks.append(NOT_VERIFIED)
+            warn_unverified(verdict)
+            remarks.append(not_verified(verdict))
         elif verdict is not None:
             remarks.append(verified(verdict))
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)

@@ -221,9 +221,11 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it."""
     from graphopt import api, ir
+    from graphopt.cli.console import warn_unverified
     from graphopt.cli.libraries import library_of, remove_stale, writing
     from graphopt.cli.outputs import check_told, make_folder
     from graphopt.cli.watching import Progress, instruments
+    from graphopt.runtime.oracle.verdict import INPUTS_HINT
 
     arguments = dict(arguments)
     watchers = instruments(run, arguments)
@@ -251,8 +253,9 @@ def _optimize(
     run.invocation.written += written
     end = time.perf_counter()
     about = f"{source}: " if several else ""
-    if report.verdict is not None and report.verdict.unverifiable is not None:
-        click.echo(f"graphopt: warning: {about}not verified: {report.verdict.unverifiable}", err=True)
+    if report.verdict is not None:
+        hint = INPUTS_HINT + ("" if asked else "; --profile FILE.json tries the shapes of recorded runs")
+        warn_unverified(report.verdict, about, hint)
     for drop in report.dropped:
         click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
@@ -277,7 +280,7 @@ def _optimize_all(
     run: Run, sources: tuple[Path, ...], targets: list[Path], arguments: dict[str, Any]
 ) -> tuple[dict[str, Any], int]:
     """Optimize several models: a line for each, and the worst exit status."""
-    from graphopt.instrument.report import NOT_VERIFIED
+    from graphopt.instrument.report import not_verified
 
     results: list[dict[str, Any]] = []
     status, width = 0, max(len(source.name) for source in sources)
@@ -296,7 +299,7 @@ def _optimize_all(
         verified = ""
         if report.verdict is not None:
             why = report.verdict.unverifiable
-            verified = "  verified" if why is None else f"  {NOT_VERIFIED}"
+            verified = "  verified" if why is None else f"  {not_verified(report.verdict)}"
         kernels = f"  {counted(len(report.kernels), 'kernel')}" if report.kernels else ""
         took = human_seconds(report.seconds["all"])
         run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")

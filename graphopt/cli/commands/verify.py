@@ -56,6 +56,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     from graphopt import api
     from graphopt.cli import bundles
     from graphopt.instrument.report import cost, verdict_dict
+    from graphopt.runtime.oracle.verdict import INPUTS_HINT
     from graphopt.runtime.signature import Signature, fixed_dims
 
     if api.is_bundle(candidate):
@@ -81,6 +82,8 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     run.console.json(verdict_dict(verdict))
     _print(run, verdict)
     run.console.note(f"  {cost(verdict)} on {verdict.device}")
+    if verdict.lacks_inputs:
+        run.console.note(f"hint: {INPUTS_HINT}")
     fixed = {} if verdict.ok else fixed_dims(*map(Signature.of, loaded))
     if fixed and not values["dims"]:
         said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())

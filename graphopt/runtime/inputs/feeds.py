@@ -209,7 +209,8 @@ class Inputs:
         for shapes in self.options.examples:
             binding: dict[str, int] = {}
             for name, shape in shapes.items():
-                for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
+                dims = self.dimensions.dims.get(name, ())
+                for dim, size in zip(dims, shape, strict=True) if len(dims) == len(shape) else ():
                     if isinstance(dim, str) and dim in self.dimensions.symbols:
                         binding.setdefault(dim, size)
             if all(binding.get(symbol, 0) > 0 for symbol in self.dimensions.symbols):

@@ -15,6 +15,8 @@ Attempt = Callable[[Feeds], str | None]
 
 #: Unlikely bindings are not tried if they make inputs of more elements than this.
 _LARGEST = 1 << 22
+#: Sizes that users know to work which are tried, beside others that tell more.
+_KNOWN = 2
 #: How often what a run was refused for is heeded before another binding is tried, and in a search.
 _LESSONS, _ALL_LESSONS = 8, 32
 #: Time may pass this much faster than CPU time: runs may take place in other processes, or wait.
@@ -63,7 +65,7 @@ def find_legal(
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
     for rank in ranks:
         inputs.use_rank(rank)
-        search.try_all(inputs.known_bindings(), 0, wanted)
+        search.try_all(inputs.known_bindings(), 0, min(wanted, _KNOWN))
         if typical:
             search.try_all(inputs.dimensions.typical_tries(), 0, wanted, _LARGEST)
         search.try_all(inputs.dimensions.first_tries(), 0, wanted)

@@ -77,7 +77,7 @@ from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
-from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict
+from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict, without_inputs
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Change, Signature, diff
@@ -245,13 +245,13 @@ class Oracle:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be compared, if so: the original does not run. It is run to find out, once."""
+        """Why nothing can be compared, if so: no run of the original succeeds. It is run once to find out."""
         refusal = self._gathered().refusal
         if refusal is None:
             return None
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
-        return f"the original does not run ({refusal})" + (f"; {suspect}" if suspect else "")
+        return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
 
     def feeds(self, row: Row) -> Feeds | None:
         """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""

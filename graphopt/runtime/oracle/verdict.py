@@ -61,6 +61,24 @@ class Skipped:
         return f"{self.what}: {self.cause}" + (f" ({self.detail})" if self.detail else "")
 
 
+#: What the user can do where no inputs were found.
+INPUTS_HINT = (
+    "give inputs with --input-shape NAME:1,3,224,224 or --input FILE.npz, or fix a dim with --dim NAME=SIZE"
+)
+
+
+def without_inputs(refusal: str, *, given: bool) -> str:
+    """Why nothing can be compared: the original can't be run, or it refused the inputs that were made up.
+
+    Args:
+        refusal: what a run failed with.
+        given: the user said something of the inputs.
+    """
+    if given or "can't load the model" in refusal:
+        return f"the original does not run ({refusal})"
+    return f"no inputs that the original accepts were found ({refusal})"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether two models are called alike and compute alike.
@@ -69,7 +87,8 @@ class Verdict:
         rows: every comparison made.
         signature: changes of the interface.
         skipped: what was not compared, each with the reason.
-        unverifiable: why nothing could be compared, if so: the original does not run.
+        unverifiable: why nothing could be compared, if so: the original does not run, or refuses all inputs
+            that were tried.
         device: where the models ran.
         seconds: time spent.
         peak_bytes: memory needed on top, in this process and in the child together.
@@ -98,6 +117,11 @@ class Verdict:
         """The largest finite difference that counted, where inputs were ordinary numbers."""
         counted = (row for row in self.rows if row.flavour in _ORDINARY and row.ok and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
+
+    @property
+    def lacks_inputs(self) -> bool:
+        """Whether nothing was compared because no inputs were found, which the user may know better."""
+        return self.unverifiable is not None and self.unverifiable.startswith("no inputs")
 
     def __str__(self) -> str:
         return self.summary()
