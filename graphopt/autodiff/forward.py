@@ -24,12 +24,19 @@ class Forward:
         captured: what its bodies read of the graphs around them.
     """
 
-    def __init__(self, raw: ir.Node, cx: Context, reached: Container[ir.Value]) -> None:
+    def __init__(
+        self,
+        raw: ir.Node,
+        cx: Context,
+        reached: Container[ir.Value],
+        needed: Container[ir.Value],
+    ) -> None:
         self.raw = raw
         self.cx = cx
         self.inputs: tuple[ir.Value | None, ...] = tuple(raw.inputs)
         self.captured: tuple[ir.Value, ...] = tuple(ir.captured(raw)) if raw.attributes else ()
         self._reached = reached
+        self._needed = needed
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
@@ -90,6 +97,10 @@ class Forward:
     def wants_value(self, value: ir.Value) -> bool:
         """Whether the gradient of ``value``, such as one that a body captures, is asked for."""
         return value in self._reached
+
+    def is_needed(self, value: ir.Value) -> bool:
+        """Whether what is differentiated depends on ``value``, whether or not it has a gradient."""
+        return value in self._needed
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute as a Python value; else the standard's default; else ``default``."""

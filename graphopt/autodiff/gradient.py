@@ -30,6 +30,10 @@ class NeedsOpset(Exception):
         self.version = version
 
 
+class IncompleteGradient(UserWarning):
+    """Gradients leave out what an operator on the way does to numbers, and may differ from true slopes."""
+
+
 class NoGradient(UnsupportedModel):
     """A gradient that was asked for leads through an operator that has none.
 
@@ -44,6 +48,23 @@ class NoGradient(UnsupportedModel):
         self.op = op
         self.node = node
         self.reason = reason
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A node on the way that lets no gradient through, or only a part of it.
+
+    Attributes:
+        op: the operator.
+        node: the node.
+        reason: why, in a few words.
+        partly: whether a part flows through it, so that gradients are incomplete.
+    """
+
+    op: str
+    node: str
+    reason: str
+    partly: bool = False
 
 
 @dataclass(frozen=True)

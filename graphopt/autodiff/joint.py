@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.asked import asked, resolved, with_parameters
-from graphopt.autodiff.gradient import NeedsOpset
+from graphopt.autodiff.declarations import without_unsure_shapes
+from graphopt.autodiff.gradient import IncompleteGradient, NeedsOpset, Stopped
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.operations import Operations
-from graphopt.autodiff.reverse import Stopped, backward, is_real
+from graphopt.autodiff.reverse import backward, is_real
 from graphopt.autodiff.sequences import is_sequence
 from graphopt.autodiff.state import return_state, statistics
 from graphopt.context import Context
@@ -42,7 +44,7 @@ class Joint:
         cotangents: where gradients are given from outside, that of a loss included if it is scaled, by the
             name of a value, the input that takes its gradient: ``cotangent.y`` for y, or a name like it.
         unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
-        stopped: nodes on the way that let no gradient through, and why.
+        stopped: nodes on the way that let no gradient through, or only a part of it, and why.
         state: by the name of a running statistic of BatchNormalization in training, the name of the output
             that returns its new contents.
         opset: the opset that the model was written for, if it had to be converted.
@@ -80,6 +82,9 @@ def differentiate(
         optimize: run the pipeline ``joint`` over the result.
         scaled: the gradient of the loss is an input, too, ``cotangent.<loss>``, which is 1 unless it is fed.
 
+    Warns:
+        IncompleteGradient: gradients flow through a part of what an operator does alone; see ``stopped``.
+
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
         NoGradient: a gradient that is asked for leads through an operator without one.
@@ -106,7 +111,21 @@ def differentiate(
         fault = ir.find_fault(joint.model)
         if fault is not None:
             raise AssertionError(f"the joint graph is broken: {fault.sentence}")
+        _warn(joint)
         return joint
+
+
+def _warn(joint: Joint) -> None:
+    """Warn of gradients that flow through a part of an operator alone."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for item in joint.stopped:
+        if item.partly:
+            by_reason.setdefault((item.op, item.reason), []).append(item.node)
+    for (op, reason), nodes in by_reason.items():
+        where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more"
+        warnings.warn(
+            f"gradients through {op} ({where}) are incomplete: {reason}", IncompleteGradient, stacklevel=3
+        )
 
 
 def _run(pipeline: str, model: ir.Model) -> None:
@@ -162,8 +181,9 @@ def _write_gradients(
     scaled: bool,
 ) -> None:
     graph = cx.model.graph
+    shown = {value: output for output, value in without_unsure_shapes(cx).items()}
     op = Operations(cx, graph)
-    values = _values(graph)
+    values = _values(graph, shown)
     before = list(graph.inputs)
     given: dict[ir.Value, ir.Value] = {}
     op.prefix = "loss"
@@ -171,12 +191,12 @@ def _write_gradients(
         value = loss.write(op, values) if isinstance(loss, Loss) else _named(loss, values)
         if isinstance(loss, Loss):
             cx.edit.rename(value, "loss")
-            values = _values(graph)
-        _check_loss(value, cx)
-        joint.loss = value.name or ""
+            values = _values(graph, shown)
+        _check_loss(value, shown.get(value, value), cx)
+        joint.loss = shown.get(value, value).name or ""
         joint.target = next((value.name for value in graph.inputs if value not in before), None)
         given[value] = _scale(joint, value, values, op) if scaled else op.ones_like(value)
-        _return(value, outputs, cx)
+        _return(shown.get(value, value), outputs, cx)
     else:
         for name in loss:
             value = _named(name, values)
@@ -190,16 +210,17 @@ def _write_gradients(
     joint.stopped = walk.stopped
     order = _order(cx.model.graph)
     for value in by:
-        assert value.name is not None
+        own = shown.get(value, value).name
+        assert own is not None
         found = walk.gradients.get(value)
         if found is None:
-            joint.unrelated.append(value.name)
-            if not wrt[value.name]:
+            joint.unrelated.append(own)
+            if not wrt[own]:
                 continue
-            op.prefix = f"{value.name}_grad"
+            op.prefix = f"{own}_grad"
             found = op.zeros_like(value)
-        name = f"{PREFIX}{order}.{value.name}"
-        joint.gradients[value.name] = name
+        name = f"{PREFIX}{order}.{own}"
+        joint.gradients[own] = name
         cx.edit.add_output(graph, _as_output(op, found, name, value))
     if not joint.gradients:
         raise UsageError("the loss depends on nothing that is asked for", hint=_why_nothing(joint))
@@ -214,10 +235,15 @@ def _why_nothing(joint: Joint) -> str:
     return "--wrt says what: params, inputs (which parameters of a lifted model are), or names of values"
 
 
-def _values(graph: ir.Graph) -> dict[str, ir.Value]:
-    """The values of the main graph by name."""
+def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -> dict[str, ir.Value]:
+    """The values of the main graph by name.
+
+    Args:
+        shown: values that an output of the graph is a copy of; the name of that output stands for them.
+    """
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
-    return {value.name: value for value in own if value.name}
+    found = {value.name: value for value in own if value.name}
+    return found | {output.name: value for value, output in (shown or {}).items() if output.name}
 
 
 def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: Operations) -> ir.Value:
@@ -236,19 +262,21 @@ def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:
     return values[name]
 
 
-def _check_loss(value: ir.Value, cx: Context) -> None:
+def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
+    """Check that ``value``, which is declared as ``declared`` is, can be a loss."""
+    name = declared.name
     if not is_real(value, cx):
-        raise UsageError(f"{value.name!r} holds no floating-point numbers, and can't be a loss")
+        raise UsageError(f"{name!r} holds no floating-point numbers, and can't be a loss")
     shape = cx.shape(value)
-    if shape is None and value.shape is not None:  # what nobody knows better is believed
-        shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
+    if shape is None and declared.shape is not None:  # what nobody knows better is believed
+        shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:
-        raise UsageError(f"it is not known whether {value.name!r} has one element, as losses do", hint=_HINT)
+        raise UsageError(f"it is not known whether {name!r} has one element, as losses do", hint=_HINT)
     if any(dim != 1 for dim in shape):
         sure = any(isinstance(dim, int) and dim != 1 for dim in shape)
         dims = "x".join(map(str, shape))
         raise UsageError(
-            f"{value.name!r} is no loss: it {'has' if sure else 'may have'} {dims} elements", hint=_HINT
+            f"{name!r} is no loss: it {'has' if sure else 'may have'} {dims} elements", hint=_HINT
         )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff import pitfalls, sequences
-from graphopt.autodiff.gradient import NeedsOpset
+from graphopt.autodiff.forward import Forward
+from graphopt.autodiff.gradient import NeedsOpset, Stopped
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 
@@ -31,14 +32,14 @@ class Operations:
 
     Attributes:
         prefix: what names of new nodes begin with.
-        stopped: nodes in bodies that let no gradient through, :class:`graphopt.autodiff.reverse.Stopped`.
+        stopped: nodes in bodies that let no gradient through, and nodes that let a part of one through.
     """
 
     def __init__(self, cx: Context, graph: ir.Graph) -> None:
         self.cx = cx
         self.graph = graph
         self.prefix = "grad"
-        self.stopped: list[Any] = []
+        self.stopped: list[Stopped] = []
         self._made: list[ir.Node] = []
         self._own: set[ir.Node] = set()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
@@ -127,6 +128,10 @@ class Operations:
         """Say that what follows is of opset ``version``; an older model is converted first."""
         if self.version < version:
             raise NeedsOpset(version)
+
+    def leave_out(self, node: Forward, reason: str) -> None:
+        """Record that only a part of what ``node`` does has a gradient, which users are warned of."""
+        self.stopped.append(Stopped(node.op_type, node.label, reason, partly=True))
 
     @property
     def version(self) -> int:

@@ -10,26 +10,17 @@ a node may give a further output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff import gradient as known
 from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import Gradient, NoGradient, Stops
+from graphopt.autodiff.gradient import Gradient, NoGradient, Stopped, Stops
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
 from graphopt.ops import versions
 from graphopt.parameters.selection import FLOATS
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """A node on the way that lets no gradient through."""
-
-    op: str
-    node: str
-    reason: str
 
 
 @dataclass
@@ -38,7 +29,7 @@ class Walk:
 
     Attributes:
         gradients: by value, its gradient; those that are zero are absent.
-        stopped: nodes that let no gradient through though they are on the way.
+        stopped: nodes on the way that let no gradient through, or only a part of it.
     """
 
     gradients: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -82,13 +73,14 @@ def _walk(
     wrt = list(dict.fromkeys(wrt))
     walk = Walk()
     reached = dict.fromkeys(wrt)
-    way = _between(nodes, given, reached, walk, cx)
+    needed = dict.fromkeys(given)
+    way = _between(nodes, needed, reached, walk, cx)
     sums = _Sums(op, given)
     for node, rule in reversed(way):
         outer = [sums.total(output) for output in node.outputs]
         if all(dy is None for dy in outer):
             continue
-        forward = Forward(node, cx, reached)
+        forward = Forward(node, cx, reached, needed)
         op.prefix = f"{forward.label}_grad"
         for value, dx in _gradients(op, forward, rule, outer):
             sums.add(value, dx)
@@ -101,13 +93,15 @@ def _walk(
 
 def _between(
     nodes: Sequence[ir.Node],
-    given: Iterable[ir.Value],
+    needed: dict[ir.Value, None],
     reached: dict[ir.Value, None],
     walk: Walk,
     cx: Context,
 ) -> list[tuple[ir.Node, Gradient | None]]:
-    """The nodes from ``reached``, which grows by what they compute, to ``given``, with their gradients."""
-    needed = dict.fromkeys(given)
+    """The nodes from ``reached`` to ``needed``, with their gradients.
+
+    ``reached`` grows by what they compute, ``needed`` by what they read.
+    """
     needing = []
     for node in reversed(nodes):
         if any(output in needed for output in node.outputs):
@@ -150,8 +144,8 @@ def cycles(
     while True:
         # what a gradient of the one leads to need not lie, within one iteration, on a way to the other
         reached = dict(starts)
-        _between(nodes, everything, reached, Walk(), cx)
-        way = _between(nodes, ends, dict.fromkeys(everything), Walk(), cx)
+        _between(nodes, dict.fromkeys(everything), reached, Walk(), cx)
+        way = _between(nodes, dict(ends), dict.fromkeys(everything), Walk(), cx)
         read = {**ends, **dict.fromkeys(value for node, _ in way for value in ir.reads(node))}
         size = len(ends) + len(starts)
         for start, end in carried:
@@ -190,8 +184,12 @@ def _gradients(
     op: Operations, node: Forward, rule: Gradient | None, outer: Sequence[ir.Value | None]
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
-    mark = op.mark()
+    mark, before = op.mark(), len(op.stopped)
     told: Any = by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
+    spelt = {made.name for made in op.made_since(mark)} if len(op.stopped) > before else set()
+    for index, item in enumerate(op.stopped[before:], before):
+        if item.node in spelt:  # of what the gradient goes through in place of ``node``
+            op.stopped[index] = replace(item, op=node.op_type, node=node.label)
     pairs: list[tuple[ir.Value | None, ir.Value | None]]
     if isinstance(told, Mapping):
         pairs = list(told.items())

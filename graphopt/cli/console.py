@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -74,6 +75,15 @@ class Console:
         """A line about what is going on."""
         if not self.quiet:
             click.echo(text, err=True, color=self.color)
+
+    @contextlib.contextmanager
+    def warnings_as_notes(self) -> Iterator[None]:
+        """Print what the ``with`` block warns of, a line each."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for item in caught:
+            self.note(f"  warning: {item.message}")
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Advance]:

@@ -34,7 +34,7 @@ def write_split(
     from graphopt.instrument.report import verdict_dict
 
     check_new(output, "--split")
-    with run.console.progress("differentiating"):
+    with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         found = api.split(
             model,
             loss,

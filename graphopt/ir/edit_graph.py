@@ -10,6 +10,7 @@ from graphopt.ir import name_references
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, bodies
 from graphopt.ir.taken import TakenNames
 from graphopt.ir.uses import is_read, read_instead, read_nothing, readers, replace_uses
@@ -252,6 +253,21 @@ class GraphEditor:
         for index, output in enumerate(graph.outputs):
             if output is old:
                 graph.outputs[index] = new
+
+    def copy_output(self, output: onnx_ir.Value) -> onnx_ir.Value:
+        """Let the main graph return a copy of ``output``, under its name and as it is declared."""
+        graph, producer = self.model.graph, output.producer()
+        if producer is not None and not producer.name:  # messages go on calling it by its output
+            producer.name = self.fresh_node_name(label(producer))
+        node = self.make_node("Identity", [output], name=f"{output.name}_copy")
+        self.append(graph, node)
+        copy = node.outputs[0]
+        self.take_over(copy, output)
+        for index, value in enumerate(graph.outputs):
+            if value is output:
+                graph.outputs[index] = copy
+        self._changed("output")
+        return copy
 
     def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
         """Give ``new`` the name and declarations of ``old``, which gets a fresh name.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.gradient import IncompleteGradient, NoGradient
 from graphopt.autodiff.joint import differentiate
 from tests.autodiff.models import check
 from tests.support import ops, parse
@@ -197,6 +199,25 @@ def test_the_scale_that_is_found_in_numbers_has_a_gradient() -> None:
     text = "m (float[A,B] x) => (float s) { q, s, z = DynamicQuantizeLinear(x) }"
     for x in (floats(3, 4), np.abs(floats(3, 4)) + 1, -np.abs(floats(3, 4)) - 1):
         check(text, {"x": x})
+
+
+def test_gradients_through_scales_alone_come_with_a_warning() -> None:
+    quantized = (
+        "q, s, z = DynamicQuantizeLinear(x) a = MatMulInteger(q, v, z) b = Cast<to = 1>(a) y = Mul(b, s)"
+    )
+    fused = "c = Abs(x) y = com.microsoft.DynamicQuantizeMatMul(c, v, r)"
+    for op, body in (("DynamicQuantizeLinear", quantized), ("DynamicQuantizeMatMul", fused)):
+        text = f"m (float[A,B] x, uint8[B,2] v, float r) => (float[A,2] y) {{ {body} }}"
+        model = parse(text, domains=', "com.microsoft" : 1')
+        with pytest.warns(IncompleteGradient, match=f"through {op} .* are incomplete: it rounds") as caught:
+            joint = differentiate(model, ["y"], ["x"])
+        partly = [(item.op, item.node) for item in joint.stopped if item.partly]
+        assert len(caught) == 1 and partly == [(op, f"{op}({'q' if op.endswith('Linear') else 'y'})")]
+    with warnings.catch_warnings(action="error"):  # neither rounding nor x is on the way
+        differentiate(model, ["y"], ["r"])
+        differentiate(
+            parse("m (float[A] x) => (float s) { q, s, z = DynamicQuantizeLinear(x) }"), ["s"], ["x"]
+        )
 
 
 # Others -----------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.autodiff.models import check
+from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.losses import Loss
+from tests.autodiff.models import check, run
+from tests.support import parse
 
 RANDOM = np.random.default_rng(0)
 DIMS = {
@@ -37,3 +40,17 @@ def test_gradients_need_no_ranks(operator: str) -> None:
         name: value.astype(np.float32) if value.dtype == float else value for name, value in feeds.items()
     }
     check(text, single, tolerance=5e-3)
+
+
+@pytest.mark.parametrize("declared", ["float[2]", "float[a,b]", "float[3,1]", "float[a,b,c]", "float"])
+def test_a_wrong_declared_shape_of_an_output_is_not_relied_on(declared: str) -> None:
+    """onnxruntime believes it where nothing tells better, and plans memory for what reads the shape."""
+    model = parse(f"""m (float[N,4,1] x, float[4,K] w) => ({declared} y) {{
+        s = Mul(x, x) q = Squeeze(s) y = MatMul(q, w) }}""")
+    joint = differentiate(model, Loss("mse", "y", "target"), ["w"])
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 1), (4, 2)))
+    found = run(joint.model, {"x": x, "w": w, "target": np.zeros((3, 2), np.float32)})
+    squared = x[..., 0] ** 2
+    assert np.allclose(found["y"], squared @ w, atol=1e-5)
+    assert np.allclose(found["grad.w"], squared.T @ (squared @ w) / 3, atol=1e-5)

@@ -25,7 +25,7 @@ def test_it_writes_a_joint_graph_and_tells_what_is_in_it(invoke: Invoke, model: 
     told = json.loads(ran.out)
     assert told["gradients"] == {"x": "grad.x", "w": "grad.w"} and told["unrelated"] == ["x"]
     assert told["stopped"] == [
-        {"op": "Floor", "node": "Floor(f)", "reason": "it is constant between its jumps"}
+        {"op": "Floor", "node": "Floor(f)", "reason": "it is constant between its jumps", "partly": False}
     ]
     outputs = [output.name for output in ir.load(out).graph.outputs]
     assert outputs == ["y", "loss", "grad.x", "grad.w"]

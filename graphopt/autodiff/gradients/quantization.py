@@ -58,6 +58,8 @@ def _by_blocks(op: Operations, terms: ir.Value, count: Size, block: int, axis: i
 def dynamic_quantize(op: Operations, node: Forward, dy: None, dscale: ir.Value, dzero: None = None) -> Any:
     """That of the scale, (max(x, 0) - min(x, 0)) / 255."""
     x = node.x
+    if node.is_needed(node.y):
+        op.leave_out(node, "it rounds, and the gradient of its scale alone flows")
 
     def scale() -> list[ir.Value | None]:
         high = op.Max(op.ReduceMax(x, keepdims=0), 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ def command(
         return write_split(run, model, asked, wrt, outputs, output, **values)
     check_model_file(output)
     check_told(model, output)
-    with run.console.progress("differentiating"):
+    with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         joint = api.grad(model, asked, wrt, outputs=outputs)
     written = ir.save(joint.model, output, external_data=run.settings.external_data)
     run.invocation.written += written
@@ -129,7 +130,7 @@ def command(
             "gradients": joint.gradients,
             "unrelated": joint.unrelated,
             "state": joint.state,
-            "stopped": [{"op": item.op, "node": item.node, "reason": item.reason} for item in joint.stopped],
+            "stopped": [asdict(item) for item in joint.stopped],
             "opset": joint.opset,
             "nodes": nodes,
             "files": {str(path): path.stat().st_size for path in written},
@@ -161,8 +162,9 @@ def _print(run: Run, joint: Joint, nodes: int) -> None:
     if joint.unrelated:
         names = ", ".join(joint.unrelated) if verbose else counted(len(joint.unrelated), "value")
         show(f"  no gradient reaches {names}")
-    for item in joint.stopped if verbose else ():
+    stopped = [item for item in joint.stopped if not item.partly]
+    for item in stopped if verbose else ():
         show(f"  no gradient through {item.op} {item.node}: {item.reason}")
-    if joint.stopped and not verbose:
-        ops = ", ".join(dict.fromkeys(item.op for item in joint.stopped))
-        show(f"  no gradient through {counted(len(joint.stopped), 'node')}: {ops}  (-v lists them)")
+    if stopped and not verbose:
+        ops = ", ".join(dict.fromkeys(item.op for item in stopped))
+        show(f"  no gradient through {counted(len(stopped), 'node')}: {ops}  (-v lists them)")

@@ -119,7 +119,7 @@ def command(
     check_file(state or state_file(output), (".safetensors",))
     check_file(plan_file(output))
     check_told(model, output)
-    with run.console.progress("differentiating"):
+    with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         step = api.train_step(
             model,
             asked,
