@@ -46,13 +46,14 @@ def show(run: Run, bundle: Bundle) -> None:
         device = options.chosen_device(run)
         with run.console.progress("measuring sessions"):
             items = measured(items, bundle, device)
-    plan, sizes = bundle.plan, {name: (bundle.folder / name).stat().st_size for name in bundle.plan.files}
+    plan, sizes, checked = bundle.plan, bundle.sizes, bundle.check()
     run.console.json(
         {
             "path": str(bundle.folder),
             "model": plan.model,
             "versions": plan.versions,
             "files": sizes,
+            "checked": checked,
             "inputs": plan.to_dict()["inputs"],
             "outputs": plan.to_dict()["outputs"],
             "variants": [item.to_dict() for item in items],
@@ -65,6 +66,10 @@ def show(run: Run, bundle: Bundle) -> None:
     facts.add("bundle", f"{human_bytes(sum(sizes.values()))} in {counted(len(sizes), 'file')}")
     if plan.weights is not None:
         facts.add("weights", f"{human_bytes(sizes[plan.weights])} in {plan.weights}")
+    facts.add(
+        "checksums",
+        "right" if checked else "those of an older graphopt, which do not cover all files; write it again",
+    )
     facts.add("made with", ", ".join(f"{name} {text}" for name, text in plan.versions.items()))
     facts.add("original", f"of fingerprint {plan.model}")
     run.console.table(facts)
@@ -135,6 +140,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
     inputs = options.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
     bundle, model = Bundle(candidate), api.load_model(original)
+    bundle.check()
     device = options.chosen_device(run)
     guards = {variant.name: variant.guard for variant in bundle.plan.variants}
     found = {}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt import ir
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 Dims = tuple[int | str | None, ...]
 
@@ -71,6 +74,16 @@ class Signature:
         return cls(
             tuple(_port(value, _role(value)) for value in model.graph.inputs),
             tuple(_port(value, "required") for value in model.graph.outputs),
+        )
+
+    @classmethod
+    def of_session(cls, made: InferenceSession) -> Signature:
+        """Read the signature of a session; it has no constant inputs."""
+        fed, defaults = made.get_inputs(), made.get_overridable_initializers()
+        return cls(
+            tuple(Port(value.name, value.type, None) for value in fed)
+            + tuple(Port(value.name, value.type, None, "overridable") for value in defaults),
+            tuple(Port(value.name, value.type, None) for value in made.get_outputs()),
         )
 
     @property

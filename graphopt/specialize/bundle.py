@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphopt import ir, publish
@@ -13,7 +13,8 @@ from graphopt.runtime.session_choice import KEY as SESSION_OPTIONS
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.target import Target
 from graphopt.specialize.build import Specialized
-from graphopt.specialize.bundle_plan import GENERAL, PLAN, WEIGHTS, BundlePlan, folder_of
+from graphopt.specialize.bundle_plan import GENERAL, PLAN, WEIGHTS, BundlePlan, FileSum, folder_of
+from graphopt.store import file_digest
 
 
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
@@ -33,14 +34,12 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
     folder = Path(folder)
     if folder.is_symlink():
         folder = folder.resolve()
-    with publish.locked(folder.absolute().parent):  # or another writer might replace what is looked at
-        check_replaceable(folder)
+    check_replaceable(folder)
     models = {GENERAL: found.general}
     models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
-    with publish.writing_folder(folder, check_replaceable) as new:
+    with publish.writing_folder(folder, _check_replaceable) as new:
         written = ir.save_together(models, new, WEIGHTS)
-        plan = _plan(found, new / WEIGHTS if new / WEIGHTS in written else None)
-        written.insert(0, plan.write(new))
+        written.insert(0, _plan(found, written).write(new))
     return [folder / file.name for file in written]
 
 
@@ -50,6 +49,11 @@ def check_replaceable(folder: Path) -> None:
     Raises:
         UsageError: it may not.
     """
+    with publish.locked(folder.absolute().parent):  # or another writer might replace it meanwhile
+        _check_replaceable(folder)
+
+
+def _check_replaceable(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if folder.resolve() == Path.cwd():
@@ -71,7 +75,9 @@ def check_replaceable(folder: Path) -> None:
         raise UsageError(f"{folder} is not replaced: {other} in it is no part of the bundle", hint=hint)
 
 
-def _plan(found: Specialized, weights: Path | None) -> BundlePlan:
+def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
+    """The plan of a bundle with ``files``."""
+    sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
     variants = tuple(
         planned.in_file(f"{branch.name}.onnx")
         for branch, planned in zip(found.branches, found.plan, strict=True)
@@ -82,13 +88,8 @@ def _plan(found: Specialized, weights: Path | None) -> BundlePlan:
         variants,
         Signature.of(found.general),
         ir.count_nodes(found.general.graph),
-        weights=None if weights is None else weights.name,
-        digest="" if weights is None else _digest(weights),
+        weights=WEIGHTS if WEIGHTS in sums else None,
+        sums=sums,
         session_options=found.general.metadata_props.get(SESSION_OPTIONS),
         versions={name: text for name, text in found_versions if text},
     )
-
-
-def _digest(file: Path) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

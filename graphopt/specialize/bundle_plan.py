@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,25 @@ PLAN = "plan.json"
 GENERAL, WEIGHTS = "general.onnx", "weights.bin"
 #: What the general model is called among the variants.
 GENERAL_NAME = "general"
-#: The entry that tells a plan from any other JSON, and its version.
-_MARK, _VERSION = "graphopt_bundle", 1
+#: The entry that marks a plan, and its version. Version 1 had only the checksum of the weights.
+_MARK, _VERSION, _OLDER = "graphopt_bundle", 2, 1
+#: The entry for the checksum of all others.
+_CHECKSUM = "checksum"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _ROLES = ("required", "overridable", "constant")
+
+
+@dataclass(frozen=True)
+class FileSum:
+    """What identifies the contents of a file.
+
+    Attributes:
+        sha256: in hex digits.
+        bytes: its size; ``None`` if the plan does not say.
+    """
+
+    sha256: str
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,7 @@ class BundlePlan:
         nodes: how many the general model has.
         general: its file.
         weights: the file of weights that all share; ``None`` if no weight is large.
-        digest: what tells the contents of that file from others.
+        sums: of the files, by name; of a bundle of an older graphopt, that of the weights at most.
         session_options: those that the model's metadata recommends, as it has them.
         versions: of graphopt and onnxruntime, when the bundle was made.
     """
@@ -45,9 +63,15 @@ class BundlePlan:
     nodes: int
     general: str = GENERAL
     weights: str | None = None
-    digest: str = ""
+    sums: dict[str, FileSum] = field(default_factory=dict)
     session_options: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file of weights; empty if there is none, or it is not known."""
+        found = None if self.weights is None else self.sums.get(self.weights)
+        return "" if found is None else found.sha256
 
     @property
     def files(self) -> list[str]:
@@ -61,7 +85,7 @@ class BundlePlan:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
+        found = {
             _MARK: _VERSION,
             "versions": dict(self.versions),
             "model": self.model,
@@ -70,9 +94,10 @@ class BundlePlan:
             "general": {"file": self.general, "nodes": self.nodes},
             "variants": [variant.to_dict() for variant in self.variants],
             "weights": self.weights,
-            "digest": self.digest,
             "session_options": self.session_options,
+            "files": {name: {"bytes": item.bytes, "sha256": item.sha256} for name, item in self.sums.items()},
         }
+        return {**found, _CHECKSUM: checksum(found)}
 
     @classmethod
     def from_dict(cls, data: Any) -> BundlePlan:
@@ -83,7 +108,7 @@ class BundlePlan:
         """
         if not isinstance(data, dict) or _MARK not in data:
             raise InvalidModel("it is no plan of a bundle")
-        if data[_MARK] != _VERSION:
+        if data[_MARK] not in (_VERSION, _OLDER):
             raise InvalidModel(
                 f"it is of version {data[_MARK]!r}, not {_VERSION}", hint="a newer graphopt may know it"
             )
@@ -97,17 +122,24 @@ class BundlePlan:
         versions = data.get("versions", {})
         if not isinstance(versions, dict):
             raise InvalidModel("its versions are not told by name")
-        return cls(
+        found = cls(
             _text(data, "model"),
             variants,
             Signature(tuple(map(_port, _list(data, "inputs"))), tuple(map(_port, _list(data, "outputs")))),
             general["nodes"] if type(general.get("nodes")) is int else 0,
             _text(general, "file"),
             None if data.get("weights") is None else _text(data, "weights"),
-            _text(data, "digest"),
+            _sums(data),
             None if data.get("session_options") is None else _text(data, "session_options"),
             {str(key): str(value) for key, value in versions.items()},
         )
+        if data[_MARK] == _VERSION:
+            if data.get(_CHECKSUM) != checksum(data):
+                raise InvalidModel("it is damaged: its contents do not match its checksum")
+            lacking = next((name for name in found.files if name not in found.sums), None)
+            if lacking is not None:
+                raise InvalidModel(f"it has no checksum of {lacking}")
+        return found
 
     def write(self, folder: Path) -> Path:
         """Write it to ``folder``; raises OSError."""
@@ -144,6 +176,28 @@ class BundlePlan:
             if not (folder / file).is_file():
                 raise InvalidModel(f"the bundle {folder} lacks {file}")
         return plan
+
+
+def checksum(data: dict[str, Any]) -> str:
+    """The SHA-256 of all entries of a plan but that of the checksum itself."""
+    rest = {key: value for key, value in data.items() if key != _CHECKSUM}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _sums(data: dict[str, Any]) -> dict[str, FileSum]:
+    if data[_MARK] == _OLDER:
+        digest, weights = _text(data, "digest"), data.get("weights")
+        return {weights: FileSum(digest)} if digest and isinstance(weights, str) else {}
+    entries = data.get("files")
+    if not isinstance(entries, dict):
+        raise InvalidModel(f"its files are {'missing' if entries is None else 'not listed by name'}")
+    sums = {}
+    for name, entry in entries.items():
+        known = isinstance(entry, dict) and type(entry.get("bytes")) is int
+        if not known or not isinstance(entry.get("sha256"), str) or not _SHA256.fullmatch(entry["sha256"]):
+            raise InvalidModel(f"its entry for the file {name!r} lacks size or SHA-256")
+        sums[name] = FileSum(entry["sha256"], entry["bytes"])
+    return sums
 
 
 def folder_of(path: Path) -> Path | None:

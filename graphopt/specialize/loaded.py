@@ -18,10 +18,11 @@ from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice, recommended_by
 from graphopt.runtime.signature import Signature
 from graphopt.runtime.values import native_feeds
-from graphopt.specialize.bundle_plan import PLAN, BundlePlan, folder_of
+from graphopt.specialize.bundle_files import BundleFiles
+from graphopt.specialize.bundle_plan import PLAN, folder_of
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.prepacked import prepacked
-from graphopt.specialize.variant_session import VariantSession
+from graphopt.specialize.variant_session import VariantSession, check_signature
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Bundle:
         optimizations: onnxruntime's own, ``default`` or ``off``.
         session_options: use those that the model's metadata recommends for the device.
         prepack: keep weights in the store as onnxruntime packs them on this machine, and map them from there.
+        check: compare each file with its size and SHA-256 in the plan before it is used for the first time,
+            which takes about a second for 1 to 2 GB. Without, damage goes unnoticed.
+
+    If the folder is replaced by another bundle, or removed, the loaded one goes on with its own files, which
+    it holds open.
 
     Attributes:
         folder: where it lies.
@@ -65,18 +71,20 @@ class Bundle:
         optimizations: Optimizations = "default",
         session_options: bool = True,
         prepack: bool = False,
+        check: bool = True,
     ) -> None:
         found = folder_of(Path(path))
         if found is None:
             raise UsageError(f"{path} is no bundle: it has no {PLAN}")
         self.folder = found
-        self.plan = BundlePlan.read(found)
+        self._files = BundleFiles(found, check=check)
+        self.plan = self._files.plan
         self._settings = config.current()  # those of this thread, whichever makes sessions
         self._asked = device
         self._threads = threads
         self._optimizations: Optimizations = optimizations
         self._heeds_options = session_options
-        self._prepacks = prepack
+        self._prepacks, self._checks = prepack, check
         self.remarks: list[str] = []
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
@@ -91,6 +99,7 @@ class Bundle:
             "optimizations": self._optimizations,
             "session_options": self._heeds_options,
             "prepack": self._prepacks,
+            "check": self._checks,
         }
         return partial(Bundle, **arguments), (self.folder.absolute(),)
 
@@ -112,6 +121,7 @@ class Bundle:
 
         Raises:
             UsageError: an input is missing or unknown, or holds neither numbers nor strings.
+            InvalidModel: the file of the variant is damaged.
             RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
         """
         feeds = native_feeds(feeds)
@@ -133,6 +143,7 @@ class Bundle:
 
         Raises:
             UsageError: no variant bears the name.
+            InvalidModel: its file is damaged, or is a model of another signature than the plan says.
             RuntimeFailure: onnxruntime can't load it, or the device can't be used.
         """
         number = self._number(name)
@@ -143,14 +154,35 @@ class Bundle:
 
         Raises:
             UsageError: no variant bears the name.
-            InvalidModel: its file is damaged.
+            InvalidModel: its file is damaged, or is a model of another signature than the plan says.
         """
-        return ir.load(self.path(name))
+        found = self._files.use(self._file(name), ir.load)
+        check_signature(name, Signature.of(found), self.signature)
+        return found
 
     def path(self, name: str) -> Path:
         """The file of a variant; raises UsageError if none bears the name."""
+        return self._files.use(self._file(name), lambda path: path)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file but the plan."""
+        return self._files.sizes
+
+    def check(self) -> bool:
+        """Compare all files with their sizes and SHA-256 in the plan; whether the plan has those of all.
+
+        Bundles of older versions of graphopt have only that of the weights.
+
+        Raises:
+            InvalidModel: one differs.
+        """
+        self._files.check(*self.plan.files)
+        return self._checks and all(name in self.plan.sums for name in self.plan.files)
+
+    def _file(self, name: str) -> str:
         self._number(name)
-        return self.folder / self.plan.models[name]
+        return self.plan.models[name]
 
     @cached_property
     def device(self) -> Device:
@@ -176,12 +208,17 @@ class Bundle:
         if choice.remark is not None and choice.remark not in self.remarks:
             self.remarks.append(choice.remark)
         try:
-            made = self._packed(name, choice) or self._created(self.path(name), self._optimizations, choice)
+            made = self._packed(name, choice)
+            if made is None:
+                made = self._files.use(
+                    self._file(name), lambda path: self._created(path, self._optimizations, choice)
+                )
         except RuntimeFailure as failure:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
-        return VariantSession(made, self.plan.signature)
+        check_signature(name, Signature.of_session(made), self.signature)
+        return VariantSession(made, self.signature)
 
     def _packed(self, name: str, choice: SessionChoice) -> InferenceSession | None:
         """A session whose weights the store has packed; ``None`` if that is not wanted, or not possible."""
@@ -189,7 +226,11 @@ class Bundle:
             return None
         store = Store(self._settings.cache_dir)
         try:
-            return self._created(prepacked(self.path(name), self.plan.digest, choice, store), "off", choice)
+            weights = self._files.weights_key()
+            packed = self._files.use(
+                self._file(name), lambda path: prepacked(path, weights, choice, store, check=self._checks)
+            )
+            return self._created(packed, "off", choice)
         except (ResourceLimit, RuntimeFailure) as failure:
             self.remarks.append(f"{name}: {failure.message}")
             return None

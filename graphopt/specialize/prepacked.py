@@ -23,16 +23,17 @@ _MODEL, _WEIGHTS = "model.onnx", "weights.bin"
 _LEAST = 1024
 
 
-def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store) -> Path:
+def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store, *, check: bool = True) -> Path:
     """The file of a model that computes what ``model`` does, with weights that are packed for this machine.
 
-    It is made if the store does not have it. A session of it is to be made with onnxruntime's optimizations
-    off: they are in it.
+    It is made if the store does not have it, or has a damaged one. A session of it is to be made with
+    onnxruntime's optimizations off: they are in it.
 
     Args:
         model: the file of the model.
         weights: what tells the contents of its external data from others.
         choice: session options, some of which say how it is optimized.
+        check: compare contents with their checksums, not only sizes.
 
     Raises:
         RuntimeFailure: onnxruntime can't load or write it.
@@ -40,7 +41,7 @@ def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store) ->
     """
     machine = (Target().version, processor(), features())
     key = key_of(_FORM, *machine, ",".join(choice.disabled + choice.libraries), weights, model.read_bytes())
-    return store.folder(_KIND, key, lambda folder: _write(model, folder, choice)) / _MODEL
+    return store.folder(_KIND, key, lambda folder: _write(model, folder, choice), check=check) / _MODEL
 
 
 def _write(model: Path, folder: Path, choice: SessionChoice) -> None:

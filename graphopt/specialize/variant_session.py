@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import InvalidModel, RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.once import check_feeds
 from graphopt.runtime.signature import Signature
@@ -55,3 +55,35 @@ class VariantSession:
             if isinstance(error, RuntimeFailure):
                 raise
             raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
+
+
+def check_signature(name: str, found: Signature, planned: Signature) -> None:
+    """Check that a variant has the outputs of the whole model, and no inputs but those.
+
+    Args:
+        name: of the variant.
+        found: its signature.
+        planned: that of the whole model.
+
+    Raises:
+        InvalidModel: it has others.
+    """
+    types = {port.name: port.type for port in planned.inputs}
+    others = [port for port in found.inputs if not _fits(port.type, types.get(port.name))]
+    fault = f"input {others[0].name!r} of type {others[0].type}" if others else None
+    names = [port.name for port in planned.outputs]
+    if fault is None and [port.name for port in found.outputs] != names:
+        fault = f"outputs {', '.join(port.name for port in found.outputs)} instead of {', '.join(names)}"
+    for mine, other in zip(found.outputs, planned.outputs, strict=False):
+        if fault is None and not _fits(mine.type, other.type):
+            fault = f"output {mine.name!r} of type {mine.type}"
+    if fault is not None:
+        raise InvalidModel(
+            f"{name} is not the variant that the plan describes: it has {fault}",
+            hint="write the bundle again, or copy all of it again",
+        )
+
+
+def _fits(found: str, planned: str | None) -> bool:
+    """Whether types agree; a type that a model does not declare is empty, and agrees with any."""
+    return planned is not None and (found == planned or not found or not planned)

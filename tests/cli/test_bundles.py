@@ -17,6 +17,7 @@ from graphopt import api
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.specialize.build import Specialization
 from graphopt.specialize.bundle import save_bundle
+from graphopt.specialize.bundle_plan import checksum
 
 from .conftest import Invoke
 
@@ -105,7 +106,7 @@ def test_inspect_shows_variants_guards_and_weights(invoke: Invoke, bundle: str) 
     done = invoke("inspect", bundle)
     assert done.status == 0, done.err
     lines = _lines(done.out)
-    assert "weights 2.05 kB in weights.bin" in lines
+    assert "weights 2.05 kB in weights.bin" in lines and "checksums right" in lines
     assert any(
         line.startswith("static-2 2 1 2.05 kB ") and "x: tensor(float)[4, 16]" in line for line in lines
     )
@@ -142,6 +143,9 @@ def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) 
         "general",
     ]
     shutil.copy(f"{bundle}/static-1.onnx", f"{bundle}/static-2.onnx")
+    plan = json.loads(Path(bundle, "plan.json").read_text())
+    plan["files"]["static-2.onnx"] = plan["files"]["static-1.onnx"]
+    Path(bundle, "plan.json").write_text(json.dumps({**plan, "checksum": checksum(plan)}))
     told = json.loads(invoke("verify", model, bundle, "--json").out)
     assert not told["equal"] and not told["variants"]["static-2"]["equal"]
     assert told["variants"]["general"]["equal"]
@@ -169,6 +173,16 @@ def test_a_command_on_a_bundle_can_be_repeated(invoke: Invoke, bundle: str) -> N
     assert done.status == 0, done.err
     shutil.rmtree(bundle)
     assert invoke("replay", "repro").status == 0
+
+
+@pytest.mark.parametrize("file", ["plan.json", "static-2.onnx", "weights.bin"])
+def test_a_changed_file_of_a_bundle_is_one_line(invoke: Invoke, model: Path, bundle: str, file: str) -> None:
+    data = bytearray(Path(bundle, file).read_bytes())
+    data[-20] ^= 1
+    Path(bundle, file).write_bytes(data)
+    for command in (["inspect", bundle], ["verify", model, bundle]):
+        done = invoke(*command)
+        assert done.status == 3 and "damaged" in done.err and len(done.err.splitlines()) <= 2
 
 
 def test_a_damaged_bundle_is_one_line(invoke: Invoke, bundle: str) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +24,7 @@ from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure, UsageEr
 from graphopt.profile import FusionStrategy, Guard, Seen
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.bundle import save_bundle
-from graphopt.specialize.bundle_plan import BundlePlan
+from graphopt.specialize.bundle_plan import BundlePlan, checksum
 from graphopt.specialize.loaded import Bundle
 from graphopt.store import Store
 
@@ -269,11 +273,32 @@ def test_other_weights_are_packed_anew(folder: Path, tmp_path: Path) -> None:
     data = np.fromfile(folder / "weights.bin", np.float32)
     (data * 2).tofile(folder / "weights.bin")
     digest = hashlib.sha256((folder / "weights.bin").read_bytes()).hexdigest()
-    _edited(folder, lambda plan: plan.update(digest=digest))
+    _edited(folder, lambda plan: plan["files"]["weights.bin"].update(sha256=digest))
     packed = _prepacked(folder, tmp_path / "cache")
     np.testing.assert_array_equal(
         packed.run(_feeds(2, 9))["y"], Bundle(folder, device="cpu").run(_feeds(2, 9))["y"]
     )
+
+
+def test_damaged_packed_weights_are_packed_again(folder: Path, tmp_path: Path) -> None:
+    expected = _prepacked(folder, tmp_path / "cache").run(_feeds(4))["y"]
+    (packed,) = (tmp_path / "cache").rglob("weights.bin")
+    whole = packed.read_bytes()
+    for damaged in (whole[:-1], bytes(len(whole))):
+        packed.write_bytes(damaged)
+        again = _prepacked(folder, tmp_path / "cache")
+        np.testing.assert_array_equal(again.run(_feeds(4))["y"], expected)
+        assert packed.read_bytes() == whole and again.remarks == []
+
+
+def test_edited_weights_are_not_run_from_older_packed_ones(folder: Path, tmp_path: Path) -> None:
+    _prepacked(folder, tmp_path / "cache").run(_feeds(4))
+    data = np.fromfile(folder / "weights.bin", np.float32)
+    (data * 2).tofile(folder / "weights.bin")
+    with pytest.raises(InvalidModel, match=r"weights\.bin is not the file that was written"):
+        _prepacked(folder, tmp_path / "cache").run(_feeds(4))
+    packed = _prepacked(folder, tmp_path / "cache", check=False).run(_feeds(4))
+    np.testing.assert_array_equal(packed["y"], Bundle(folder, device="cpu", check=False).run(_feeds(4))["y"])
 
 
 def test_where_nothing_can_be_kept_packed_the_model_runs_as_it_is(
@@ -377,8 +402,17 @@ def test_a_failure_leaves_the_older_bundle(
 
 
 def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """The bundle with an edited plan, whose checksums are right unless they were edited."""
     plan = json.loads((folder / "plan.json").read_text())
+    before, files = plan.get("checksum"), copy.deepcopy(plan.get("files"))
     change(plan)
+    if plan.get("files") == files and files is not None:
+        named = [plan.get("general"), *plan.get("variants", ()), {"file": plan.get("weights")}]
+        for item in named:
+            name = item.get("file", "") if isinstance(item, dict) else ""
+            plan["files"].setdefault(name, {"bytes": 1, "sha256": "0" * 64})
+    if plan.get("checksum") == before:
+        plan["checksum"] = checksum(plan)
     (folder / "plan.json").write_text(json.dumps(plan))
     return folder
 
@@ -386,7 +420,7 @@ def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda plan: plan.update(graphopt_bundle=9), "version 9, not 1"),
+        (lambda plan: plan.update(graphopt_bundle=9), "version 9, not 2"),
         (lambda plan: plan.pop("variants"), "its variants are missing"),
         (lambda plan: plan.pop("model"), "its model is missing"),
         (lambda plan: plan.update(general=3), "it tells of no general model"),
@@ -403,6 +437,13 @@ def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda plan: plan.update(inputs=[3]), "not told of in a known way"),
         (lambda plan: plan["inputs"][0].update(dims=[True]), "'x' is not told of in a known way"),
         (lambda plan: plan.update(versions=[]), "versions are not told by name"),
+        (lambda plan: plan.update(checksum="0" * 64), "do not match its checksum"),
+        (lambda plan: plan.pop("checksum"), "do not match its checksum"),
+        (lambda plan: plan.pop("files"), "its files are missing"),
+        (lambda plan: plan.update(files=[]), "its files are not listed by name"),
+        (lambda plan: plan["files"].pop("weights.bin"), "no checksum of weights.bin"),
+        (lambda plan: plan["files"]["weights.bin"].pop("bytes"), "'weights.bin' lacks size or SHA-256"),
+        (lambda plan: plan["files"]["weights.bin"].update(sha256=3), "'weights.bin' lacks size or SHA-256"),
     ],
 )
 def test_a_damaged_plan_is_one_clear_line(
@@ -433,12 +474,173 @@ def test_a_missing_file(folder: Path) -> None:
         Bundle(folder)
 
 
-def test_a_damaged_model_is_told_when_it_is_needed(folder: Path) -> None:
+def test_a_damaged_model_is_reported_when_it_is_needed(folder: Path) -> None:
     (folder / "static-1.onnx").write_bytes(b"no model")
     bundle = Bundle(folder)
     _same(bundle, _feeds(4), _model())
-    with pytest.raises(RuntimeFailure, match=r"static-1 of .*onnxruntime can't load the model"):
+    with pytest.raises(InvalidModel, match=r"is damaged: static-1\.onnx is not the file that was written"):
         bundle.run(_feeds(1))
+    with pytest.raises(RuntimeFailure, match=r"static-1 of .*onnxruntime can't load the model"):
+        Bundle(folder, check=False).run(_feeds(1))
+
+
+def _older(folder: Path) -> Path:
+    """The same bundle with a plan as graphopt wrote it before there were checksums of all files."""
+
+    def change(plan: dict[str, Any]) -> None:
+        plan |= {"graphopt_bundle": 1, "digest": plan["files"]["weights.bin"]["sha256"]}
+        del plan["files"], plan["checksum"]
+
+    return _edited(folder, change)
+
+
+def test_a_bundle_of_an_older_version(folder: Path) -> None:
+    bundle = Bundle(_older(folder))
+    _same(bundle, _feeds(1), _model())
+    assert not bundle.check()
+    data = bytearray((folder / "weights.bin").read_bytes())
+    data[100] ^= 4
+    (folder / "weights.bin").write_bytes(data)
+    with pytest.raises(InvalidModel, match=r"is damaged: weights\.bin"):
+        Bundle(folder).run(_feeds(1))
+
+
+_OTHER = "g (float[N, 16] x, int64 i) => (float[N, 16] q, int64[2] size) { q = Neg(x) size = Shape(x) }"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (_OTHER, "it has outputs q, size instead of y, size"),
+        (
+            "g (float[N, 16] x, int64 k) => (float[N, 16] y, int64[2] size) { y = Neg(x) size = Shape(x) }",
+            "it has input 'k' of type tensor(int64)",
+        ),
+        (
+            "g (float[N, 16] x) => (int64[2] y, int64[2] size) { y = Shape(x) size = Shape(x) }",
+            "it has output 'y' of type tensor(int64)",
+        ),
+    ],
+)
+def test_a_variant_of_another_signature(folder: Path, other: str, words: str) -> None:
+    ir.save(parse(other), _older(folder) / "static-1.onnx")
+    bundle = Bundle(folder)
+    for use in (lambda: bundle.run(_feeds(1)), lambda: bundle.model("static-1")):
+        with pytest.raises(InvalidModel) as failure:
+            use()
+        assert words in failure.value.message
+    _same(bundle, _feeds(4), _model())
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 9])
+def test_each_flipped_bit_is_noticed(folder: Path, step: int) -> None:
+    random, count = np.random.default_rng(0), 0
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        for place in random.choice(len(whole), 180, replace=False)[::step]:
+            data = bytearray(whole)
+            data[place] ^= 1 << int(random.integers(8))
+            file.write_bytes(data)
+            with pytest.raises(InvalidModel):
+                Bundle(folder).check()
+            count += 1
+        file.write_bytes(whole)
+    assert count == 6 * 180 // step and Bundle(folder).check()
+
+
+# Replaced while it is loaded ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_loaded_bundle_goes_on_with_its_own_files(folder: Path, is_gone: bool) -> None:
+    bundle = Bundle(folder)
+    _same(bundle, _feeds(1), _model())
+    other = parse(MODEL.replace("Add(z, f)", "Sub(z, f)"))
+    save_bundle(_specialized(other, [_feeds(4)]), folder)
+    _same(Bundle(folder), _feeds(4), other)
+    if is_gone:
+        shutil.rmtree(folder)
+    for rows in (4, 6):  # variants without a session so far
+        _same(bundle, _feeds(rows), _model())
+    assert "Sub" not in ir.print_model(bundle.model("static-2")) and bundle.path("static-2").is_file()
+
+
+def test_a_bundle_that_is_replaced_while_a_session_is_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.runtime import session
+
+    other = _specialized(parse(MODEL.replace("Add(z, f)", "Sub(z, f)")), [_feeds(1)] * 3 + [_feeds(4)] * 2)
+    create: Callable[..., Any] = session.create
+    places: list[Path] = []
+
+    def late(model: Any, **options: Any) -> Any:
+        if not places:
+            save_bundle(other, folder)
+        places.append(model)
+        return create(model, **options)
+
+    bundle = Bundle(folder, device="cpu")
+    expected = graphopt.run(_model(), _feeds(1))["y"]
+    monkeypatch.setattr(session, "create", late)
+    np.testing.assert_allclose(bundle.run(_feeds(1))["y"], expected, rtol=1e-5, atol=1e-6)
+    assert [place.name for place in places] == ["static-1.onnx"] * 2 and places[0].parent == folder
+
+
+#: Writes a bundle again and again.
+_WRITER = """
+import sys
+from graphopt.specialize.bundle import save_bundle
+from tests.specialize.test_bundle import _feeds, _model, _specialized
+found = _specialized(_model(), [_feeds(1)] * 2, "static:1")
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    save_bundle(found, sys.argv[1])
+"""
+
+
+def _writer(folder: Path) -> subprocess.Popen[str]:
+    """A process that is ready to write a bundle again and again."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def _start(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "writers", "loads"), [(1, 1, 20), pytest.param(16, 3, 20, marks=pytest.mark.slow)]
+)
+def test_a_reader_beside_writers_that_are_killed(
+    found: Specialized, folder: Path, rounds: int, writers: int, loads: int
+) -> None:
+    expected = graphopt.run(_model(), _feeds(1))["y"]
+    for _ in range(rounds):
+        processes = [_writer(folder) for _ in range(writers)]
+        for process in processes:
+            _start(process)
+        for _ in range(loads):
+            save_bundle(found, folder)  # of other variants than theirs
+            for _ in range(2):
+                np.testing.assert_allclose(Bundle(folder).run(_feeds(1))["y"], expected, rtol=1e-5, atol=1e-6)
+        for process in processes:
+            assert process.poll() is None
+            process.kill()
+            process.wait()
+        assert Bundle(folder).check()
+    save_bundle(found, folder)
+    assert os.listdir(folder.parent) == [folder.name] and Bundle(folder).check()
 
 
 def test_there_is_no_bundle(tmp_path: Path) -> None:
