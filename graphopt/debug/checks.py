@@ -34,7 +34,6 @@ from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.fusion.libraries import libraries_for
 from graphopt.instrument.summary import Summary
 from graphopt.numerics import Numerics
-from graphopt.runtime.child import Child
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import Feeds, InputOptions
 from graphopt.runtime.oracle.oracle import Oracle
@@ -115,13 +114,10 @@ class CheckOptions:
 
 
 @contextlib.contextmanager
-def make_check(
-    options: CheckOptions, original: ir.Model, *, child: Child | None = None, empty: bool = True
-) -> Iterator[Check]:
+def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True) -> Iterator[Check]:
     """The check of what becomes of ``original``.
 
     Args:
-        child: a process for risky work that is already there, and may take any memory.
         empty: let ``numerics`` try dims of size 0 too.
 
     Raises:
@@ -138,7 +134,6 @@ def make_check(
                 empty=empty,
                 isolate=options.kind == "crash" or (limit is not None and is_heavy(original, limit)),
                 memory=limit,
-                child=child if limit is None else None,  # it has no limit
                 cpu_level=config.current().cpu_level,
             )
             with oracle:

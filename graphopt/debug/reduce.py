@@ -282,7 +282,7 @@ class StillFails:
             if outcome.error is not None or self._fails_early:
                 return outcome.error is not None and self._fails_early
             assert outcome.model is not None
-            with make_check(check, model, child=self._child, empty=self._empty) as judge:
+            with make_check(check, model, empty=self._empty) as judge:
                 if attempt.pipeline.steps and check.is_command and judge(model) is not None:
                     return False
                 if judge(outcome.model) is None:

@@ -273,13 +273,13 @@ def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
         if outcome.error is not None:
             return outcome.error
         assert outcome.model is not None
-        with make_check(check, attempt.model, child=child) as judge:
+        with make_check(check, attempt.model) as judge:
             return judge(outcome.model)
 
 
 def helper() -> Child:
     """A process for what may crash."""
-    return Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt"))
+    return Child(preload=("graphopt.debug.attempt",))
 
 
 def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:

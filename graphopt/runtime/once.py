@@ -20,7 +20,7 @@ from graphopt.runtime.inputs.search import find_legal
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Signature
-from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
+from graphopt.runtime.trial import RemoteRuns, Runner, Runs
 from graphopt.runtime.values import native_feeds, numpy_type
 
 
@@ -92,8 +92,7 @@ def try_with(
         trial = Trial(feeds, named(maker.signature, outputs), time.perf_counter() - start)
         return None
 
-    if isinstance(runs, Runs):
-        runs.session(optimizations)  # a model that does not load is told by its own error
+    runs.load(optimizations)  # a model that does not load is reported by its own error
     found = find_legal(maker, attempt, wanted=1, typical=typical)
     if trial is None:
         given = maker.options.given
@@ -109,16 +108,15 @@ def try_with(
 
 @contextlib.contextmanager
 def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None = None) -> Iterator[Runner]:
-    """What runs ``model``: a child, where it may kill the process."""
+    """Runs ``model`` in a child; on other devices than the CPU only if it may crash."""
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
         stack.callback(artifact.close)
-        if may_crash(model) is None:
+        if device.kind != "cpu" and may_crash(model) is None:
             yield Runs(artifact.source, device, choice=choice)
             return
-        child = stack.enter_context(Child(preload=("onnxruntime", "graphopt.runtime.trial")))
-        host = RemoteHost(lambda: child, {"model": artifact.source}, device, choice=choice)
-        yield RemoteRuns(host, "model")
+        child = stack.enter_context(Child(preload=("graphopt.runtime.trial",), fresh=device.kind != "cpu"))
+        yield RemoteRuns(lambda: child, artifact.source, device, choice=choice)
 
 
 def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:

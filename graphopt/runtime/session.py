@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.values import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, SessionOptions
+    from onnxruntime import InferenceSession, RunOptions, SessionOptions
 
 Optimizations = Literal["off", "basic", "default"]
 #: A serialized model, or the path of one; models with external data need the path.
@@ -35,6 +36,8 @@ _NOISE = (
 )
 #: Characters of a message that are looked at.
 _LONGEST = 20_000
+#: Seconds between two looks at the CPU time of a run.
+_TICK = 0.02
 FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
 
 
@@ -106,7 +109,7 @@ def run(
     dtype object for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
 
     Args:
-        seconds: stop between two operators after this time.
+        seconds: stop between two operators once this process has taken this CPU time.
 
     Raises:
         UsageError: an array is masked, or holds Python objects other than strings.
@@ -118,9 +121,9 @@ def run(
     feeds = native_feeds(feeds)
     options = onnxruntime.RunOptions()
     options.log_severity_level = FATAL
+    done = threading.Event()
     if seconds is not None:
-        watch = threading.Timer(seconds, setattr, (options, "terminate", True))
-        watch.daemon = True
+        watch = threading.Thread(target=_stop_late, args=(options, seconds, done), daemon=True)
         watch.start()
     types = {arg.name: arg.type for arg in session.get_inputs()}
     results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
@@ -137,11 +140,19 @@ def run(
         raise
     except Exception as error:  # onnxruntime's errors have no common base
         if options.terminate:
-            raise ResourceLimit(f"it took more than {seconds:g} s") from error
+            raise ResourceLimit(f"it took more than {seconds:g} s of CPU time") from error
         raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
     finally:
-        if seconds is not None:
-            watch.cancel()
+        done.set()
+
+
+def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> None:
+    """Terminate the run of ``options`` when it has taken ``seconds`` of CPU time."""
+    last = time.process_time() + seconds
+    while (left := last - time.process_time()) > 0:
+        if done.wait(max(left / (os.cpu_count() or 1), _TICK)):
+            return
+    options.terminate = True
 
 
 def explain(error: BaseException) -> str:

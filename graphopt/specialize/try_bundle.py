@@ -18,16 +18,17 @@ from graphopt.specialize.loaded import Bundle
 
 
 def try_bundle(bundle: Bundle, inputs: InputOptions) -> Trial:
-    """Run ``bundle``, in a child where its model may kill the process.
+    """Run ``bundle`` in a child; on other devices than the CPU only if its model may crash.
 
-    The time that is told is that of a run whose session is there already.
+    The time is that of a run whose session is there already.
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
     general = bundle.model(GENERAL_NAME)
-    with _runner(bundle, in_child=may_crash(general) is not None) as runs:
+    in_child = bundle.device.kind == "cpu" or may_crash(general) is not None
+    with _runner(bundle, in_child=in_child) as runs:
         trial = try_with(runs, Inputs(general, inputs))
         begin = time.perf_counter()
         outputs = runs.run("default", trial.feeds)
@@ -40,7 +41,11 @@ class _Runs:
 
     def __init__(self, bundle: Bundle) -> None:
         self.seconds: float | None = None
+        self.spent = 0.0
         self._bundle = bundle
+
+    def load(self, level: Optimizations) -> None:
+        self._bundle.session(GENERAL_NAME)
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         return [*self._bundle.run(feeds).values()]
@@ -51,14 +56,17 @@ class _RemoteRuns:
 
     def __init__(self, child: Child, bundle: Bundle) -> None:
         self.seconds: float | None = None
+        self.spent = 0.0
         self._child = child
         self._bundle = bundle
-        self._made = False
+
+    def load(self, level: Optimizations) -> None:
+        if not (self._child.made and self._child.alive):
+            self._child.new(_Runs, self._bundle)
+        self._child.ask("load", level, doing="loading the model")
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        if not (self._made and self._child.alive):
-            self._child.new(_Runs, self._bundle)
-            self._made = True
+        self.load(level)
         outputs: list[Any] = self._child.ask("run", level, dict(feeds), timeout=self.seconds)
         return outputs
 
@@ -68,5 +76,5 @@ def _runner(bundle: Bundle, *, in_child: bool) -> Iterator[Runner]:
     if not in_child:
         yield _Runs(bundle)
         return
-    with Child(preload=("onnxruntime", "graphopt.specialize.try_bundle")) as child:
+    with Child(preload=("graphopt.specialize.try_bundle",), fresh=bundle.device.kind != "cpu") as child:
         yield _RemoteRuns(child, bundle)

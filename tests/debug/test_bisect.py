@@ -49,7 +49,7 @@ def attempt(model: ir.Model, *names: str) -> Attempt:
 
 
 def bisect(tried: Attempt, check: CheckOptions, child: Child) -> tuple[Culprit | None, int]:
-    with make_check(check, tried.model, child=child) as judge:
+    with make_check(check, tried.model) as judge:
         bisection = Bisection(isolated(tried, check, child), judge)
         return bisection.find(), bisection.runs
 

@@ -95,7 +95,7 @@ def examine(
     except GraphoptError as error:
         return [Finding("error", "load", str(error))]
     found: list[Finding] = []
-    with Oracle(original, threads=1, child=child, isolate=isolate) as oracle:
+    with Oracle(original, threads=1, isolate=isolate) as oracle:
         for plan in ways:
             judged = _examine(data, plan, oracle, _is_valid(proto))
             if judged is None:

@@ -55,7 +55,7 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
     check_new(folder, "-o")
     attempt, check = debugging.prepare(run, model, values)
     with run.console.progress(model.name) as advance, helper() as child:
-        with make_check(check, attempt.model, child=child) as judge:
+        with make_check(check, attempt.model) as judge:
             bisection = Bisection(isolated(attempt, check, child), judge, lambda text: advance(None, text))
             culprit = bisection.find()
             if culprit is None:

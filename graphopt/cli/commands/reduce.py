@@ -56,7 +56,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     attempt, check = debugging.prepare(run, model, values)
     culprit = None
     with run.console.progress(model.name) as advance, helper() as child:
-        with make_check(check, attempt.model, child=child) as judge:
+        with make_check(check, attempt.model) as judge:
             if attempt.pipeline.steps:
                 advance(None, "looking for the rewrite at fault")
                 culprit = Bisection(isolated(attempt, check, child), judge).find()

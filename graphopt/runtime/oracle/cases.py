@@ -21,15 +21,15 @@ from graphopt.runtime.oracle.compare import discrete_movement, identical, moveme
 from graphopt.runtime.oracle.empty_tensors import Wrong
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
-from graphopt.runtime.trial import Runner
+from graphopt.runtime.trial import SLACK, Runner
 
 #: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
 FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
-#: Seconds that a run of the original may take, unless nothing runs in that time.
-QUICK = 2.0
-#: Seconds after which no more bindings are tried.
+#: Seconds of CPU time that a run of the original may take, unless nothing runs in that time.
+QUICK = 4.0
+#: Seconds of CPU time of runs after which no more bindings are tried.
 _SEARCH = 12.0
 #: How often that time may run out before no more bindings are tried.
 _TIMEOUTS = 4
@@ -86,12 +86,14 @@ class Cases:
         found: cases with sizes of at least 1.
         skipped: what the original can't do, or was not tried, each with the reason.
         refusal: why the original runs on no inputs at all, if so.
+        crash: how loading the original ended its process, if it did.
         legal: bindings that the original accepts.
     """
 
     found: list[Case] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     refusal: str | None = None
+    crash: ProcessCrashed | None = None
     legal: list[Legal] = field(default_factory=list)
 
 
@@ -102,10 +104,18 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         inputs: makes the feeds.
         original: the model to ask.
         random: the model holds operators that draw random numbers.
-        seconds: after this time only the cases of one flavour are made.
-        quick: seconds that a run may take, unless nothing runs in that time.
+        seconds: CPU time of runs after which only the cases of one flavour are made. The time on the
+            clock has a bound too, which a loaded machine does not reach.
+        quick: seconds of CPU time that a run may take, unless nothing runs in that time.
     """
-    stop = time.monotonic() + seconds
+    begin = original.spent
+    stop = time.monotonic() + SLACK * seconds
+    try:
+        original.load("off")
+    except ProcessCrashed as crash:
+        return Cases(refusal=str(crash), crash=crash)
+    except (RuntimeFailure, ResourceLimit) as failure:
+        return Cases(refusal=str(failure))
     ran: list[tuple[Feeds, list[Any]]] = []
     crashes: list[str] = []
     out_of_time: list[str] = []
@@ -114,6 +124,8 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     def attempt(feeds: Feeds) -> str | None:
         if len(crashes) >= _CRASHES or len(out_of_time) >= most:
             return crashes[0]
+        if original.spent - begin > _SEARCH and ran:
+            return "the time for the search of inputs is up"
         try:
             ran.append((feeds, original.run("off", feeds)))
         except (RuntimeFailure, ResourceLimit) as failure:
@@ -125,14 +137,14 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         return None
 
     patience, original.seconds = original.seconds, quick
-    search: Found = find_legal(inputs, attempt, seconds=_SEARCH)
+    search: Found = find_legal(inputs, attempt, seconds=SLACK * _SEARCH)
     if not search.legal and crashes and crashes == out_of_time:
         # nothing runs quickly: one binding has to do, with all the time there is
         original.seconds = patience
         most = 1
         crashes.clear()
         out_of_time.clear()
-        search = find_legal(inputs, attempt, wanted=1, seconds=_SEARCH)
+        search = find_legal(inputs, attempt, wanted=1, seconds=SLACK * _SEARCH)
     cases = Cases(legal=search.legal)
     if not search.legal:
         cases.refusal = search.refusal or "no inputs could be made up"
@@ -142,9 +154,12 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         cases.found.append(
             _complete(legal, "normal", feeds, off, original, again=_AGAIN if random else int(first))
         )
+    if (why := _default_crash(original)) is not None:
+        cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
     for flavour in FLAVOURS[1:]:
         for legal in reversed(search.legal):
-            cause = "time" if time.monotonic() > stop else ""
+            late = original.spent - begin > seconds or time.monotonic() > stop
+            cause = "time" if late else ""
             if sum(case.nbytes for case in cases.found) > _MEMORY:
                 cause = "memory"
             if not cause:
@@ -152,6 +167,17 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
             else:
                 cases.skipped.append(Skipped(_where(legal, flavour), cause))
     return cases
+
+
+def _default_crash(original: Runner) -> str | None:
+    """How a default session of ``original`` ends its process, if it does."""
+    try:
+        original.load("default")
+    except ProcessCrashed as crash:
+        return str(crash)
+    except (RuntimeFailure, ResourceLimit):
+        pass
+    return None
 
 
 def spread_garbage(cases: Sequence[Case]) -> None:

@@ -51,12 +51,12 @@ those that depend on memory which onnxruntime leaves unwritten (:mod:`graphopt.r
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from graphopt import ir
-from graphopt.errors import RuntimeFailure, UnsupportedModel
+from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
 from graphopt.numerics import Numerics
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.child import Child
@@ -77,17 +77,18 @@ from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
+from graphopt.runtime.oracle.room import Room
 from graphopt.runtime.oracle.verdict import Row, Skipped, Verdict, without_inputs
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.signature import Change, Signature, diff
-from graphopt.runtime.trial import RemoteHost, RemoteRuns, Runner, Runs
+from graphopt.runtime.trial import RemoteRuns, Runner, Runs
 
-#: Seconds that one run may take.
+#: Seconds of CPU time that one run may take.
 _PATIENCE = 60.0
 #: Bytes of weights that are not copied to see what other roundings of them do.
 _MANY = 1 << 29
-#: Seconds that one run may take where it may never end: at first, and if none ends in that time.
+#: Seconds of CPU time that one run may take where it may never end: at first, and if none ends in that time.
 _HASTE, _IMPATIENCE = 1.0, 5.0
 
 
@@ -114,11 +115,11 @@ class Oracle:
         options: inputs that the user gave.
         device: where to run.
         threads: threads inside one operator; by default onnxruntime's choice.
-        seconds: after about half this time, only the most telling inputs are tried.
-        empty: also try dynamic dims of size 0, in a child.
-        isolate: run everything in a child; by default models that may crash or not end.
+        seconds: CPU time of runs; after about half of it, only the most telling inputs are tried.
+        empty: also try dynamic dims of size 0.
+        isolate: use child processes on any device. On the CPU everything runs in them, elsewhere what
+            may crash or not end, and dims of size 0.
         memory: bytes that a child may take besides the weights; ``None`` for any size.
-        child: a process for risky work that is already there; else one is started if needed.
         cpu_level: the level of x86-64 whose kernels run, of candidates with libraries of them.
         allow_external: folders outside the model's own that external data may lie in.
         signature: the interface that candidates must have; by default the original's.
@@ -141,7 +142,6 @@ class Oracle:
         empty: bool = True,
         isolate: bool = False,
         memory: int | None = None,
-        child: Child | None = None,
         cpu_level: int | None = None,
         allow_external: Sequence[str | os.PathLike[str]] = (),
         signature: Signature | None = None,
@@ -150,9 +150,9 @@ class Oracle:
         self._device, self._threads, self._seconds = device, threads, seconds
         self._cpu_level = cpu_level
         self._allow_external = allow_external
-        self._own: list[Child] = []
-        self._child = child
-        self._other: Child | None = None
+        self._remote: list[RemoteRuns] = []
+        self._candidates: list[RemoteRuns] = []
+        self._peak = 0
         self._artifact = Artifact(original, allow_external)
         model = self._artifact.model()
         self._signature = Signature.of(model)
@@ -164,10 +164,8 @@ class Oracle:
         self._empties = has_empties(model)
         endless = self._endless = may_not_end(model) is not None
         self._patience = _IMPATIENCE if endless else _PATIENCE
-        self._isolated = isolate or endless or may_crash(model) is not None
-        # sessions copy weights, and pack some of them anew
-        limited = memory is not None and device.kind == "cpu"
-        self._memory = (memory or 0) + 3 * ir.initializer_bytes(model) if limited else None
+        self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
+        self._room = Room.of(model, memory) if device.kind == "cpu" else Room()
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -175,8 +173,6 @@ class Oracle:
         except UnsupportedModel as error:  # an input of a type that can't be made up
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
-        if self._empty or self._isolated:
-            self._risky()  # its imports take place while we go on
         self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
         self._shaken: Runner | None = None
         self._reference = Reference(self._artifact.model)
@@ -194,9 +190,7 @@ class Oracle:
 
     def close(self) -> None:
         """End child processes and remove temporary files."""
-        for child in self._own:
-            child.close()
-        self._own.clear()
+        self._rest([*self._remote, *self._candidates])
         self._artifact.close()
 
     def verify(
@@ -223,6 +217,7 @@ class Oracle:
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
+            RuntimeFailure: onnxruntime crashes while it loads the original.
         """
         with Meter() as meter:
             artifact = Artifact(candidate, self._allow_external)
@@ -231,8 +226,9 @@ class Oracle:
                     artifact, numerics, signature, bits, like, tuple(libraries)
                 )
             finally:
+                self._rest(self._candidates)
+                self._candidates.clear()
                 artifact.close()
-        peaks = [child.peak_bytes for child in (self._child, *self._own) if child is not None]
         return Verdict(
             tuple(rows),
             tuple(map(str, changes)),
@@ -240,15 +236,15 @@ class Oracle:
             unverifiable,
             str(self._device),
             meter.seconds,
-            meter.peak_bytes + max(peaks, default=0),
+            meter.peak_bytes + self._peak,
         )
 
     @property
     def refusal(self) -> str | None:
         """Why nothing can be compared, if so: no run of the original succeeds. It is run once to find out."""
         refusal = self._gathered().refusal
-        if refusal is None:
-            return None
+        if refusal is None or self._room.refusal is not None:
+            return self._room.refusal
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
@@ -261,34 +257,46 @@ class Oracle:
 
     # Where things run ---------------------------------------------------------------------------
 
-    def _risky(self) -> Child:
-        if self._child is None:
-            self._child = self._start()
-        return self._child
-
-    def _second(self) -> Child:
-        """Where the original is asked for its conditioning while the candidate has the other child."""
-        if self._other is None:
-            self._other = self._start()
-        return self._other
-
     def _start(self) -> Child:
-        child = Child(memory=self._memory, preload=("onnxruntime", "graphopt.runtime.trial"))
-        self._own.append(child)
-        return child
+        if self._room.single:  # no memory for the sessions of two models
+            self._rest([*self._remote, *self._candidates])
+        fresh = self._device.kind != "cpu"
+        return Child(memory=self._room.limit, preload=("graphopt.runtime.trial",), fresh=fresh)
+
+    def _rest(self, running: Sequence[RemoteRuns]) -> None:
+        """End processes; those that are needed again are started anew."""
+        for runs in running:
+            self._peak = max(self._peak, runs.peak_bytes)
+            runs.rest()
+
+    def _candidate(
+        self, source: Source, model: ir.Model, choice: SessionChoice | None, *, empty: bool = False
+    ) -> Runner:
+        isolated = self._isolated or empty or may_crash(model) is not None
+        return self._runner(source, isolated=isolated, choice=choice, among=self._candidates)
 
     def _runner(
         self,
         source: Source,
         *,
         isolated: bool,
-        child: Callable[[], Child] | None = None,
         choice: SessionChoice | None = None,
+        among: list[RemoteRuns] | None = None,
     ) -> Runner:
         if not isolated:
             return Runs(source, self._device, self._threads, self._patience, choice)
-        host = RemoteHost(child or self._risky, {"model": source}, self._device, self._threads, choice)
-        return RemoteRuns(host, "model", self._patience)
+        runs = RemoteRuns(
+            self._start,
+            source,
+            self._device,
+            self._threads,
+            self._patience,
+            choice,
+            single=self._room.single,
+            loading=self._patience,
+        )
+        (self._remote if among is None else among).append(runs)
+        return runs
 
     def _shake(self) -> Runner | None:
         """The original with its weights rounded another way; ``None`` if they are many."""
@@ -310,36 +318,35 @@ class Oracle:
         libraries: tuple[str, ...],
     ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
         cases = self._gathered()
+        if cases.crash is not None:
+            raise cases.crash
         model = artifact.model()
         changes: list[Change] = []
         if signature:
             changes = diff(self._required_signature, Signature.of(model), distrusted=self._lies(cases))
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
-        isolated = self._isolated or may_crash(model) is not None
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
         if cases.refusal is not None:
             rows = [
                 replace(row, libraries=form is not None)
                 for form in forms
-                for row in self._loads(self._runner(artifact.source, isolated=isolated, choice=form))
+                for row in self._loads(self._candidate(artifact.source, model, form))
             ]
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
-        original = self._original
-        if self._isolated:
-            original = self._runner(self._artifact.source, isolated=True, child=self._second)
         rows, skipped = [], [*cases.skipped]
         for form in forms:
+            runs = self._candidate(artifact.source, model, form)
             judge = Judge(
                 outputs,
-                self._runner(artifact.source, isolated=isolated, choice=form),
+                runs,
                 numerics,
                 self._natures,
                 self._rounding,
-                original,
+                self._original,
                 references,
                 bits=bits,
                 draws=self._draws,
@@ -351,16 +358,18 @@ class Oracle:
             if self._empty and (like is None or not found):
                 empty = self._gathered_empty(cases)
                 skipped += empty.skipped if form is None else []
-                remote = self._runner(artifact.source, isolated=True, choice=form)
-                judge = replace(judge, candidate=remote, original=None)
+                if isinstance(runs, Runs):
+                    runs = self._candidate(artifact.source, model, form, empty=True)
+                judge = replace(judge, candidate=runs, original=None)
                 found += judge.rows(_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
         return rows, changes, skipped, None
 
     def _gathered(self) -> Cases:
         if self._cases is None:
-            if self._inputs is None:
-                self._cases = Cases(refusal=self._unfeedable)
+            refusal = self._room.refusal or self._unfeedable
+            if self._inputs is None or refusal is not None:
+                self._cases = Cases(refusal=refusal)
             else:
                 self._cases = gather(
                     self._inputs,
@@ -384,8 +393,10 @@ class Oracle:
     def _gathered_empty(self, cases: Cases) -> Cases:
         if self._empty_cases is None:
             assert self._inputs is not None
-            remote = self._runner(self._artifact.source, isolated=True)
-            self._empty_cases = empty_cases(self._inputs, remote, cases.legal, random=self._random)
+            original = self._original
+            if not self._isolated:
+                original = self._runner(self._artifact.source, isolated=True)
+            self._empty_cases = empty_cases(self._inputs, original, cases.legal, random=self._random)
         return self._empty_cases
 
     def _lies(self, cases: Cases) -> set[str]:
@@ -405,18 +416,18 @@ class Oracle:
 
     def _loads(self, candidate: Runner) -> list[Row]:
         """An original that loads but runs on no inputs: the candidate must load too."""
-        if not isinstance(self._original, Runs) or not isinstance(candidate, Runs):
+        if self._room.refusal is not None:
             return []
         rows = []
         levels: tuple[Optimizations, ...] = ("off", "default")
         for level in levels:
             try:
-                self._original.session(level)
-            except RuntimeFailure:
+                self._original.load(level)
+            except (RuntimeFailure, ResourceLimit):
                 continue
             try:
-                candidate.session(level)
-            except RuntimeFailure as failure:
+                candidate.load(level)
+            except (RuntimeFailure, ResourceLimit) as failure:
                 rows.append(Row("no inputs", "normal", level, None, "", False, str(failure)))
         return rows
 

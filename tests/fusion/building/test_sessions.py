@@ -67,11 +67,11 @@ def test_children_plans_and_single_runs_take_libraries(tmp_path):
     proto = model()
     source = proto.SerializeToString()
     with Child() as child:
-        host = trial.RemoteHost(lambda: child, {"model": source}, choice=choice)
-        found = trial.RemoteRuns(host, "model").run("default", FEEDS)
+        found = trial.RemoteRuns(lambda: child, source, choice=choice).run("default", FEEDS)
         for array, wanted in zip(found, expected.values(), strict=True):
             np.testing.assert_array_equal(array, wanted)
-        plain = trial.RemoteRuns(trial.RemoteHost(lambda: child, {"model": source}), "model")
+    with Child() as child:
+        plain = trial.RemoteRuns(lambda: child, source)
         np.testing.assert_array_equal(plain.run("off", FEEDS)[0], affine(X)["main"])
     plan = Plan("p", "general", ir.from_proto(proto), Host(CPU, None, "default", _given(choice)))
     np.testing.assert_array_equal(plan.run(FEEDS)["main"], expected["main"])

@@ -11,20 +11,13 @@ import pytest
 from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.numerics import Numerics
-from graphopt.runtime.child import Child
+from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.runtime.oracle.cases import Case, spread_garbage
 from graphopt.runtime.oracle.oracle import Oracle, verify
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
-
-
-@pytest.fixture(scope="module")
-def child():
-    """One process for the empty inputs of all tests."""
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as child:
-        yield child
 
 
 def judge(original, candidate, numerics=Numerics.REASSOCIATES, *, header=None, **settings):
@@ -149,26 +142,26 @@ def test_a_frozen_dimension_is_found():
     assert "cannot be reshaped" in verdict.summary()
 
 
-def test_an_empty_dimension_is_found(child):
+def test_an_empty_dimension_is_found():
     before = "g (float[B, 6] x) => (float[B, 6] y) { y = Identity(x) }"
-    verdict = judge(before, before, empty=True, child=child)
+    verdict = judge(before, before, empty=True)
     assert verdict.ok
     assert "B=0" in {row.binding for row in verdict.rows}
     wrong = (
         "g (float[B, 6] x) => (float[B, 6] y) <int64 zero = {0}> "
         "{ first = Gather <axis = 0> (x, zero) z = Sub(first, first) y = Add(x, z) }"
     )
-    verdict = judge(before, wrong, empty=True, child=child)
+    verdict = judge(before, wrong, empty=True)
     assert {row.binding for row in verdict.failures if row.flavour == "normal"} == {"B=0"}
 
 
-def test_a_crash_on_empty_inputs_is_survived(child):
+def test_a_crash_on_empty_inputs_is_survived():
     w, r = ", ".join(["0.1"] * 18), ", ".join(["0.2"] * 27)
     model = (
         f"g (float[T, B, 2] x) => (y, h) <float[1, 9, 2] w = {{{w}}}, float[1, 9, 3] r = {{{r}}}> "
         "{ y, h = GRU <hidden_size = 3> (x, w, r) }"
     )
-    verdict = judge(model, model, empty=True, child=child)
+    verdict = judge(model, model, empty=True)
     assert verdict.ok, verdict.summary()
     assert any("T=0" in skipped.what and skipped.cause == "the original fails" for skipped in verdict.skipped)
 
@@ -200,15 +193,22 @@ def test_an_original_that_divides_integers_runs_in_a_child():
     ), verdict
 
 
-def test_an_original_in_a_child_is_asked_for_its_conditioning(monkeypatch):
+def test_each_model_has_one_process(monkeypatch):
     started = []
     start = Oracle._start
     monkeypatch.setattr(Oracle, "_start", lambda oracle: started.append(start(oracle)) or started[-1])
     right, wrong = both("{ z = Add(x, y) }", "{ z = Sub(x, y) }")
-    assert judge(right, right, isolate=True).ok
-    assert len(started) == 1
-    assert not judge(right, wrong, isolate=True).ok
-    assert len(started) == 3
+    with Oracle(parse(right)) as oracle:
+        assert oracle.verify(parse(right)).ok
+        assert not oracle.verify(parse(wrong)).ok
+        assert [child.alive for child in started] == [True, False, False]
+    assert not started[0].alive
+
+
+def test_an_original_that_crashes_while_it_is_loaded_is_an_error():
+    model = 'g (float x) => (float[N, M] y) { y = Einsum<equation = "->ij">(x) }'
+    with pytest.raises(ProcessCrashed, match="loading the model without optimizations"):
+        judge(model, model)
 
 
 def test_wrong_types_and_shapes():
@@ -546,7 +546,7 @@ def test_a_sigmoid_may_be_off_by_the_spacing_of_floats_below_1_however_small_it_
     assert not verify(original, shifted("3e-6"), numerics=Numerics.REASSOCIATES).ok
 
 
-def test_what_is_not_finite_has_no_largest_element_that_counts(child) -> None:
+def test_what_is_not_finite_has_no_largest_element_that_counts() -> None:
     """Softmax makes a whole row NaN, so its argmax is 0; other orders of evaluation may find another."""
     before, after = (
         f"g (float[B, 5] x) => (int64[B, 1] y, bool[B, 5] n) {{ s = Softmax(x) y = ArgMax<axis = 1>({source}) n = IsNaN({nan}) }}"
@@ -558,7 +558,7 @@ def test_what_is_not_finite_has_no_largest_element_that_counts(child) -> None:
     assert not judge(before, wrong).ok
 
 
-def test_an_argmax_may_be_that_of_exact_arithmetic(child) -> None:
+def test_an_argmax_may_be_that_of_exact_arithmetic() -> None:
     """The exponentials of large numbers are all infinite, and of small ones all 1: the first one is taken."""
     before, after = (
         f"g (float[B, 5] x) => (int64[B, 1] y) <float[1] small = {{1e-9}}> {{ e = Exp(x) s = Mul(x, small) f = Exp(s) y = ArgMax<axis = 1>({source}) }}"
@@ -573,7 +573,7 @@ def test_an_argmax_may_be_that_of_exact_arithmetic(child) -> None:
     assert not judge(before, after.replace("ArgMax", "ArgMin")).ok
 
 
-def test_a_maximum_of_nan_hangs_on_its_place(child) -> None:
+def test_a_maximum_of_nan_hangs_on_its_place() -> None:
     """onnxruntime's ReduceMax drops a NaN that does not come first."""
     before, after, wrong = (
         f"g (float[2, 3] x) => (float[3] y) <float[2] root = {{0.5, 0.5}}> {{ n = Neg(x) p = Sqrt(n) {steps} }}"
@@ -587,7 +587,7 @@ def test_a_maximum_of_nan_hangs_on_its_place(child) -> None:
     assert not judge(before, wrong, header={"opset": 13}).ok
 
 
-def test_a_pool_keeps_a_nan_by_its_place(child) -> None:
+def test_a_pool_keeps_a_nan_by_its_place() -> None:
     """onnxruntime's MaxPool drops a NaN unless it comes first, and padding comes before it."""
     before, after, wrong = (
         f"g (float[N, 1, 4, 4] x) => (float[N, 1, 4, 4] y) <int64[8] p = {{0, 0, 1, 1, 0, 0, 1, 1}}, float low = {{-inf}}> {{ {steps} }}"
@@ -601,7 +601,7 @@ def test_a_pool_keeps_a_nan_by_its_place(child) -> None:
     assert not judge(before, wrong).ok
 
 
-def test_a_nan_that_no_maximum_drops_is_told(child) -> None:
+def test_a_nan_that_no_maximum_drops_is_told() -> None:
     """The largest element may be a number, but not its distance from NaN, nor the sum of such distances."""
     text = "g (double[N, 4] x) => (double[N, 4] y) {{ m = ReduceMax<axes = [1]>(x) s = Sub(x, m) {steps} }}"
     before, wrong = (
@@ -616,7 +616,7 @@ def test_a_nan_that_no_maximum_drops_is_told(child) -> None:
     assert not judge(before, wrong, header={"opset": 13}).ok
 
 
-def test_sums_over_nothing_may_be_unwritten(child) -> None:
+def test_sums_over_nothing_may_be_unwritten() -> None:
     before, after = (
         f"g (int8[2, 0] x, int8[0, 3] w) => (int32[2, 3] y) {{ {steps} }}"
         for steps in (
@@ -627,7 +627,7 @@ def test_sums_over_nothing_may_be_unwritten(child) -> None:
     assert judge(before, after).ok
 
 
-def test_halves_are_computed_in_either_precision(child) -> None:
+def test_halves_are_computed_in_either_precision() -> None:
     """-12 + sigmoid(-12) is -12 as a half, and more than that as a float."""
     before, after, wrong = (
         f"g (int8[B, 4] x) => (float16[B, 4] y) {{ h = Cast<to = 10>(x) s = Sigmoid(h) {steps} }}"
@@ -641,7 +641,7 @@ def test_halves_are_computed_in_either_precision(child) -> None:
     assert not judge(before, wrong).ok
 
 
-def test_the_sign_of_an_infinity_may_hang_on_that_of_a_zero(child) -> None:
+def test_the_sign_of_an_infinity_may_hang_on_that_of_a_zero() -> None:
     before, after, wrong = (
         f"g (float[B] x) => (float[B] y) <float[1] zero = {{0.0}}> {{ z = Mul(x, zero) {steps} }}"
         for steps in (
@@ -789,7 +789,7 @@ _WRONG = {
 }
 
 
-def test_what_comes_of_a_pole_hangs_on_the_sign_of_a_zero(child) -> None:
+def test_what_comes_of_a_pole_hangs_on_the_sign_of_a_zero() -> None:
     """exp(1 / x) is 0 or infinity, and a sum over one element loses the sign of its zero."""
     before, after, wrong = (
         f"g (float[1, B] x) => (float[1, B] y) <float low = {{-0.0}}, int64[1] axis = {{0}}> {{ m = Mul(x, low) {steps} }}"
@@ -805,7 +805,7 @@ def test_what_comes_of_a_pole_hangs_on_the_sign_of_a_zero(child) -> None:
 
 
 @pytest.mark.parametrize("name", _WRONG)
-def test_what_a_lax_oracle_would_let_pass(name: str, child) -> None:
+def test_what_a_lax_oracle_would_let_pass(name: str) -> None:
     ports, initializers, right, wrong = _WRONG[name]
     before, after = (
         f"g {ports} <{initializers}> {{ {steps} }}".replace(" <>", "") for steps in (right, wrong)
@@ -814,7 +814,7 @@ def test_what_a_lax_oracle_would_let_pass(name: str, child) -> None:
     assert not judge(before, after).ok
 
 
-def test_weights_are_rounded_another_way_where_no_input_is_a_float(child) -> None:
+def test_weights_are_rounded_another_way_where_no_input_is_a_float() -> None:
     """All that is left of the numbers is their rounding; onnx's evaluator knows no such operator."""
     head = "g (int64[B] i) => (float[B, 2] y) <float[3, 2] w = {0.1, 0.7, 1.3, 2.9, 0.3, 5.1}, float k = {10000000.0}, float a = {0.3333333}, float b = {3.0}> "
     steps = "e = Gather(w, i) s = Mul(e, {}) t = Mul(s, {}) q = com.microsoft.QuickGelu<alpha = 0.0>(t) r = Add(q, q) d = Sub(r, e) y = Mul(d, k)"
