@@ -177,7 +177,7 @@ class Oracle:
         self._shaken: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._empty_tensors = EmptyTensors(
-            self._artifact.model, lambda source: self._runner(source, isolated=True, child=self._second)
+            self._artifact.model, lambda source: self._runner(source, isolated=True)
         )
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
-from graphopt.runtime.child import Child
 from graphopt.runtime.oracle.cases import Case
 from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
 from graphopt.runtime.oracle.judge import Judge
@@ -29,12 +28,6 @@ RECURRENT = {
     "w": np.ones((1, 12, 4), np.float32),
     "r": np.ones((1, 12, 3), np.float32),
 }
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child]:
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as process:
-        yield process
 
 
 def wrong(text: str, feeds: Mapping[str, Any], **header: Any) -> Wrong:
@@ -123,12 +116,12 @@ def test_what_is_wrong_is_not_compared(found: Wrong, given: Any, ok: bool) -> No
     assert row.ok is ok and not row.excused
 
 
-def test_a_model_equals_itself_and_a_right_rewrite_over_nothing(child: Child) -> None:
+def test_a_model_equals_itself_and_a_right_rewrite_over_nothing() -> None:
     recurrent = LSTM.format(more="float[D, 1, 3] e", steps="e = Exp(c)")
     twice = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [-1]>(x) y = Identity(a) }"
     reshaped = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [1]>(x) y = Identity(a) }"
     for before, after in ((recurrent, recurrent), (PRODUCT, PRODUCT), (twice, reshaped)):
-        with Oracle(data(before), child=child) as oracle:
+        with Oracle(data(before)) as oracle:
             verdict = oracle.verify(data(after))
             assert verdict.ok and verdict.unverifiable is None, verdict.summary()
             assert any("=0" in row.binding for row in verdict.rows)
