@@ -169,7 +169,11 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
     """
     message = f"can't write {os.fspath(path)}: {error.strerror or error}"
     if error.errno in FULL:
-        return ResourceLimit(message, hint="free some space, or write to another disk")
+        too_large = "the file system or ulimit -f allows no larger file"
+        return ResourceLimit(
+            message,
+            hint=too_large if error.errno == errno.EFBIG else "free some space, or write to another disk",
+        )
     return UsageError(message, hint=hint)
 
 

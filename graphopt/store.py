@@ -112,10 +112,15 @@ class Store:
         path = self._path(kind, key)
         if _is_whole(path, check):
             return path
-        with self._writing(path.parent), publish.ScratchFolder(path.parent, f".{key[:8]}") as new:
-            fill(new)
-            _seal(new)
-            with publish.locked(path.parent):
+        with contextlib.ExitStack() as stack:
+            with self._writing(path.parent):
+                new = stack.enter_context(publish.ScratchFolder(path.parent, f".{key[:8]}"))
+            try:
+                fill(new)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            with self._writing(path.parent), publish.locked(path.parent):
+                _seal(new)
                 if not _is_whole(path, check):  # else another process was faster
                     if path.is_file():
                         raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
@@ -150,10 +155,13 @@ class Store:
             error = failure if isinstance(failure, OSError) else failure.__cause__
             if not isinstance(error, OSError):
                 raise
-            raise ResourceLimit(
-                f"can't write to the store in {self.root}: {error.strerror or error}",
-                hint="another folder: --set cache-dir=FOLDER",
-            ) from failure
+            raise self._unwritable(error) from failure
+
+    def _unwritable(self, error: OSError) -> ResourceLimit:
+        return ResourceLimit(
+            f"can't write to the store in {self.root}: {error.strerror or error}",
+            hint="another folder: --set cache-dir=FOLDER",
+        )
 
     def _path(self, kind: str, key: str) -> Path:
         if not _KIND.fullmatch(kind) or not _KEY.fullmatch(key):

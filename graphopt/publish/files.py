@@ -54,7 +54,7 @@ def staged(
         try:
             temporary = stack.enter_context(_temporary(target))
             _fill(temporary, content)
-            if executable:
+            if executable and temporary != target:
                 mode = temporary.stat().st_mode
                 os.chmod(temporary, mode | (mode & 0o444) >> 2)
         except OSError as error:
@@ -114,7 +114,10 @@ def _temporary(target: Path) -> Iterator[Path]:
 
 def _fill(file: Path, content: Content | Path | Callable[[Path], object]) -> None:
     if callable(content):
+        mode = file.stat().st_mode
         content(file)
+        if file.stat().st_mode != mode:  # of a library that replaced the file
+            os.chmod(file, mode)
         return
     if isinstance(content, Path):
         import shutil

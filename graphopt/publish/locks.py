@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphopt.publish.temporaries import fcntl, try_lock
+from graphopt.publish.temporaries import fcntl, release, try_lock
 
 #: Seconds between two attempts to get the lock.
 _STEP = 0.005
@@ -36,7 +36,7 @@ def locked(folder: Path, seconds: float = 30.0) -> Iterator[bool]:
             time.sleep(_STEP)
         yield bool(is_held)
     finally:
-        os.close(descriptor)
+        release(descriptor)
 
 
 def _opened(folder: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Temporary files and folders that belong to a live process, and removal of those that a dead one left.
+"""Temporary folders that belong to a live process, and removal of those that a dead one left.
 
 The owner holds an advisory lock (``flock``) on a temporary for as long as it needs it; the system releases
 the lock when the process ends, however it ends. Process ids would not do: they are reused, and mean nothing
@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -26,26 +26,26 @@ SUFFIX = ".graphopt-tmp"
 _OLD = 24 * 3600.0
 #: Characters of the target's name that the name of a temporary repeats.
 _NAME = 40
-_OPEN = os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
 #: The folder inside a temporary folder that keeps what is being replaced, under its own name.
 KEPT = "kept"
 
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """An empty file beside ``target``; it is removed after the block, unless it was renamed.
+    """An empty file with the name of ``target`` in a temporary folder beside it, removed after the block.
+
+    The folder is what this process owns, since some libraries replace the file that they are to write.
 
     Raises:
         OSError: it can't be created.
     """
-    path, owner = _owned(lambda: _new_file(target.parent, f".{target.name}"))
+    folder, owner = temporary_folder(target.parent, f".{target.name}")
     try:
-        remove_abandoned(target.parent)
+        path = folder / target.name
+        path.touch()
         yield path
     finally:
-        path.unlink(missing_ok=True)
-        if owner is not None:
-            os.close(owner)
+        remove_folder(folder, owner)
 
 
 def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
@@ -54,7 +54,7 @@ def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     Raises:
         OSError: it can't be created.
     """
-    found = _owned(lambda: _new_folder(parent, name))
+    found = _owned(parent, name)
     remove_abandoned(parent)
     return found
 
@@ -63,7 +63,7 @@ def remove_folder(path: Path, owner: int | None) -> None:
     """Remove a folder of :func:`temporary_folder`."""
     shutil.rmtree(path, ignore_errors=True)
     if owner is not None:
-        os.close(owner)
+        release(owner)
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -76,21 +76,15 @@ def remove_abandoned(folder: Path) -> None:
 
 def _remove_if_abandoned(path: Path) -> None:
     found = path.lstat()
-    is_folder = stat.S_ISDIR(found.st_mode)
-    if not (is_folder or stat.S_ISREG(found.st_mode)):
+    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
         return
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | _OPEN) if fcntl else None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY) if fcntl else None
     try:
         is_free = None if descriptor is None else try_lock(descriptor)
         if is_free is False or (is_free is None and time.time() - found.st_mtime < _OLD):
             return
-        if is_folder:
-            _restore(path)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink()
+        _restore(path)
+        shutil.rmtree(path, ignore_errors=True)
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -118,13 +112,21 @@ def try_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _owned(create: Callable[[], tuple[Path, int | None]]) -> tuple[Path, int | None]:
-    """A temporary that this process owns, and the descriptor that holds the lock."""
+def release(descriptor: int) -> None:
+    """Unlock and close; a copy of the descriptor in a fork of this process would keep the lock otherwise."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _owned(parent: Path, name: str) -> tuple[Path, int | None]:
+    """A new folder that this process owns, and the descriptor that holds the lock."""
     while True:
-        path, descriptor = create()
+        path, descriptor = _new_folder(parent, name)
         if descriptor is None:
             return path, None
-        # in between, another process may take a new temporary for an abandoned one
+        # in between, another process may take the new folder for an abandoned one
         if try_lock(descriptor) is not False and _is_at(path, descriptor):
             return path, descriptor
         os.close(descriptor)
@@ -137,24 +139,11 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _new_file(folder: Path, name: str) -> tuple[Path, int | None]:
-    path = _free(folder, name)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o666)
-    if fcntl is None:  # an open file can't be renamed on Windows
-        os.close(descriptor)
-        return path, None
-    return path, descriptor
-
-
 def _new_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     while True:
-        path = _free(parent, name)
+        path = parent / f"{name[:_NAME]}.{os.urandom(6).hex()}{SUFFIX}"
         path.mkdir(mode=0o700)
         try:
-            return path, os.open(path, os.O_RDONLY | _OPEN) if fcntl else None
+            return path, os.open(path, os.O_RDONLY) if fcntl else None
         except FileNotFoundError:  # taken for an abandoned one
             continue
-
-
-def _free(folder: Path, name: str) -> Path:
-    return folder / f"{name[:_NAME]}.{os.urandom(6).hex()}{SUFFIX}"

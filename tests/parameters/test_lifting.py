@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -200,3 +202,34 @@ def test_gradients_and_training_of_weights_in_constant_nodes() -> None:
     losses = [float(trainer.step(feeds)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2]
     assert not np.array_equal(trainer.parameters()["w"], np.arange(1, 9, dtype=np.float32).reshape(4, 2))
+
+
+@pytest.mark.parametrize("suffix", files.SUFFIXES)
+def test_several_writers_of_one_file(tmp_path: Path, suffix: str) -> None:
+    path, failures = tmp_path / f"checkpoint{suffix}", []
+
+    def work(number: int) -> None:
+        arrays = {f"w{k}": np.full((64, 64), number, np.float32) for k in range(8)}
+        try:
+            for _ in range(20):
+                files.write(path, as_parameters(arrays))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    seen = set()
+    while any(thread.is_alive() for thread in threads):
+        if path.exists():
+            seen.add(len({float(tensor.numpy()[0, 0]) for tensor in files.read(path).tensors.values()}))
+    for thread in threads:
+        thread.join()
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    assert failures == [] and seen <= {1} and [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

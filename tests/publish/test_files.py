@@ -121,7 +121,7 @@ def test_temporaries_of_live_processes_stay_and_those_of_dead_ones_go(tmp_path: 
 def test_without_locks_only_old_temporaries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporaries, "try_lock", lambda descriptor: None)
     young, old = (tmp_path / f".{name}.0123{publish.SUFFIX}" for name in ("young", "old"))
-    young.write_text("")
+    young.mkdir()
     old.mkdir()
     (old / "weights").write_text("")
     os.utime(old, (time.time() - 10**6,) * 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,14 +165,17 @@ def _cut(
     prefix: Path | None,
     inputs: InputOptions | None,
 ) -> None:
-    from graphopt import api
+    from graphopt import api, ir
 
     with run.console.progress(source.name) as advance:
         advance(None, "cutting")
         found, verdict = api.bailout(source, at, profile=profile, inputs=inputs)
-    sizes = _save(run, found.rest, output)
-    if prefix is not None:
-        sizes |= _save(run, found.prefix, prefix)
+    external = run.settings.external_data
+    with contextlib.ExitStack() as stack:
+        written = [stack.enter_context(ir.saving(found.rest, output, external_data=external))]
+        if prefix is not None:
+            written.append(stack.enter_context(ir.saving(found.prefix, prefix, external_data=external)))
+    sizes = _sizes(run, [file for files in written for file in files])
     takes = [value.name or "" for value in found.rest.graph.inputs]
     told = {
         "source": str(source),
@@ -203,13 +207,13 @@ def _insert(
     most: int | None,
     inputs: InputOptions | None,
 ) -> None:
-    from graphopt import api
+    from graphopt import api, ir
     from graphopt.api.bailing import MOST
 
     with run.console.progress(source.name) as advance:
         advance(None, "inserting bailouts")
         found = api.with_bailouts(source, profile, most=most or MOST, inputs=inputs)
-    sizes = _save(run, found.model, output)
+    sizes = _sizes(run, ir.save(found.model, output, external_data=run.settings.external_data))
     before, after = found.report.original.nodes, found.report.optimized.nodes
     places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.places]
     left = [{"value": place.value.name, "why": reason} for place, reason in found.inserted.refused]
@@ -229,11 +233,8 @@ def _insert(
     _print_outcome(run, verdict, sizes)
 
 
-def _save(run: Run, model: ir.Model, path: Path) -> dict[str, int]:
-    """Write a model; gives the files with their sizes."""
-    from graphopt import ir
-
-    written = ir.save(model, path, external_data=run.settings.external_data)
+def _sizes(run: Run, written: list[Path]) -> dict[str, int]:
+    """Note files as written, and their sizes in bytes."""
     run.invocation.written += written
     return {str(file): file.stat().st_size for file in written}
 

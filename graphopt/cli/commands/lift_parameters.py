@@ -58,10 +58,11 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     check_file(parameters, files.SUFFIXES)
     check_told(model, output)
     lifted, found = api.lift_parameters(model, which)
-    if parameters is not None:
-        files.write(parameters, found)
-        run.invocation.written.append(parameters)
-    run.invocation.written += ir.save(lifted, output, external_data=run.settings.external_data)
+    with ir.saving(lifted, output, external_data=run.settings.external_data) as written:
+        if parameters is not None:
+            files.write(parameters, found)
+            run.invocation.written.append(parameters)
+    run.invocation.written += written
     sizes = {str(path): path.stat().st_size for path in run.invocation.written}
     run.console.json(
         {

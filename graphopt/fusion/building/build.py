@@ -15,7 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from graphopt import publish
-from graphopt.errors import RuntimeFailure
+from graphopt.errors import RuntimeFailure, unwritable
 from graphopt.fusion.building.compiler import Compiler, find_compiler, is_x86
 from graphopt.store import Store, key_of
 
@@ -130,8 +130,11 @@ class Plan:
 
     def make(self, folder: Path, target: Path, progress: Advance | None = None) -> None:
         """Write the library to ``target``, with temporary files in ``folder``."""
-        for name, text in self._files.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        try:
+            for name, text in self._files.items():
+                (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise unwritable(folder, error) from error
         calls = self._compilations()
         workers = min(len(calls), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         tell = progress or (lambda done, text: None)

@@ -48,7 +48,7 @@ def test_a_library_is_built_once_and_again_when_damaged(tmp_path):
         assert made(store).read_bytes() == whole
     path.unlink()
     assert made(store).read_bytes() == whole
-    path.with_name("kernels.sha256").write_bytes(b"\xff")
+    path.with_name("sha256sums").write_bytes(b"\xff")
     assert made(store).read_bytes() == whole
 
 
@@ -107,6 +107,28 @@ def test_a_compiler_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_PATIENCE", 0.2)
     with pytest.raises(ResourceLimit, match=r"took more than 0\.2 s"):
         made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
+
+
+@posix
+def test_a_stopped_compiler_leaves_no_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_PATIENCE", 0.5)
+    for folder in ("tmp", "store"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    script = _fake(tmp_path, f'echo half > "$TMPDIR/cc.s"; echo "$TMPDIR" >> {tmp_path}/where; sleep 100')
+    with pytest.raises(ResourceLimit, match="took more than"):
+        made(Store(tmp_path / "store"), script)
+    where = set((tmp_path / "where").read_text().split())
+    assert where and all(line.startswith(str(tmp_path / "tmp")) for line in where)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@posix
+def test_a_compiler_on_a_full_disk(tmp_path):
+    script = _fake(tmp_path, "echo 'error: error writing to x.s: No space left on device'; exit 1")
+    with pytest.raises(ResourceLimit, match="fakecc can't compile kernels: No space left on device") as error:
+        made(Store(tmp_path), script)
+    assert "TMPDIR" in error.value.hint
 
 
 @posix
