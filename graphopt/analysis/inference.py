@@ -14,6 +14,7 @@ from graphopt.analysis import onnx_inference
 from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
+from graphopt.analysis.vendor_types import with_vendor_types
 from graphopt.analysis.world import World
 
 # What a rule may raise on a node that breaks the operator's specification.
@@ -284,11 +285,10 @@ class Inference:
             if function is not None:
                 return self._call(given, function)
         rule = world.rules.get((node.domain, node.op_type))
-        if rule is not None:
-            result = rule(given)
-            if result is not None:
-                return result
-        return onnx_inference.infer(given)
+        result = None if rule is None else rule(given)
+        if node.domain == ir.MICROSOFT:
+            return with_vendor_types(given, result)
+        return onnx_inference.infer(given) if result is None else result
 
     def _call(self, given: NodeFacts, function: ir.Function) -> list[Fact]:
         """The facts of a call, inferred through the body of the function."""

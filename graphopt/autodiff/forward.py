@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ class Forward:
         """
         rank = self.cx.rank(value)
         if rank is None:
-            raise self.refusal(f"the rank of {value.name!r} is unknown")
+            raise self.unknown("rank", value, self.cx.rank)
         return rank
 
     def dtype(self, value: ir.Value) -> ir.DataType:
@@ -141,8 +141,23 @@ class Forward:
         """
         dtype = self.cx.dtype(value) or value.dtype
         if dtype is None:
-            raise self.refusal(f"the element type of {value.name!r} is unknown")
+            raise self.unknown("element type", value, self.cx.dtype)
         return dtype
+
+    def unknown(self, what: str, value: ir.Value, known: Callable[[ir.Value], object]) -> NoGradient:
+        """The refusal for want of the rank or element type of ``value``, which names where it is lost.
+
+        Args:
+            known: tells it of any value, or ``None``.
+        """
+        maker = value.producer()
+        while maker is not None:
+            before = next((x for x in maker.inputs if x is not None and known(x) is None), None)
+            if before is None:
+                break
+            value, maker = before, before.producer()
+        of = "" if maker is None else f", which {spelt(maker.domain, maker.op_type)} computes,"
+        return self.refusal(f"the {what} of {value.name!r}{of} is unknown")
 
     def refusal(self, reason: str, *, hint: str | None = None) -> NoGradient:
         """To be raised where the gradient is asked for and can't be told: ``raise node.refusal("…")``."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.extensions import extensions
 
@@ -48,6 +49,14 @@ class NoGradient(UnsupportedModel):
         self.op = op
         self.node = node
         self.reason = reason
+
+
+class UnknownType(UnsupportedModel):
+    """An element type that a gradient needs is unknown."""
+
+    def __init__(self, value: ir.Value) -> None:
+        super().__init__(f"no gradient: the element type of {value.name!r} is unknown")
+        self.value = value
 
 
 @dataclass(frozen=True)

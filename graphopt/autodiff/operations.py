@@ -11,9 +11,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff import pitfalls, sequences
 from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import NeedsOpset, Stopped
+from graphopt.autodiff.gradient import NeedsOpset, Stopped, UnknownType
 from graphopt.context import Context
-from graphopt.errors import UnsupportedModel
 
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | Sequence[int] | float | int | None
 #: A size: an int where it is known, else a vector of one element.
@@ -227,11 +226,11 @@ class Operations:
         """The element type of ``value``.
 
         Raises:
-            UnsupportedModel: it is unknown.
+            UnknownType: it is unknown.
         """
         dtype = self.cx.dtype(value) or value.dtype  # onnxruntime holds models to declared element types
         if dtype is None:
-            raise UnsupportedModel(f"no gradient: the element type of {value.name!r} is unknown")
+            raise UnknownType(value)
         return dtype
 
     def constant(self, data: Any) -> ir.Value:

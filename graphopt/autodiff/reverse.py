@@ -16,7 +16,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.autodiff import gradient as known
 from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import Gradient, NoGradient, Stopped, Stops
+from graphopt.autodiff.gradient import Gradient, NoGradient, Stopped, Stops, UnknownType
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
 from graphopt.ops import versions
@@ -185,7 +185,14 @@ def _gradients(
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
     mark, before = op.mark(), len(op.stopped)
-    told: Any = by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
+    try:
+        told: Any = by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
+    except UnknownType as error:
+        raise node.unknown("element type", error.value, node.cx.dtype) from error
+    except NoGradient as error:
+        if any(made.name == error.node for made in op.made_since(mark)):
+            raise node.refusal(f"{error.op} in it: {error.reason}", hint=error.hint) from error
+        raise
     spelt = {made.name for made in op.made_since(mark)} if len(op.stopped) > before else set()
     for index, item in enumerate(op.stopped[before:], before):
         if item.node in spelt:  # of what the gradient goes through in place of ``node``

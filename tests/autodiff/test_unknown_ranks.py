@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.losses import Loss
 from tests.autodiff.models import check, run
@@ -54,3 +55,20 @@ def test_a_wrong_declared_shape_of_an_output_is_not_relied_on(declared: str) -> 
     squared = x[..., 0] ** 2
     assert np.allclose(found["y"], squared @ w, atol=1e-5)
     assert np.allclose(found["grad.w"], squared.T @ (squared @ w) / 3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            "u = MatMul(v, w) e = Elu(u) y = Neg(e)",
+            "the element type of 'a', which d::Foo computes, is unknown",
+        ),
+        ("y = MatMul(w, v)", "the rank of 'a', which d::Foo computes, is unknown"),
+    ],
+)
+def test_refusals_name_the_operator_of_which_nothing_is_known(body: str, reason: str) -> None:
+    text = f"m (float[4] x, float[4] w) => (float[p] y) {{ a = d.Foo(x) v = Concat<axis = 0>(a, a) {body} }}"
+    with pytest.raises(NoGradient) as caught:
+        differentiate(parse(text, domains=', "d" : 1'), ["y"], ["w"])
+    assert caught.value.reason == reason

@@ -10,6 +10,7 @@ from graphopt.analysis.facts import Fact
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_rules.convolution import global_pool, pool
 from graphopt.analysis.shape_rules.matmul import matmul_shape
+from graphopt.analysis.shape_rules.recurrent import recurrent_facts
 from graphopt.analysis.shape_rules.slicing import concatenated
 
 contrib_rule = partial(shape_rule, domain=ir.MICROSOFT)
@@ -18,7 +19,15 @@ contrib_rule = partial(shape_rule, domain=ir.MICROSOFT)
 @contrib_rule(
     *("BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding", "Trilu"),
     *("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "BiasAdd", "BiasDropout", "BitmaskDropout"),
-    "Inverse",
+    *(
+        "BitmaskBiasDropout",
+        "Inverse",
+        "LongformerAttention",
+        "MoE",
+        "NGramRepeatBlock",
+        "QMoE",
+        "ScaledSiLU",
+    ),
 )
 def like_first(given: NodeFacts) -> Fact:
     return given.like(0)
@@ -28,6 +37,19 @@ def like_first(given: NodeFacts) -> Fact:
 def qlinear_binary(given: NodeFacts) -> Fact:
     """A, its scale and zero point, B, its own, and those of the result."""
     return Fact(given.dtype(0), given.broadcast([given.shape(0), given.shape(3)]))
+
+
+@contrib_rule("QLinearWhere")
+def qlinear_where(given: NodeFacts) -> Fact:
+    """The condition, X, its scale and zero point, and the same of Y and of the result."""
+    return Fact(given.dtype(1), given.broadcast([given.shape(0), given.shape(1), given.shape(4)]))
+
+
+@contrib_rule("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(given: NodeFacts) -> list[Fact]:
+    """As LSTM; R is directions, hidden, 4 · hidden."""
+    recurrence = given.shape(2)
+    return recurrent_facts(given, None if recurrence is None else recurrence[1])
 
 
 @contrib_rule("QLinearConcat")
@@ -112,19 +134,20 @@ def embed_layer_normalization(given: NodeFacts) -> list[Fact]:
     return [Fact(given.dtype(2), shape), Fact(ir.DataType.INT32), Fact(given.dtype(2), shape)]
 
 
-@contrib_rule("Attention")
+@contrib_rule("Attention", "QAttention")
 def attention(given: NodeFacts) -> list[Fact]:
     """Batch, sequence and the width of V: a third of the bias, unless ``qkv_hidden_sizes`` tells."""
     shape, bias = given.shape(0), given.shape(2)
+    dtype = given.dtype(2 if given.node.op_type == "QAttention" else 0)
     if shape is None:
-        return [Fact(given.dtype(0))]
+        return [Fact(dtype)]
     sizes = given.attr_ints("qkv_hidden_sizes")
     width: Dim
     if sizes:
         width = sizes[2]
     else:
         width = given.fresh("hidden") if bias is None else floordiv(bias[0], 3)
-    return [Fact(given.dtype(0), (shape[0], shape[1], width))]
+    return [Fact(dtype, (shape[0], shape[1], width))]
 
 
 @contrib_rule("MultiHeadAttention")

@@ -9,17 +9,25 @@ from graphopt.analysis.node_facts import NodeFacts, shape_rule
 
 @shape_rule("GRU", "LSTM", "RNN")
 def recurrent(given: NodeFacts) -> list[Fact]:
-    """Y, Y_h and, for LSTM, Y_c.
+    """Y, Y_h and, for LSTM, Y_c; R is directions, gates · hidden, hidden."""
+    recurrence = given.shape(2)
+    return recurrent_facts(given, None if recurrence is None else recurrence[2])
+
+
+def recurrent_facts(given: NodeFacts, width: Dim | None) -> list[Fact]:
+    """The facts of a recurrent operator's outputs.
 
     Y is sequence, directions, batch, hidden; with ``layout`` 1 batch comes first. The states have
     no sequence dim.
+
+    Args:
+        width: the hidden size that the weights tell, if an attribute does not.
     """
     dtype = given.dtype(0)
     directions = 2 if given.attr_str("direction", "forward") == "bidirectional" else 1
-    recurrence = given.shape(2)
     hidden: Dim = given.attr_int("hidden_size", 0)
     if not hidden:
-        hidden = given.fresh("hidden") if recurrence is None else recurrence[2]
+        hidden = given.fresh("hidden") if width is None else width
     x = given.shape(0) or given.fresh_shape(3)
     if given.attr_int("layout", 0):
         batch, sequence = x[:2]
