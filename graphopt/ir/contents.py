@@ -53,6 +53,7 @@ class Contents:
     _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
     _is_derived: bool = False
+    _main: onnx_ir.Graph | None = None
 
     def begin(self) -> None:
         """Forget what was read: it led to nothing."""
@@ -90,18 +91,27 @@ class Contents:
 
     def note_read(self, value: onnx_ir.Value) -> None:
         """Note that the contents of ``value`` are read at the moment."""
-        self._pending[value] = None
+        if self._is_addressable(value):
+            self._pending[value] = None
 
-    def watch(self, graph: onnx_ir.Graph) -> None:
-        """Recognize the tensors of the constants of ``graph`` where they become other constants."""
-        for value in constants_in(graph):
-            if value.const_value is not None:
-                self._holders[id(value.const_value)] = value.const_value, value
+    def watch(self, main: onnx_ir.Graph) -> None:
+        """Recognize tensors of constants of ``main`` and its bodies where they become other constants."""
+        self._main = main
+        for graph in with_bodies(main):
+            graph.meta[CONTENTS] = self
+            for value in constants_in(graph):
+                if value.const_value is not None and self._is_addressable(value):
+                    self._holders[id(value.const_value)] = value.const_value, value
+
+    def _is_addressable(self, value: onnx_ir.Value) -> bool:
+        """Whether other contents can be given to ``value`` by its name: no initializer of a body."""
+        return value.producer() is not None or value.graph is self._main
 
     def release(self) -> None:
         """Let go of values and tensors."""
         self.begin()
         self._holders.clear()
+        self._main = None
 
     def _names(self, values: Iterable[onnx_ir.Value]) -> list[str]:
         names: dict[str, None] = {}
@@ -128,10 +138,9 @@ def track(model: onnx_ir.Model) -> None:
             _pending={},
             _holders={},
             _is_derived=False,
+            _main=None,
         )
-    for holder in with_bodies(graph):
-        now.watch(holder)
-        holder.meta[CONTENTS] = now
+    now.watch(graph)
 
 
 def contents_of(model: onnx_ir.Model) -> Contents | None:
@@ -164,7 +173,7 @@ def _addressable(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
 
 
 def _tensor_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
-    return value.const_value if value.is_initializer() else constant_of(value)
+    return constant_of(value) if value.const_value is None else value.const_value
 
 
 def digest_of(tensor: onnx_ir.TensorProtocol) -> str:
@@ -249,7 +258,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
             built_in[name] = None
             digests.setdefault(name, digest_of(tensor))
     wanted = dict.fromkeys([*built_in, *(name for sources in derived.values() for name in sources)])
-    return FoldRecord({name: digests[name] for name in sorted(wanted)}, derived, frozenset(built_in))
+    return FoldRecord({name: digests.get(name, "") for name in sorted(wanted)}, derived, frozenset(built_in))
 
 
 def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
