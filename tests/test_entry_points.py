@@ -17,7 +17,7 @@ MODULE = '''
 from dataclasses import dataclass
 from typing import ClassVar
 from graphopt.passes.base import Pass
-from graphopt.rewrite import Exact, rule
+from graphopt.rewrite import Exact, Reassociates, rule
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,12 @@ class Shout(Pass):
 def three_negations(op, m, x):
     """-(-(-x)) = -x."""
     return op.Neg(x)
+
+
+@rule(lambda op, x: op.Mish(x), numerics=Reassociates, by="decompose")
+def decompose_mish(op, m, x):
+    """Mish(x) → x · Tanh(Softplus(x))."""
+    return op.Mul(x, op.Tanh(op.Softplus(x)))
 '''
 
 
@@ -75,3 +81,14 @@ def test_are_listed_and_run(environment: dict[str, str], tmp_path: Path) -> None
     assert "SHOUTED" in out
     assert "three-negations" in out
     assert [node.op_type for node in onnx.load(target).graph.node] == ["Neg"]
+
+
+def test_decompositions_are_listed_and_run(environment: dict[str, str], tmp_path: Path) -> None:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Mish", ["x"], ["y"])], "g", value[:1], value[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "in.onnx")
+    assert "decompose-mish" in graphopt(environment, "passes", "decompose")
+    files = [str(tmp_path / "in.onnx"), "-o", str(tmp_path / "out.onnx")]
+    graphopt(environment, "optimize", *files, "--passes", "decompose{ops=Mish}")
+    nodes = onnx.load(tmp_path / "out.onnx").graph.node
+    assert [node.op_type for node in nodes] == ["Softplus", "Tanh", "Mul"]

@@ -58,7 +58,7 @@ def bailout(
 
     original = loaded(model)
     found = places_of(original, profile)
-    cut = bailout_at(found.model, found.at(str(at)))
+    cut = bailout_at(found.model, found.at(f"#{at}" if isinstance(at, int) else at))
     settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
     if not settings.verify:
         return cut, None

@@ -72,6 +72,10 @@ output_options = group(
     ),
 )
 
+_FUSERS = (
+    "a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of -O3 and"
+    " fuse-groups, which other pipelines may name"
+)
 _ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
 
 pipeline_options = group(
@@ -102,9 +106,8 @@ pipeline_options = group(
     relations.option(
         "--fuser",
         type=click.Choice(["none", "ort", "builtin", "native"]),
-        excludes=("-O", "--pipeline", "--passes"),
-        hint="a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of"
-        " -O3 and fuse-groups, which other pipelines may name",
+        excludes=("--pipeline", "--passes"),
+        hint=_FUSERS,
         help="Who puts nodes together: onnxruntime alone (ort: -O2), graphopt too (builtin: -O3), or with"
         " kernels that are compiled (native; docs/kernels.md). none: like ort, but executors keep onnxruntime"
         " from it, too.",
@@ -311,13 +314,20 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
 def chosen_pipeline(values: dict[str, Any]) -> str | None:
     """What ``-O``, ``--pipeline``, ``--passes`` and ``--fuser`` say; takes them out of ``values``.
 
-    ``--pipeline`` is a setting, and has gone its own way.
+    ``--pipeline`` is a setting, and has gone its own way. The preset that a fuser builds on may be given
+    with it.
+
+    Raises:
+        UsageError: another preset is.
     """
     level, passes, fuser = values.pop("level"), values.pop("passes"), values.pop("fuser")
     chosen = f"O{level}" if level is not None else ",".join(passes) or None
     if fuser is not None:
         from graphopt.executor.switches import FUSERS
 
+        base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
+        if level is not None and base != f"O{level}":
+            raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=_FUSERS)
         chosen = FUSERS[fuser].pipeline
     _tell_idle_portable(chosen, values)
     return chosen

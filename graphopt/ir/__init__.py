@@ -7,6 +7,7 @@ onnx-ir's internals, and only :class:`Editor` changes a model.
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import (
+    FUNCTIONS,
     as_variables,
     constant_of,
     is_overridable,

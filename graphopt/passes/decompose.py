@@ -5,8 +5,9 @@ Nothing is spelt out by default, because onnxruntime runs these operators well w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from graphopt import ir
@@ -15,12 +16,19 @@ from graphopt.errors import unknown
 from graphopt.passes.base import Pass
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
-from graphopt.rules import admitted_rules, decompositions
+from graphopt.rules import admitted_rules, all_rules
 
-#: Operators that can be spelt out, and how.
-DECOMPOSITIONS: Mapping[str, Rule] = {
-    how.patterns[0][0].op_types[0]: how for how in vars(decompositions).values() if isinstance(how, Rule)
-}
+
+@cache
+def decompositions() -> Mapping[str, Sequence[Rule]]:
+    """By operator, as ``Name`` or ``domain::Name``, the rules that spell it out, other packages' included."""
+    found: dict[str, list[Rule]] = {}
+    for how in all_rules():
+        if how.by == Decompose.name:
+            root = how.patterns[0][0]
+            for op_type in root.op_types:
+                found.setdefault(f"{root.domain}::{op_type}" if root.domain else op_type, []).append(how)
+    return found
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,8 @@ class Decompose(Pass):
     """Spell out the operators that ``ops`` names in simpler ones, such as ``decompose{ops=HardSwish}``.
 
     Nothing by default: onnxruntime runs them well whole. Known are Celu, GroupNormalization,
-    HardSigmoid, HardSwish, LayerNormalization, Softsign and ThresholdedRelu.
+    HardSigmoid, HardSwish, LayerNormalization, Softsign and ThresholdedRelu, and operators for which other
+    packages bring rules with ``by="decompose"``; those of other domains are named ``domain::Name``.
 
     Attributes:
         ops: operators to spell out.
@@ -42,11 +51,11 @@ class Decompose(Pass):
 
     def __post_init__(self) -> None:
         for op_type in self.ops:
-            if op_type not in DECOMPOSITIONS:
-                raise unknown("decomposable operator", op_type, DECOMPOSITIONS, "graphopt passes decompose")
+            if op_type not in decompositions():
+                raise unknown("decomposable operator", op_type, decompositions(), "graphopt passes decompose")
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the decompositions that the options' numerics admit."""
-        asked = [DECOMPOSITIONS[op_type] for op_type in self.ops]
+        asked = [how for op_type in self.ops for how in decompositions()[op_type]]
         admitted = admitted_rules(cx.options, by=self.name)
         apply_rules([how for how in asked if how in admitted], model, cx)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
+from graphopt.errors import unknown
 from graphopt.passes.base import Pass
 
 #: Functions that call others several times can grow beyond any bound; a model above this is left as it is.
@@ -31,7 +32,12 @@ class InlineFunctions(Pass):
     only: tuple[str, ...] = ()
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Inline in the main graph, then in the functions that are still called, callers before callees."""
+        """Inline in the main graph, then in the functions that are still called, callers before callees.
+
+        Raises:
+            UsageError: ``only`` names a function that the model never had.
+        """
+        self._check_names(model)
         wanted = {key for key in model.functions if not self.only or _names(key).intersection(self.only)}
         if not wanted or not self._fits(model, wanted, cx):
             return
@@ -47,6 +53,14 @@ class InlineFunctions(Pass):
         for key, function in list(model.functions.items()):
             if key not in done:
                 cx.edit.remove_function(function)
+
+    def _check_names(self, model: ir.Model) -> None:
+        keys = [*model.functions, *sorted(model.graph.meta.get(ir.FUNCTIONS, ()))]
+        known = set().union(*map(_names, keys))
+        for name in self.only:
+            if name not in known:
+                plain = list(dict.fromkeys(f"{domain}::{name}" for domain, name, _ in model.functions))
+                raise unknown("function", name, plain, "graphopt inspect -v shows them")
 
     def _inline_in(self, root: ir.Graph, wanted: set[_Key], cx: Context) -> None:
         """Inline the calls in ``root`` and its bodies, and those that come in with what was inlined."""

@@ -19,7 +19,8 @@ class LowerGradOf(Pass):
     """Replace the operators of ``graphopt.ad`` by plain ones.
 
     A region (``GradOf``) becomes what is in it, or zeros if only zeros enter it; ``AutogradAdd``
-    becomes an Add, or the side that is not zero. Zeros that something else still reads become tensors.
+    becomes an Add, or the side that is not zero. Zeros that something else still reads become tensors, and
+    those that nothing reads go: no runtime knows them.
     """
 
     name: ClassVar[str] = "lower-grad-of"
@@ -28,9 +29,13 @@ class LowerGradOf(Pass):
         """Let zeros travel first, so that few are left to be made."""
         walk_gradients(model, cx, self.name, lower=True)
         for graph in ir.graphs_of(model):
-            for node in list(graph):
-                if is_gradient_node(node, autodiff.ZERO) and ir.is_read(node.outputs[0]):
-                    self._make(node, cx)
+            for node in list(reversed(graph)):
+                if is_gradient_node(node, autodiff.ZERO):
+                    if ir.is_read(node.outputs[0]):
+                        self._make(node, cx)
+                    elif (action := cx.permit(self.name, node)) is not None:
+                        cx.edit.remove(node)
+                        cx.wrote(action, node, [])
 
     def _make(self, node: ir.Node, cx: Context) -> None:
         """Replace a Zero by a tensor of zeros."""

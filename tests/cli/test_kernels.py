@@ -155,7 +155,11 @@ def test_fusers_choose_the_passes(invoke: Invoke, path: Path) -> None:
             for options in (["--fuser", name], [same])
         ]
         assert found[0] == found[1]
-    ran = invoke("optimize", path, "-o", out, "--fuser", "native", "-O3")
+    for name, level in (("ort", "-O2"), ("builtin", "-O3"), ("native", "-O3")):
+        plain = json.loads(invoke("optimize", path, "-o", out, "--fuser", name, "--json").out)
+        both = json.loads(invoke("optimize", path, "-o", out, "--fuser", name, level, "--json").out)
+        assert both["pipeline"] == plain["pipeline"]
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native", "-O2")
     assert ran.status == 2 and "native those of -O3 and fuse-groups" in ran.err
     ran = invoke("optimize", path, "-o", out, "--strict-fusion", "Mul(m)")
     assert ran.status == 2 and "--fuser native" in ran.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -451,3 +453,30 @@ def test_a_specialization_that_differs_is_dropped_without_a_search(monkeypatch: 
     state = executor.debug_state()
     assert state.hits("general") == 3 and state.compiled == 0 and not state.remarks
     assert len(state.failures) == 1 and "not the same" in state.failures[0]
+
+
+def test_pre_passes_run_before_the_pipeline_of_each_plan() -> None:
+    ran: list[int] = []
+
+    @dataclass(frozen=True)
+    class Counting(Pass):
+        """Count runs."""
+
+        name = "counting"
+
+        def run(self, model: ir.Model, cx: Context) -> None:
+            ran.append(len(model.graph))
+
+    made = api.compile(positions(), ExecutorOptions(profiled_runs=1), pre_passes=[Counting()], verify=False)
+    for _ in range(3):
+        made(feeds_of(2, 5))
+    assert len(ran) >= 2, "the general plan, and one that is specialized"
+    with pytest.raises(UsageError, match="no-such-pass"):
+        api.compile(positions(), pre_passes=["no-such-pass"])
+
+
+def test_executors_say_that_they_cannot_be_pickled() -> None:
+    made = api.compile(positions(), verify=False)
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(UsageError, match="an executor can't be pickled"):
+            copied(made)

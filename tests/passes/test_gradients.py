@@ -158,3 +158,16 @@ def test_notes_are_forgotten_everywhere() -> None:
     assert cx.edit.counts == {"forget": len(values)}
     _, cx = run_pipeline(model, "clear-profile,clear-undefinedness")
     assert cx.edit.epoch == 0
+
+
+def test_zeros_that_nothing_reads_go_without_dead_code_elimination() -> None:
+    """onnxruntime refuses a model that holds one, read or not."""
+    text = f"""g (float[N] x, float[N] dy) => (float[N] dx) {{
+        z = graphopt.ad.Zero(x)
+        a = {REGION.format("z")}
+        dx = graphopt.ad.AutogradAdd(a, dy)
+    }}"""
+    model = lowered(text, ["Identity"], "fallback")
+    assert graphopt.verify(
+        parse("g (float[N] x, float[N] dy) => (float[N] dx) { dx = Identity(dy) }"), model
+    ).ok

@@ -7,6 +7,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import Action, Observer, Refusal
+from graphopt.errors import UsageError
 from graphopt.passes import inline_functions
 from tests.ir.models import run
 from tests.support import ops, parse, run_pipeline
@@ -137,3 +138,12 @@ def test_a_long_chain_of_functions() -> None:
     ir.verify(model)
     assert ops(model) == ["Neg"] * (depth + 1)
     assert max(len(node.outputs[0].name or "") for node in model.graph) < 200
+
+
+def test_a_function_that_the_model_never_had_is_refused() -> None:
+    for name in ("Nope", "local::Nope", "local::Inner:two"):
+        with pytest.raises(UsageError, match=f"function.*{name}"):
+            run_pipeline(parse(MODEL), f"inline-functions{{only={name}}}")
+    model = parse(MODEL)
+    run_pipeline(model, "inline-functions{only=Outer},inline-functions{only=Outer}")
+    assert ("local", "Outer", "") not in model.functions

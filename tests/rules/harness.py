@@ -52,7 +52,7 @@ from graphopt.context import Observer, Options, Refusal
 from graphopt.cost import shipped
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.decompose import DECOMPOSITIONS, Decompose
+from graphopt.passes.decompose import Decompose, decompositions
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.lower_sequences import LowerSequences
 from graphopt.passes.peephole import Peephole
@@ -174,7 +174,7 @@ class Refusals(Observer):
         assert "undo each other" not in message()
 
 
-_PASSES = (Peephole(), FuseBuiltin(), Decompose(tuple(DECOMPOSITIONS)), LowerSequences(), ViewsToReshape())
+_PASSES = (Peephole(), FuseBuiltin(), Decompose(tuple(decompositions())), LowerSequences(), ViewsToReshape())
 
 
 def apply_rule(

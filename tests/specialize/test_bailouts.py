@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graphopt import ir
-from graphopt.errors import UnsupportedModel
+from graphopt import api, ir
+from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.specialize.bailouts import bailout_at
+from graphopt.specialize.bailouts.listing import places_of
 from tests.specialize.resuming import RUNS, Resumed, all_places, check, nested_models
 from tests.support import parse
 
@@ -151,3 +153,35 @@ def test_a_long_chain() -> None:
     bailout = bailout_at(model, place)
     assert len(bailout.rest.graph) == 5000
     assert len(bailout.prefix.graph) == 5001
+
+
+def test_values_called_by_numbers_can_be_named() -> None:
+    text = """g (float[N] x) => (float[K, M] y) {
+        v0 = Abs(x) v1 = NonZero(v0) v7 = Cast<to = 1>(v1) y = Neg(v7) }"""
+    model = parse(text)
+    for node in model.graph:
+        node.outputs[0].name = (node.outputs[0].name or "").removeprefix("v")
+    places = places_of(model)
+    assert [place.value.name for place in places.places] == ["1"]
+    assert places.at("7").value.name == "7" and places.at("0").value.name == "0", "a name wins"
+    assert places.at("#0").value.name == "1"
+    assert api.bailout(model, 0, verify=False)[0].handed == ("1",)
+    assert api.bailout(model, "7", verify=False)[0].handed == ("7",)
+    for text in ("3", "#3"):
+        with pytest.raises(UsageError, match="there is no place 3"):
+            places.at(text)
+    with pytest.raises(UsageError, match="#x"):
+        places.at("#x")
+
+
+def test_both_parts_are_models_to_the_checker() -> None:
+    """It asks for a shape of each input and output, in branches too."""
+    branches = """g (float[N, 3] x, bool c) => (float[A, B] y) {
+      y = If(c) <then_branch = t () => (float[C, D] p) { a = Relu(x) k = Exp(a) p = Mul(a, k) },
+                 else_branch = e () => (float[C, D] p) { p = Neg(x) }> }"""
+    for text in (CHAIN, branches, LOOP.replace("COUNT", "m").replace("CONDITION", "c")):
+        model = parse(text)
+        for place in all_places(model):
+            cut = bailout_at(model, place)
+            for part in (cut.prefix, cut.rest):
+                onnx.checker.check_model(ir.to_proto(part))

@@ -42,7 +42,7 @@ _MODES = "--list shows the places, --at cuts at one, --all takes them all"
         metavar="N|NAME",
         excludes=("--list",),
         hint=_MODES,
-        help="The place of this number, or behind this value.",
+        help="The place of this number, or behind this value. Where a value is called 3, '#3' is the place.",
     ),
     relations.option(
         "--all",

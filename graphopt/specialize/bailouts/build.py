@@ -85,12 +85,14 @@ def _handed(
             continue
         name = value.name or "value"
         name = name if names[name] == 1 else cx.edit.fresh_name(name)
-        shape = cx.shape(value) if certain else None
-        sizes = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
+        shape = cx.shape(value)
+        sizes = (
+            None if shape is None else [dim if certain and isinstance(dim, int) else None for dim in shape]
+        )
         found[value] = _value(name, _type(value, cx), sizes)
     for output, _ in live.rows:  # rows that are made up may have any sizes
         name = cx.edit.fresh_name(f"{output.name}_so_far")
-        found[output] = _value(name, _type(output, cx), _open(output, cx) if certain else None)
+        found[output] = _value(name, _type(output, cx), _open(output, cx))
     return found
 
 

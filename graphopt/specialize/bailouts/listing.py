@@ -28,13 +28,17 @@ class Places:
     places: tuple[Place, ...]
 
     def at(self, text: str) -> Place:
-        """The place of this number, or behind the value of this name.
+        """The place behind the value of this name, or of this number, such as ``3`` or ``#3``.
+
+        A name wins over a number, so that values called by numbers can be named.
 
         Raises:
             UsageError: there is none.
         """
+        if any(value.name == text for graph in ir.graphs_of(self.model) for value in ir.values_of(graph)):
+            return self._behind(text)
         try:
-            number = parse_natural(text)
+            number = parse_natural(text.removeprefix("#"))
         except ValueError:
             return self._behind(text)
         if number >= len(self.places):
