@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -47,6 +48,19 @@ class Plan:
     clip_norm: float | None = None
     accumulate: int = 1
 
+    def _check(self) -> None:
+        """Check what anybody may have written; raises ValueError."""
+        names = (self.inputs, self.outputs, self.parameters, self.statistics, self.state, self.no_decay)
+        if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
+            raise ValueError("a list of names is none")
+        if not isinstance(self.loss, str) or not isinstance(self.optimizer, dict):
+            raise ValueError("the loss or the optimizer is not what it has to be")
+        for number in (self.learning_rate, 0.0 if self.clip_norm is None else self.clip_norm):
+            if type(number) not in (int, float) or not 0 <= number < math.inf:
+                raise ValueError("a number is none, or out of range")
+        if type(self.accumulate) is not int or self.accumulate < 1:
+            raise ValueError("accumulate is no positive number")
+
     @property
     def carried(self) -> list[str]:
         """The inputs that take an output of the step before."""
@@ -81,7 +95,8 @@ class Plan:
             version = data.pop("version")
             data.pop("next")
             found = cls(**data)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            found._check()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise UsageError(f"the model's metadata {KEY!r} is not understood") from error
         if version != _VERSION:
             raise UsageError(f"the model's metadata {KEY!r} is of version {version}, not {_VERSION}")

@@ -78,6 +78,7 @@ class Trainer:
         self._session = session.create(self._artifact.source, device=self._device, threads=threads)
         self._types = {item.name: item.type for item in self._session.get_inputs()}
         self._defaults = [item.name for item in self._session.get_overridable_initializers()]
+        self._check_plan()
         self._fed = [*self.plan.inputs, *self._defaults]
         self.steps = 0
         self.learning_rate = self.plan.learning_rate
@@ -257,6 +258,14 @@ class Trainer:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
 
     # Checks --------------------------------------------------------------------------------
+
+    def _check_plan(self) -> None:
+        plan, outputs = self.plan, {item.name for item in self._session.get_outputs()}
+        inputs = {*self._types, *self._defaults}
+        missing = [name for name in (*plan.inputs, *plan.carried, RATE) if name not in inputs]
+        missing += [name for name in (plan.loss, *plan.outputs, *plan.new.values()) if name not in outputs]
+        if missing:
+            raise UsageError(f"the model's metadata {KEY!r} names {missing[0]!r}, which the model lacks")
 
     def _check_feeds(self, feeds: Mapping[str, Any]) -> None:
         if not isinstance(feeds, Mapping):

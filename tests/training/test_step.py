@@ -181,7 +181,7 @@ def test_what_cannot_be_trained_is_told() -> None:
             graphopt.train_step(model, LOSS, "adam", **settings)
 
 
-def test_the_loss_keeps_its_name_and_a_plan_its_meaning() -> None:
+def test_the_loss_keeps_its_name_and_a_plan_its_meaning(tmp_path: Path) -> None:
     model = parse(
         "m (float[N,2] x) => (float cost) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}> { h = MatMul(x, w) cost = ReduceMean <keepdims = 0> (h) }"
     )
@@ -198,9 +198,19 @@ def test_the_loss_keeps_its_name_and_a_plan_its_meaning() -> None:
         "[]",
         '{"version": 9, "next": {}}',
         made.plan.to_json().replace('"version": 1', '"version": 2'),
+        made.plan.to_json().replace('"loss": "cost"', '"loss": 3'),
+        made.plan.to_json().replace('"parameters": ["w"]', '"parameters": "w"'),
+        made.plan.to_json().replace('"accumulate": 1', '"accumulate": 0'),
+        made.plan.to_json().replace('"learning_rate": ', '"learning_rate": -'),
+        "[" * 100_000,
     ):
         with pytest.raises(UsageError):
             Plan.parse(text)
+    text = made.model.metadata_props[KEY]
+    made.model.metadata_props[KEY] = text.replace('"parameters": ["w"]', '"parameters": ["v"]')
+    graphopt.save(made.model, tmp_path / "step.onnx")
+    with pytest.raises(UsageError, match="names 'v', which the model lacks"):
+        graphopt.Trainer(tmp_path / "step.onnx")
 
 
 def test_the_same_model_gives_the_same_bytes() -> None:
