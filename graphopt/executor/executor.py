@@ -118,8 +118,8 @@ class Executor:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, for numpy arrays by name; raises as a call does."""
-        feeds = native_feeds(feeds)
         now = self._now  # a flush meanwhile is none of this run's business
+        feeds = native_feeds(feeds)
         plan = now.plan_for(feeds)
         found = plan.run(feeds)
         now.ran(plan, feeds)

@@ -72,7 +72,8 @@ def native_feeds(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         UsageError: one of them holds no tensor.
     """
     changed = {}
-    for name, value in feeds.items():
+    for name in feeds:
+        value = feeds[name]
         if type(value) is np.ndarray and value.dtype.isnative and value.dtype.kind != "O":
             continue
         made = native(value, name)
