@@ -32,7 +32,7 @@ from graphopt.runtime.inputs.relations import Relation, least, relations
 from graphopt.runtime.inputs.settling import LARGEST, Range, settled
 from graphopt.runtime.inputs.value_bounds import ValueBounds
 
-#: Seconds that shape facts may take.
+#: Seconds that it may take to gather relations.
 _SECONDS = 4.0
 
 
@@ -55,13 +55,14 @@ class Constraints:
     ) -> None:
         self._ranges = {name: ranges.get(name, (1, None)) for name in dimensions.symbols}
         self._late = dimensions.batch
+        budget = Budget(seconds=_SECONDS)
         self._facts = ShapeFacts(
             model,
             constant=ir.constant_of,
             version=ir.Scopes(model).version,
             # sizes of 0 are tried apart, so nothing has to hold for them
             ranges={name: (known.get(name, 1), known.get(name, math.inf)) for name in dimensions.symbols},
-            budget=Budget(seconds=_SECONDS),
+            budget=budget,
         )
         self._order = {name: place for place, name in enumerate(dimensions.symbols)}
         self._symbols: dict[str, Dim] = {}
@@ -69,9 +70,16 @@ class Constraints:
         self._sites: dict[str, ir.Node] = {}
         self._settled: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         self._name_dims(model, dimensions)
+        with budget.spending():
+            self._gather(model, budget)
+
+    def _gather(self, model: ir.Model, budget: Budget) -> None:
+        """Heed the relations of all nodes, those of the main graph first, as long as there is time."""
         values = ValueBounds(self._facts)
         for graph in ir.graphs_of(model):
             for node in graph:
+                if budget.over:
+                    return
                 if node.name:
                     self._sites.setdefault(node.name, node)
                 for relation in relations(node, self._facts, values):

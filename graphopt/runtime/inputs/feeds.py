@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,21 @@ class Inputs:
         model: the model; its interface and the uses of its inputs are read, and sizes of its dims.
         options: what the user gave.
         limit: bytes that the feeds of one run may take together.
+        reload: gives the model again, where sizes have to suit its graph, so that it is not kept until then.
 
     Raises:
         UsageError: the options name an unknown input, or do not fit the model.
         UnsupportedModel: an input is of a type that can't be fed, such as a sparse tensor.
     """
 
-    def __init__(self, model: ir.Model, options: InputOptions | None = None, *, limit: int = 1 << 29) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        options: InputOptions | None = None,
+        *,
+        limit: int = 1 << 29,
+        reload: Callable[[], ir.Model] | None = None,
+    ) -> None:
         self.options = options or InputOptions()
         self.signature = Signature.of(model)
         self._limit = limit
@@ -141,7 +149,7 @@ class Inputs:
         self._given = {name: self._fit(name, array) for name, array in self._load()}
         self._fixed = self._fixed_shapes()
         self._domains = domains(model)
-        self._model = model
+        self._load_model = reload or (lambda: model)
         self._known: dict[str, int] = {}
         self.use_rank(RANKS[0])
 
@@ -162,6 +170,16 @@ class Inputs:
     def dynamic(self) -> bool:
         """Whether some dim may be chosen."""
         return any(symbol not in self._known for symbol in self.dimensions.symbols)
+
+    @property
+    def cautious(self) -> bool:
+        """Whether some value depends on the caution with which it is made up."""
+        return any(
+            port.kind != "tensor"
+            or not ("float" in port.type or "double" in port.type)
+            or self._domains[port.name].known
+            for port in self._made_up()
+        )
 
     def use_rank(self, rank: int) -> None:
         """Let inputs of open rank have ``rank`` dims."""
@@ -194,7 +212,9 @@ class Inputs:
         if self.constraints is None:
             if not self.dynamic:
                 return False
-            self.constraints = Constraints(self._model, self.dimensions, self._known, self.options.ranges)
+            self.constraints = Constraints(
+                self._load_model(), self.dimensions, self._known, self.options.ranges
+            )
             return True
         rules = complaints(refusal, self.constraints, binding)
         return any([self.constraints.add(rule) for rule in rules])

@@ -47,7 +47,13 @@ class Found:
 
 
 def find_legal(
-    inputs: Inputs, attempt: Attempt, *, wanted: int = 3, seconds: float = 20, typical: bool = False
+    inputs: Inputs,
+    attempt: Attempt,
+    *,
+    wanted: int = 3,
+    seconds: float = 10,
+    typical: bool = False,
+    clock: Callable[[], float] = time.process_time,
 ) -> Found:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
@@ -58,10 +64,11 @@ def find_legal(
         inputs: makes the feeds; left at the rank of inputs that works.
         attempt: runs the model.
         wanted: bindings to find; fewer if the model has fewer.
-        seconds: of CPU time, after which no further try is begun.
+        seconds: of CPU time, after which no further try is begun; several times that on the clock.
         typical: try first what users run (a batch of 1, long sequences), not what tells most.
+        clock: CPU time in seconds, of this process by default.
     """
-    search = _Search(inputs, attempt, seconds)
+    search = _Search(inputs, attempt, seconds, clock)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
     for rank in ranks:
         inputs.use_rank(rank)
@@ -86,10 +93,11 @@ def find_legal(
 
 
 class _Search:
-    def __init__(self, inputs: Inputs, attempt: Attempt, seconds: float) -> None:
+    def __init__(self, inputs: Inputs, attempt: Attempt, seconds: float, clock: Callable[[], float]) -> None:
         self._inputs = inputs
         self._attempt = attempt
-        self._stop = (time.process_time() + seconds, time.monotonic() + _WAITING * seconds)
+        self._clock = clock
+        self._stop = (clock() + seconds, time.monotonic() + _WAITING * seconds)
         self._tried: set[tuple[object, ...]] = set()
         self._lessons = _ALL_LESSONS
         self._informed = False
@@ -128,7 +136,7 @@ class _Search:
     def _try_likelier(self) -> None:
         dimensions = self._inputs.dimensions
         for bindings in ([*dimensions.first_tries()], [*dimensions.more_tries(self._inputs.options.seed)]):
-            for caution in range(4):
+            for caution in range(4 if self._inputs.cautious else 1):
                 self.try_all(bindings, caution, 1, _LARGEST)
 
     def _note(self, reason: str) -> None:
@@ -138,7 +146,7 @@ class _Search:
             self.found.refusal, self._informed = reason, informed
 
     def _late(self) -> bool:
-        return time.process_time() > self._stop[0] or time.monotonic() > self._stop[1]
+        return self._clock() > self._stop[0] or time.monotonic() > self._stop[1]
 
     def _try(self, binding: dict[str, int], caution: int) -> str | None:
         try:

@@ -169,7 +169,7 @@ class Oracle:
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
-            self._inputs = Inputs(model, options)
+            self._inputs = Inputs(model, options, reload=self._artifact.model)
         except UnsupportedModel as error:  # an input of a type that can't be made up
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic

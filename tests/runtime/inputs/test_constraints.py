@@ -283,3 +283,19 @@ def test_what_no_table_knows_is_learned_from_messages() -> None:
         " f = Mul(two, two) i = Cast <to = 7> (f) p = Gather(x, i) q = Gather(z, i) y = Add(p, q) }"
     )
     assert found.legal and found.legal[0].binding["n"] >= 5 and found.tries < 12
+
+
+def test_a_search_in_vain_is_short() -> None:
+    """No feeds are tried twice, and no time is spent once it is up."""
+    text = f"g (float[a, b] x, float[c, d] z) => (y) <{zeros('v', 3)}, {zeros('w', 4)}> {{ p = Add(x, v) y = Add(p, w) }}"
+    tried = []
+
+    def attempt(feeds):
+        tried.append(tuple(value.shape for value in feeds.values()))
+        return "onnxruntime failed: it never runs"
+
+    found = find_legal(Inputs(parse(text, **HEADER)), attempt)
+    assert not found.legal and found.tries == len(tried) == len(dict.fromkeys(tried)) < 150
+    seconds = iter(range(1000))
+    found = find_legal(Inputs(parse(text, **HEADER)), attempt, seconds=9, clock=lambda: float(next(seconds)))
+    assert found.tries <= 9
