@@ -70,6 +70,7 @@ RUNTIME_FLOORS = [
     "session_choice",
     "session",
     "trial",
+    "preflight",
     "artifact",
     "inputs",
     "once",

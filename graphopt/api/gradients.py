@@ -117,12 +117,12 @@ def verify_split(
         VerificationFailed: they do not compute the same.
     """
     from graphopt.autodiff.rejoin import rejoined
-    from graphopt.runtime import session
+    from graphopt.runtime import preflight
     from graphopt.runtime.artifact import Artifact
 
     settings = chosen_settings()
     for half in (found.forward, found.backward):  # what onnxruntime would refuse of either alone
-        session.create(Artifact(half).source, threads=1)
+        preflight.try_load(Artifact(half).source)
     joint = found.joint.model
     heavy = is_heavy(joint, settings.memory_limit)
     oracle, _ = oracle_for(joint, inputs, settings, device, heavy)

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.joint import Joint
 from graphopt.errors import unknown
 from graphopt.parameters.lifting import lift
-from graphopt.runtime import session
+from graphopt.runtime import preflight, session
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.once import check_dtypes, check_feeds
@@ -51,7 +51,7 @@ class ValueAndGrad:
         self.state = _lifted(joint.model, joint.state)
         self._signature = Signature.of(joint.model)
         self._artifact = Artifact(joint.model)  # holds the file that a large model is read from
-        self._session = session.create(self._artifact.source, device=device, threads=threads)
+        self._session = preflight.create(self._artifact.source, device=device, threads=threads)
         wanted = [
             joint.loss,
             *joint.gradients.values(),

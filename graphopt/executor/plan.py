@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphopt import ir
 from graphopt.fusion.libraries import Libraries
 from graphopt.profile import Behaviour, Guard
-from graphopt.runtime import session
+from graphopt.runtime import preflight
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
@@ -87,7 +87,7 @@ class Plan:
                 host = self.host
                 libraries = host.libraries(self.model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
-                made = session.create(
+                made = preflight.create(
                     self._artifact.source,
                     optimizations=host.optimizations,
                     device=host.device,

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import IO, Any, TypeVar
 
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
@@ -27,6 +28,7 @@ from graphopt.runtime import forkserver
 from graphopt.runtime import memory as ram
 
 T = TypeVar("T")
+_is_child: ContextVar[bool] = ContextVar("is_child", default=False)
 #: Seconds of CPU time beyond a limit after which the system ends the process.
 _GRACE = 1.0
 
@@ -39,6 +41,11 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from graphopt.runtime.child import serve; serve(*json.loads(sys.argv[2]))"
 )
+
+
+def is_child() -> bool:
+    """Whether this process is a child, which may die."""
+    return _is_child.get()
 
 
 class Child:
@@ -222,6 +229,7 @@ def run_in_child(
 
 def serve(memory: int | None, preload: Sequence[str]) -> None:
     """The process's own loop: requests on stdin, replies on what was stdout."""
+    _is_child.set(True)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print there
     requests = os.fdopen(os.dup(0), "rb")

@@ -187,7 +187,7 @@ class RemoteRuns:
                 level,
                 timeout=_START + SLACK * self._loading,
                 cpu=self._loading,
-                doing=f"loading the model {_WORDS[level]}",
+                doing=f"loading the model {LEVELS[level]}",
             )
         except (RuntimeFailure, ResourceLimit) as failure:
             self._failures[level] = failure
@@ -207,7 +207,7 @@ class RemoteRuns:
                 most,
                 timeout=None if most is None else _START + SLACK * most,
                 cpu=most,
-                doing=f"running the model {_WORDS[level]}",
+                doing=f"running the model {LEVELS[level]}",
             )
         except ResourceLimit:
             self.spent += most or 0.0
@@ -232,7 +232,8 @@ class RemoteRuns:
         return self._child
 
 
-_WORDS: dict[Optimizations, str] = {
+#: How onnxruntime optimizes a model, in messages.
+LEVELS: dict[Optimizations, str] = {
     "off": "without optimizations",
     "basic": "with its optimizations (level basic)",
     "default": "with its optimizations (level all)",

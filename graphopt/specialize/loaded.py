@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config, ir
 from graphopt.assembly import choose_device
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
-from graphopt.runtime import session
+from graphopt.runtime import preflight
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import Optimizations
 from graphopt.runtime.session_choice import SessionChoice, recommended_by
@@ -236,6 +236,11 @@ class Bundle:
             return None
 
     def _created(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
-        return session.create(
-            path, optimizations=level, device=self.device, threads=self._threads, choice=choice
+        return preflight.create(
+            path,
+            optimizations=level,
+            device=self.device,
+            threads=self._threads,
+            choice=choice,
+            store=Store(self._settings.cache_dir),
         )

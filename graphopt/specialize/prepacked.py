@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphopt.runtime import session
+from graphopt.runtime.child import Child
 from graphopt.runtime.processor import features, processor
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.target import Target
@@ -45,6 +46,12 @@ def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store, *,
 
 
 def _write(model: Path, folder: Path, choice: SessionChoice) -> None:
+    with Child(preload=("graphopt.specialize.prepacked",)) as child:
+        child.call(write, model, folder, choice, doing="packing the weights of the model")
+
+
+def write(model: Path, folder: Path, choice: SessionChoice) -> None:
+    """Write the model and its packed weights; in a child, which onnxruntime may kill."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

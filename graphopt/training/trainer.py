@@ -16,7 +16,7 @@ from graphopt.assembly import PathLike, choose_device, loaded
 from graphopt.driver import copy
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.parameters.lifting import as_parameters, unlift
-from graphopt.runtime import session
+from graphopt.runtime import preflight
 from graphopt.runtime.artifact import Artifact
 from graphopt.runtime.devices import Device
 from graphopt.runtime.session import explain
@@ -75,7 +75,7 @@ class Trainer:
         else:
             self.plan = Plan.parse(loaded(step).metadata_props.get(KEY))
             self._artifact = Artifact(os.fspath(step))
-        self._session = session.create(self._artifact.source, device=self._device, threads=threads)
+        self._session = preflight.create(self._artifact.source, device=self._device, threads=threads)
         self._types = {item.name: item.type for item in self._session.get_inputs()}
         self._defaults = [item.name for item in self._session.get_overridable_initializers()]
         self._check_plan()

@@ -261,7 +261,7 @@ def test_packed_weights_are_kept_in_the_store(folder: Path, tmp_path: Path) -> N
             assert array.tobytes() == outputs[name].tobytes()
     assert packed.remarks == [] and sorted(os.listdir(folder)) == before
     store = Store(tmp_path / "cache")
-    assert [entry.kind for entry in store.entries()] == ["prepacked"] * 3
+    assert [entry.kind for entry in store.entries()] == ["loaded"] * 3 + ["prepacked"] * 3
     written = {entry.key: entry.modified for entry in store.entries()}
     again = _prepacked(folder, tmp_path / "cache")
     np.testing.assert_array_equal(again.run(_feeds(1))["y"], plain.run(_feeds(1))["y"])

@@ -1,0 +1,111 @@
+"""Sessions in a process that must not die with onnxruntime: a child makes each of them first.
+
+Executors, bundles and trainers run models in the program that uses them, for speed. Loading is what
+onnxruntime's optimizer may crash in; a child that survives it shows that this process will, too.
+Runs are not tried: their inputs come from the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from graphopt.errors import ResourceLimit
+from graphopt.runtime import memory, session
+from graphopt.runtime.child import Child, is_child
+from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.session import Optimizations, Source
+from graphopt.runtime.session_choice import SessionChoice
+from graphopt.runtime.trial import LEVELS
+from graphopt.store import Store, key_of
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+#: In the store; its number changes with what is tried.
+_KIND, _FORM = "loaded", 1
+#: Sessions take about as many times the bytes of the model.
+_SESSION = 3
+
+
+def create(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    threads: int | None = None,
+    choice: SessionChoice | None = None,
+    store: Store | None = None,
+) -> InferenceSession:
+    """A session, as :func:`graphopt.runtime.session.create` makes it, of a model that may crash onnxruntime.
+
+    Args:
+        model, optimizations, device, threads, choice: as there.
+        store: remembers models that were loaded, so that each is tried once. The name is the hash of the
+            file of the model; external data does not count.
+
+    Raises:
+        ProcessCrashed: the child died.
+        RuntimeFailure: onnxruntime refuses the model, the device or a library.
+    """
+    try_load(model, optimizations=optimizations, device=device, choice=choice, store=store)
+    return session.create(model, optimizations=optimizations, device=device, threads=threads, choice=choice)
+
+
+def try_load(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    choice: SessionChoice | None = None,
+    store: Store | None = None,
+) -> None:
+    """Make a session in a child, which then ends; arguments and errors as for :func:`create`.
+
+    Nothing is tried on other devices than the CPU, where there is no memory for two sessions, nor in a child.
+    """
+    if device.kind != "cpu" or is_child():
+        return
+    key = None if store is None else _key(model, optimizations, choice)
+    if store is not None and key is not None and store.get(_KIND, key) is not None:
+        return
+    available = memory.available()
+    if available is not None and 2 * _SESSION * _size(model) > available:
+        return
+    with Child(preload=("graphopt.runtime.preflight",)) as child:
+        child.call(load, model, optimizations, choice, doing=f"loading the model {LEVELS[optimizations]}")
+    if store is not None and key is not None:
+        with contextlib.suppress(ResourceLimit):  # a store that can't be written is no reason to fail
+            store.put(_KIND, b"", key)
+
+
+def load(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> None:
+    """Make a session, in the child."""
+    session.create(model, optimizations=optimizations, threads=1, choice=choice)
+
+
+def _key(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> str | None:
+    import onnxruntime
+
+    try:
+        content = model if isinstance(model, bytes) else _read(model)
+    except OSError:  # onnxruntime says it better
+        return None
+    return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), content)
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _size(model: Source) -> int:
+    """Bytes of the model, with those of files beside it that may hold its weights."""
+    if isinstance(model, bytes):
+        return len(model)
+    folder = os.path.dirname(os.fspath(model)) or "."
+    try:
+        return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+    except OSError:
+        return 0
