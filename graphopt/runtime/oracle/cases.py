@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
-import onnx
-import onnx.numpy_helper
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import ProcessCrashed
@@ -17,9 +13,8 @@ from graphopt.runtime.inputs.bindings import describe
 from graphopt.runtime.inputs.feeds import Feeds, Inputs
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.inputs.search import Found, Legal, find_legal
-from graphopt.runtime.oracle.compare import discrete_movement, identical, movement, nbytes, sensitivity
+from graphopt.runtime.oracle.compare import Movement, identical, movement, nbytes
 from graphopt.runtime.oracle.empty_tensors import Wrong
-from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import SLACK, Runner
 
@@ -37,8 +32,6 @@ _TIMEOUTS = 4
 _MEMORY = 1 << 29
 #: Runs more that tell what is random; what is drawn from few values may come out the same.
 _AGAIN = 10
-#: Roundings of inputs that stand for the roundings inside a model.
-_JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 
 
 @dataclass
@@ -56,6 +49,7 @@ class Case:
         random_shapes: those among them that change their shapes too.
         jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
             until somebody asks.
+        inner: the same of rounding the inputs or the inner results.
         empty: a dynamic dim has size 0.
         wrong: what onnxruntime gets wrong because of empty tensors; ``None`` until somebody asks.
     """
@@ -68,7 +62,8 @@ class Case:
     noise: list[list[float]]
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
-    jitter: list[list[float]] | None = None
+    jitter: list[list[Movement]] | None = None
+    inner: list[list[Movement]] | None = None
     empty: bool = False
     wrong: Wrong | None = None
 
@@ -210,49 +205,6 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
     return cases
 
 
-def with_jitter(
-    case: Case,
-    original: Runner,
-    natures: Sequence[Nature],
-    shaken: Callable[[], Runner | None] = lambda: None,
-) -> list[list[float]] | None:
-    """How far ``original``'s outputs move when its float inputs are rounded differently.
-
-    Without any, its weights are: ``shaken`` gives the same with other roundings of them.
-    What is not finite counts as unknown for outputs that are not floats: an index of the largest
-    element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
-    outputs that tell NaN from numbers.
-    """
-    if case.jitter is None:
-        turns = [(original, feeds, False) for feeds in jittered(case.feeds)]
-        if not turns and (other := shaken()) is not None:
-            turns = [(other, case.feeds, False)]
-        turns += [(original, feeds, True) for feeds in with_finite(case.feeds)]
-        for runner, feeds, replaced in turns:
-            try:
-                outputs = runner.run("off", feeds)
-            except (RuntimeFailure, ResourceLimit):
-                continue
-            measure = discrete_movement if replaced else sensitivity
-            moved = [
-                measure(a, b if _concerns(nature, replaced) else a)
-                for nature, a, b in zip(natures, case.off, outputs, strict=True)
-            ]
-            case.jitter = (
-                moved
-                if case.jitter is None
-                else [list(map(max, old, new)) for old, new in zip(case.jitter, moved, strict=True)]
-            )
-    return case.jitter
-
-
-def _concerns(nature: Nature, replaced: bool) -> bool:
-    """Whether an output may move with roundings, or with what is put in NaN's place."""
-    if replaced:
-        return not nature.tells_nan and (nature.rounds or not nature.sure_nans)
-    return nature.rounds
-
-
 def _add(
     cases: Cases, inputs: Inputs, original: Runner, legal: Legal, flavour: Flavour, random: bool
 ) -> Exception | None:
@@ -305,50 +257,3 @@ def _complete(
 
 def _same_feeds(a: Feeds, b: Feeds) -> bool:
     return list(a) == list(b) and all(identical(a[name], b[name]) for name in a)
-
-
-def jittered(feeds: Feeds) -> Iterator[Feeds]:
-    """``feeds`` with every float rounded another way, twice; nothing if there are no floats."""
-    for turn in range(2):
-        generator = np.random.default_rng(turn)
-        moved = {}
-        for name, value in feeds.items():
-            size = _JITTERS.get(str(getattr(value, "dtype", "")))
-            if size is None:
-                continue
-            with np.errstate(all="ignore"):
-                moved[name] = _rounded(value, size, generator)
-        if moved:
-            yield {**feeds, **moved}
-
-
-def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
-    exact = value.astype(np.float64)
-    noise = size * generator.uniform(-1, 1, exact.shape)
-    return np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
-
-
-def shake(proto: onnx.ModelProto) -> None:
-    """Round the float weights of ``proto`` another way, in place."""
-    generator = np.random.default_rng(0)
-    constants = (node.attribute[0].t for node in proto.graph.node if node.op_type == "Constant")
-    for tensor in (*proto.graph.initializer, *constants):
-        if tensor.data_type == onnx.TensorProto.FLOAT:
-            array = onnx.numpy_helper.to_array(tensor)
-            with np.errstate(all="ignore"):
-                kept = np.where(array == 0, array, _rounded(array, _JITTERS["float32"], generator))
-            tensor.CopyFrom(onnx.numpy_helper.from_array(kept.astype(np.float32), tensor.name))
-
-
-def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
-    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all is finite."""
-    for filler in (1e3, -1e3):
-        changed = {}
-        for name, value in feeds.items():
-            if str(getattr(value, "dtype", "")) in _JITTERS:
-                exact = value.astype(np.float64)
-                if not np.isfinite(exact).all():
-                    kept = np.isfinite(exact) if nans else ~np.isinf(exact)
-                    changed[name] = np.where(kept, value, np.array(filler, value.dtype))
-        if changed:
-            yield {**feeds, **changed}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import onnx
@@ -50,28 +51,33 @@ class EmptyTensors:
     """
 
     def __init__(self, model: Callable[[], ir.Model], runner: Callable[[bytes], Runner]) -> None:
-        self._model, self._make = model, runner
-        self._suspects: dict[ir.Node, bool] | None = None
+        self._load, self._make = model, runner
         self._sized: dict[str, ir.Value] = {}
         self._runner: Runner | None = None
 
-    @property
+    @cached_property
+    def _model(self) -> ir.Model:
+        return self._load()
+
+    @cached_property
+    def _suspects(self) -> dict[ir.Node, bool]:
+        """The nodes that may be wrong: whether in their shapes, or only in their elements."""
+        kinds = {node: _suspicion(node, self._model.functions) for node in self._model.graph}
+        return {node: kind for node, kind in kinds.items() if kind is not None}
+
+    @cached_property
     def data_dependent(self) -> bool:
         """Whether tensors may be empty for inputs that are not."""
-        nodes = (node for graph in ir.graphs_of(self._model()) for node in graph)
+        nodes = (node for graph in ir.graphs_of(self._model) for node in graph)
         return any(node.domain == "" and node.op_type in _DATA_DEPENDENT for node in nodes)
 
     def wrong(self, feeds: Feeds) -> Wrong:
         """The outputs that are wrong for ``feeds``; none if that can't be found out."""
-        model = self._model()
-        if self._suspects is None:
-            kinds = {node: _suspicion(node, model.functions) for node in model.graph}
-            self._suspects = {node: kind for node, kind in kinds.items() if kind is not None}
         if not self._suspects:
             return Wrong()
         sizes = self._sizes(feeds)
         shapes, elements = set[ir.Value](), set[ir.Value]()
-        for node in model.graph:
+        for node in self._model.graph:
             reads = list(ir.reads(node))
             if node in self._suspects and any(sizes.get(value) == 0 for value in reads):
                 if self._suspects[node]:
@@ -82,7 +88,7 @@ class EmptyTensors:
             reads_elements = node.domain != "" or node.op_type not in _SHAPES_ONLY
             if reads_elements and any(value in elements for value in reads):
                 elements |= set(node.outputs)
-        outputs = model.graph.outputs
+        outputs = self._model.graph.outputs
         return Wrong(
             frozenset(index for index, value in enumerate(outputs) if value in shapes),
             frozenset(index for index, value in enumerate(outputs) if value in elements),
@@ -90,7 +96,7 @@ class EmptyTensors:
 
     def _values(self) -> Iterator[ir.Value]:
         """What the suspects read and compute."""
-        for node in self._suspects or ():
+        for node in self._suspects:
             yield from ir.reads(node)
             yield from node.outputs
 
@@ -113,8 +119,8 @@ class EmptyTensors:
 
     def _with_sizes(self, known: Mapping[ir.Value, int]) -> bytes:
         """The model with the sizes of all values that are not ``known`` as its only outputs."""
-        proto = ir.to_proto(self._model())
-        inside = {value for node in self._model().graph for value in node.outputs}
+        proto = ir.to_proto(self._model)
+        inside = {value for node in self._model.graph for value in node.outputs}
         for value in self._values():
             if value.name and value in inside and value not in known and _is_tensor(value):
                 self._sized.setdefault(f"graphopt.size.{value.name}", value)

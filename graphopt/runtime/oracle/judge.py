@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,16 +16,19 @@ from graphopt.ops import facts
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.samples import Flavour
 from graphopt.runtime.oracle.accidents import accident_of
-from graphopt.runtime.oracle.cases import Case, jittered, with_finite, with_jitter
+from graphopt.runtime.oracle.cases import Case
 from graphopt.runtime.oracle.compare import (
     Coarsest,
+    Movement,
     NonFinite,
     Outcome,
     Tolerance,
     compare,
     identical,
+    leaves,
     same_kind,
 )
+from graphopt.runtime.oracle.conditioning import by_inner_results, by_inputs, jittered, with_finite
 from graphopt.runtime.oracle.empty_tensors import Wrong
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
@@ -37,6 +40,8 @@ from graphopt.runtime.trial import Runner
 _DRAWS = 20
 #: Movements are estimates: a difference may be this many times as large.
 _MARGIN = 4.0
+#: All differences of a tensor together may be this many times as large as those of one other rounding.
+_SPREAD = 16.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Judge:
         natures: what is known of each output.
         draws: the original draws random numbers, and its candidates must go on doing so.
         empties: there are tensors without elements, whatever is fed.
-        shaken: the original with its weights rounded another way.
+        perturbed: the original with other roundings of its inner results in each run.
         wrong: outputs that onnxruntime gets wrong on empty tensors; of them, types are compared, and shapes.
     """
 
@@ -69,7 +74,7 @@ class Judge:
     bits: bool = False
     draws: bool = True
     empties: bool = False
-    shaken: Callable[[], Runner | None] = lambda: None
+    perturbed: Callable[[], Runner | None] = lambda: None
     wrong: Callable[[Case], Wrong] = lambda case: Wrong()
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
@@ -148,12 +153,15 @@ class Judge:
         # what takes least is tried first
         unsure = nature.rounds or not nature.sure_nans
         if not bits and self.original is not None and unsure and (nature.halves or not strict):
-            moved = with_jitter(case, self.original, self.natures, self.shaken)
-            known = moved if moved is not None else case.noise
-            slack = [_MARGIN * amount + least for amount in known[place]]
-            excused = compare(a, b, tolerance, nonfinite=demand, slack=slack)
-            if excused.reason is None:
-                return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
+            for known in self._movements(case, place):
+                slack = [_MARGIN * moved.largest + least for moved in known]
+                sizes = [leaf.size for leaf in leaves(a)]
+                totals = [
+                    _SPREAD * moved.total + least * size for moved, size in zip(known, sizes, strict=True)
+                ]
+                excused = compare(a, b, tolerance, nonfinite=demand, slack=slack, totals=totals)
+                if excused.reason is None:
+                    return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
         if not strict and self._agree_if_finite(case, level, place, tolerance, demand):
             return Outcome(), f"{self.outputs[place]!r}: infinities meet in another order"
         if self._specified(case, place, a, b, tolerance, demand):
@@ -163,6 +171,18 @@ class Judge:
         name = self.outputs[place]
         accident = accident_of(name, case, a, b, nature, self.references, tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
+
+    def _movements(self, case: Case, place: int) -> Iterator[list[Movement]]:
+        """How far roundings move one of the original's outputs: of inputs, and of inner results, too."""
+        assert self.original is not None
+        moved = by_inputs(case, self.original, self.natures)
+        if moved is not None:
+            yield moved[place]
+        moved = by_inner_results(case, self.perturbed, self.natures)
+        if moved is not None:
+            yield moved[place]
+        else:
+            yield [Movement(amount, float("inf")) for amount in case.noise[place]]
 
     def _differ_by_nan(self, case: Case, level: Optimizations, place: int) -> bool:
         """Whether a tensor of no floats differs where nothing but NaN is not finite, whatever the rounding.

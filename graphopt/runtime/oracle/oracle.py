@@ -33,12 +33,13 @@ EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may
 
 **What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by the
 absolute rounding error of that operator, also behind operators that only move elements
-(:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session without
-optimizations, so may the candidate's. Where a difference is found that is no rounding by its
-size, the original is run once more on inputs that are rounded differently: if that moves the
-output as much (an argmax that flips, a quantization step), the output is ill-conditioned there
-and the difference allowed, except between EXACT sessions without optimizations, unless in half
-precision, for which onnxruntime puts in casts, and takes them out. What the original gives in
+(:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session
+without optimizations, so may the candidate's. Where a difference is found that is no rounding by its size,
+the original is run again, on inputs that are rounded differently, and with inner results off by two units in
+the last place: if that moves the output as much, in its largest element and in all elements together (an
+argmax that flips, a few quantization steps), the output is ill-conditioned there and the difference allowed,
+except between EXACT sessions without optimizations, unless in half precision, for which onnxruntime puts in
+casts, and takes them out. What the original gives in
 double precision is allowed, too (an argmax of what overflows, the log of a softmax that vanishes),
 and anything where large numbers overflow even there; halves may be rounded at each step or at none;
 a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
@@ -70,10 +71,10 @@ from graphopt.runtime.oracle.cases import (
     Cases,
     empty_cases,
     gather,
-    shake,
     spread_garbage,
 )
 from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
+from graphopt.runtime.oracle.inner_rounding import round_inner_results
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
@@ -86,7 +87,7 @@ from graphopt.runtime.trial import RemoteRuns, Runner, Runs
 
 #: Seconds of CPU time that one run may take.
 _PATIENCE = 60.0
-#: Bytes of weights that are not copied to see what other roundings of them do.
+#: Bytes of weights with which a model is not changed and loaded again to learn more of it.
 _MANY = 1 << 29
 #: Seconds of CPU time that one run may take where it may never end: at first, and if none ends in that time.
 _HASTE, _IMPATIENCE = 1.0, 5.0
@@ -162,6 +163,7 @@ class Oracle:
         self._rounding = [absolute_rounding(value, nature.coarsest) for value, nature in pairs]
         self._random, self._draws = draws(model)
         self._empties = has_empties(model)
+        self._small = ir.initializer_bytes(model) < _MANY
         endless = self._endless = may_not_end(model) is not None
         self._patience = _IMPATIENCE if endless else _PATIENCE
         self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
@@ -174,7 +176,7 @@ class Oracle:
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
         self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
-        self._shaken: Runner | None = None
+        self._perturbed: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._empty_tensors = EmptyTensors(
             self._artifact.model, lambda source: self._runner(source, isolated=True)
@@ -298,13 +300,15 @@ class Oracle:
         (self._remote if among is None else among).append(runs)
         return runs
 
-    def _shake(self) -> Runner | None:
-        """The original with its weights rounded another way; ``None`` if they are many."""
-        if self._shaken is None and ir.initializer_bytes(self._artifact.model()) < _MANY:
+    def _perturb(self) -> Runner | None:
+        """The original with other roundings of its inner results in each run; ``None`` if it is large."""
+        if self._perturbed is None and self._small:
             proto = ir.to_proto(self._artifact.model())
-            shake(proto)
-            self._shaken = self._runner(proto.SerializeToString(), isolated=self._isolated)
-        return self._shaken
+            round_inner_results(proto)
+            self._perturbed = self._runner(
+                proto.SerializeToString(), isolated=self._isolated, child=self._second
+            )
+        return self._perturbed
 
     # Judging ----------------------------------------------------------------------------------
 
@@ -351,7 +355,7 @@ class Oracle:
                 bits=bits,
                 draws=self._draws,
                 empties=self._empties,
-                shaken=self._shake,
+                perturbed=self._perturb,
                 wrong=self._wrong_in,
             )
             found = judge.rows(_like(cases.found, like))
@@ -385,9 +389,8 @@ class Oracle:
     def _wrong_in(self, case: Case) -> Wrong:
         """What onnxruntime gets wrong in ``case`` because of empty tensors, which is found out once."""
         if case.wrong is None:
-            may = case.empty or self._empties or self._empty_tensors.data_dependent
-            few = ir.initializer_bytes(self._artifact.model()) < _MANY
-            case.wrong = self._empty_tensors.wrong(case.feeds) if may and few else Wrong()
+            may = self._small and (case.empty or self._empties or self._empty_tensors.data_dependent)
+            case.wrong = self._empty_tensors.wrong(case.feeds) if may else Wrong()
         return case.wrong
 
     def _gathered_empty(self, cases: Cases) -> Cases:

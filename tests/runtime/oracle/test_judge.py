@@ -12,6 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.runtime.oracle.cases import Case
+from graphopt.runtime.oracle.compare import Movement
 from graphopt.runtime.oracle.judge import Judge
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
@@ -91,7 +92,7 @@ def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> 
 
 @pytest.mark.parametrize("halves", [True, False])
 def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> None:
-    case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[0.5]])
+    case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[Movement(0.5, 1.0)]])
     off = np.full(2, 1.5, np.float32)
     nature = Nature("float16" if halves else "float32")
     judge = Judge(["y"], Gives(off), Numerics.EXACT, [nature], [0.0], Gives(off))

@@ -1,0 +1,80 @@
+"""Round the inner results of a model another way, to learn how much its outputs depend on their rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.helper
+import onnx.shape_inference
+
+from graphopt.ops import facts
+
+#: Two units in the last place, relative to the number, of the types that onnxruntime draws random numbers of.
+_UNITS: dict[int, float] = {onnx.TensorProto.FLOAT: 2.0**-22, onnx.TensorProto.DOUBLE: 2.0**-51}
+#: Operators that hold others, or compute no numbers of their own.
+_KEPT = frozenset({"If", "Loop", "Scan", "SequenceMap", "Constant", "DequantizeLinear", "Range"})
+
+
+def round_inner_results(proto: onnx.ModelProto) -> int:
+    """Let every float that an operator rounds be off by up to two units in its last place, in place.
+
+    Behind each such operator, also in bodies, the result is multiplied element by element with random numbers
+    next to 1. Each run draws others, and each session the same sequence of them.
+
+    Returns:
+        The number of results.
+    """
+    if not {"", "ai.onnx"} & {opset.domain for opset in proto.opset_import}:
+        return 0
+    types = dict(_types(onnx.shape_inference.infer_shapes(proto).graph))
+    return _round(proto.graph, types, 0)
+
+
+def _round(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
+    """Change the nodes of ``graph`` and its bodies; returns ``count`` plus the number of results."""
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for body in _bodies(node):
+            count = _round(body, types, count)
+        added = []
+        if node.op_type not in _KEPT and (node.domain != "" or node.op_type not in facts.UNROUNDED):
+            for index, name in enumerate(node.output):
+                unit = _UNITS.get(types.get(name, onnx.TensorProto.UNDEFINED))
+                if not name or unit is None:
+                    continue
+                count += 1
+                plain, noise = f"{name}.graphopt.plain", f"{name}.graphopt.noise"
+                node.output[index] = plain
+                added += [
+                    onnx.helper.make_node(
+                        "RandomUniformLike",
+                        [plain],
+                        [noise],
+                        low=1 - unit,
+                        high=1 + unit,
+                        seed=float(count),
+                    ),
+                    onnx.helper.make_node("Mul", [plain, noise], [name]),
+                ]
+        nodes += [node, *added]
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return count
+
+
+def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
+    """Names of the tensors in ``graph`` and its bodies, with their element types as far as they are known."""
+    for info in (*graph.value_info, *graph.output):
+        yield info.name, info.type.tensor_type.elem_type
+    for node in graph.node:
+        for body in _bodies(node):
+            yield from _types(body)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):  # touching another one would create it
+            yield attribute.g
+        yield from attribute.graphs
