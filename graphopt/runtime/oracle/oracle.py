@@ -230,6 +230,7 @@ class Oracle:
             finally:
                 self._rest(self._candidates)
                 self._candidates.clear()
+                self._perturbed = None
                 artifact.close()
         return Verdict(
             tuple(rows),
@@ -306,7 +307,7 @@ class Oracle:
             proto = ir.to_proto(self._artifact.model())
             round_inner_results(proto)
             self._perturbed = self._runner(
-                proto.SerializeToString(), isolated=self._isolated, child=self._second
+                proto.SerializeToString(), isolated=self._isolated, among=self._candidates
             )
         return self._perturbed
 
