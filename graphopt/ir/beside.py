@@ -43,14 +43,10 @@ class DataFile:
 
     def __init__(self, path: Path, suffix: str, content: Path, *, first: bool) -> None:
         self._model, self._suffix, self._content = path, suffix, content
-        self._shared: os.stat_result | None = None
         plain = self._plain = path.with_name(path.name + suffix)
-        if plain.is_file():
-            found = plain.stat()
-            self._shared = found if _is_equal(plain, content) else None
-            self.path = plain if self._shared else self._hashed
-        else:
-            self.path = plain if first else self._hashed
+        self._shared = _if_equal(plain, content)
+        is_free = first and not os.path.lexists(plain)
+        self.path = plain if self._shared or is_free else self._hashed
 
     def claim(self, locked: bool) -> bool:
         """Give the data its name; ``False`` if that is taken, and :attr:`path` is another one now.
@@ -94,10 +90,15 @@ class DataFile:
         return self._model.with_name(f"{self._model.name}.{middle}{self._suffix}")
 
 
-def _is_equal(one: Path, other: Path) -> bool:
+def _if_equal(file: Path, content: Path) -> os.stat_result | None:
+    """The status of ``file`` if it holds the same as ``content``; ``None`` if not, or if it can't be read."""
     import filecmp
 
-    return filecmp.cmp(one, other, shallow=False)
+    try:
+        found = file.stat()
+        return found if filecmp.cmp(file, content, shallow=False) else None
+    except OSError:  # another process may remove it at any time
+        return None
 
 
 def _is_unchanged(file: Path, before: os.stat_result) -> bool:

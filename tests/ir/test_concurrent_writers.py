@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import multiprocessing
 import os
 from pathlib import Path
@@ -97,6 +98,22 @@ def test_equal_data_that_another_process_removes_meanwhile(
     monkeypatch.setattr(publish, "locked", late)
     _, data = ir.save(_numbered(1), path, external_data=True)
     assert _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
+
+
+def test_equal_data_that_disappears_while_it_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.onnx"
+    _, plain = ir.save(_numbered(1), path, external_data=True)
+    really = filecmp.cmp
+
+    def late(one: Path, other: Path, shallow: bool) -> bool:
+        one.unlink()
+        return really(one, other, shallow)
+
+    monkeypatch.setattr(filecmp, "cmp", late)
+    _, data = ir.save(_numbered(1), path, external_data=True)
+    assert data != plain and _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
 
 
 def test_without_locks_no_data_is_shared_or_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
