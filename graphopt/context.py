@@ -37,6 +37,7 @@ class Facts(Protocol):
     def dtype(self, value: ir.Value) -> ir.DataType | None: ...
     def type(self, value: ir.Value) -> ir.TypeProtocol | None: ...
     def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
+    def fill(self, value: ir.Value) -> np.generic | None: ...
     def dim_equal(self, a: Dim, b: Dim) -> bool: ...
     def shape_equal(self, x: ir.Value, y: ir.Value) -> bool: ...
     def nbytes(self, value: ir.Value) -> Dim | None: ...
@@ -227,6 +228,16 @@ class Context:
             return None
         ir.read(value)
         return tensor.numpy()
+
+    def fill(self, value: ir.Value | None) -> np.generic | None:
+        """The number that every element of ``value`` is, bit by bit; ``None`` if it is not known.
+
+        ``value`` may be a constant or computed, and of any shape, also an unknown one, or empty.
+        """
+        number = None if value is None else self.facts.fill(value)
+        if number is not None and ir.constant_of(value) is not None:
+            ir.read(value)
+        return number
 
     def is_tied(self, value: ir.Value) -> bool:
         """Whether ``value`` is constant, and shares its bytes with another constant from the start.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.analysis.dims import Dim, bounds, symbols
 
@@ -24,13 +26,15 @@ class Fact:
         contents: the elements of a small integer or boolean tensor (booleans as 0 and 1), in
             row-major order; only where every dim is an int. Symbols may be given to elements
             later on, which names what is unknown and so changes nothing.
+        fill: the number that every element is, if that is known of a value that is computed;
+            :meth:`graphopt.analysis.inference.Inference.fill` also knows it of constants.
         container: ``ir.SequenceType`` or ``ir.OptionalType`` if it is one, with the facts that
             hold for each of its elements in ``element``.
         vacant: whether it is about the elements of a sequence that has none.
         known_equal: how many of the equalities learned in its World it already reflects.
     """
 
-    __slots__ = ("container", "contents", "dtype", "element", "known_equal", "shape", "vacant")
+    __slots__ = ("container", "contents", "dtype", "element", "fill", "known_equal", "shape", "vacant")
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Fact:
         container: type[ir.SequenceType] | type[ir.OptionalType] | None = None,
         element: Fact | None = None,
         vacant: bool = False,
+        fill: np.generic | None = None,
     ) -> None:
         self.dtype = dtype
         self.shape = shape
@@ -48,6 +53,7 @@ class Fact:
         self.container = container
         self.element = element
         self.vacant = vacant
+        self.fill = fill
         self.known_equal = 0
 
     def __repr__(self) -> str:
@@ -68,7 +74,17 @@ class Fact:
             and self.container is other.container
             and self.element is other.element
             and self.vacant == other.vacant
+            and (self.fill is other.fill or same_number(self.fill, other.fill))
         )
+
+    def filled(self, number: np.generic | None) -> Fact:
+        """The same of a tensor whose every element is ``number``."""
+        if number is None or self.container is not None or same_number(self.fill, number):
+            return self
+        contents = self.contents
+        if contents is None and number.dtype.kind in "iub" and tracks_contents(self.dtype, self.shape):
+            contents = (int(number),) * (element_count(self.shape) or 0)
+        return Fact(self.dtype, self.shape, contents, vacant=self.vacant, fill=number)
 
     @property
     def type(self) -> ir.TypeProtocol | None:
@@ -100,6 +116,11 @@ INTEGER_RANGES = {
 
 
 _LARGEST_SIZE = 1 << 31
+
+
+def same_number(a: np.generic | None, b: np.generic | None) -> bool:
+    """Whether both are the same number of the same type, bit by bit: -0.0 is not 0.0."""
+    return a is not None and b is not None and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:

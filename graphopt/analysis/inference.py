@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.analysis import onnx_inference
 from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
+from graphopt.analysis.fills import fill_of
 from graphopt.analysis.node_facts import NodeFacts, UnknownAttribute
 from graphopt.analysis.vendor_types import with_vendor_types
 from graphopt.analysis.world import World
@@ -50,6 +53,11 @@ class Inference:
     def constant(self, value: ir.Value) -> ir.TensorProtocol | None:
         tensor = self.tensors.get(value)
         return self.world.constant(value) if tensor is None else tensor
+
+    def fill(self, value: ir.Value) -> np.generic | None:
+        """The number that every element of ``value`` is, if that is known."""
+        tensor = self.constant(value)
+        return self.need(value).fill if tensor is None else ir.fill_of_tensor(tensor)
 
     def resolve(self, attribute: ir.Attr) -> ir.Attr | None:
         """What a reference to an attribute of the enclosing function means in this call."""
@@ -246,8 +254,10 @@ class Inference:
                 self.settle(output, UNKNOWN)
             return
         given = NodeFacts(self, node)
+        fill = None
         try:
             result = () if node in self._inside else self._apply(given)
+            fill = fill_of(given)
         except UnknownAttribute:
             result = ()
         except _MALFORMED as error:
@@ -262,6 +272,8 @@ class Inference:
                     if dim.__class__ is int and dim < 0:  # the node is bound to fail
                         fact = Fact(fact.dtype, self._without_negatives(shape))
                         break
+            if fill is not None:
+                fact = fact.filled(fill)
             self.settle(output, fact)
 
     def _apply(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:

@@ -101,6 +101,16 @@ class NodeFacts:
         """The elements of an integer input if every one is a known number."""
         return ir.all_ints(self.contents(index))
 
+    def fill(self, index: int) -> np.generic | None:
+        """The number that every element of input ``index`` is, if that is known."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None:
+            return None
+        number = self.inference.fill(value)
+        if number is not None and self.inference.constant(value) is not None:
+            ir.read_for_facts(value)
+        return number
+
     def constant(self, index: int) -> ir.TensorProtocol | None:
         """The tensor, if input ``index`` is constant."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None

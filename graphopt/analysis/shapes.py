@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from graphopt import ir
 from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, known_nonzero, product
 from graphopt.analysis.facts import Contents, Fact, ShapeTuple
@@ -103,6 +105,10 @@ class ShapeFacts:
         """
         fact = self._scope.need(value)
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
+
+    def fill(self, value: ir.Value) -> np.generic | None:
+        """The number that every element of ``value`` is, bit by bit, whatever its shape; else ``None``."""
+        return self._scope.fill(value)
 
     def nbytes(self, value: ir.Value) -> Dim | None:
         """The size of the elements in bytes, perhaps symbolic; None where it is not known."""
@@ -231,4 +237,5 @@ def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
     contents = after.contents
     if before.contents is not None and (contents is None or len(contents) == len(before.contents)):
         contents = tuple(map(better, before.contents, contents or before.contents))
-    return Fact(after.dtype or before.dtype, shape, contents), equal_dims
+    fill = before.fill if after.fill is None else after.fill
+    return Fact(after.dtype or before.dtype, shape, contents, fill=fill), equal_dims

@@ -134,7 +134,7 @@ class World:
             contents = tuple(map(self.resolved, contents))
         if shape == fact.shape and contents == fact.contents:
             return fact
-        result = Fact(fact.dtype, shape, contents)
+        result = Fact(fact.dtype, shape, contents, fill=fact.fill)
         result.known_equal = fact.known_equal
         return result
 

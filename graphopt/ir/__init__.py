@@ -10,6 +10,7 @@ from graphopt.ir.constants import (
     FUNCTIONS,
     as_variables,
     constant_of,
+    fill_of_tensor,
     is_overridable,
     read,
     read_for_facts,

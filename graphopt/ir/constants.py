@@ -17,6 +17,8 @@ IR_VERSION = "graphopt.ir_version"
 FUNCTIONS = "graphopt.functions"
 #: Key in ``graph.meta`` of the main graph: its nodes refer to attributes, though no function is around them.
 LOOSE_REFERENCES = "graphopt.loose_references"
+#: Key in ``tensor.meta``: the number that all elements are, or ``None``.
+_FILL = "graphopt.fill"
 #: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
 DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
@@ -111,6 +113,28 @@ def read_for_facts(value: onnx_ir.Value) -> None:
         contents = value.graph.meta.data.get(CONTENTS)
         if contents is not None:
             contents.of_facts[value.name] = None
+
+
+def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
+    """The number that all elements of ``tensor`` are, bit by bit; ``None`` if they differ or it is empty."""
+    if _FILL not in tensor.meta:
+        tensor.meta[_FILL] = _common_number(tensor)
+    number: np.generic | None = tensor.meta[_FILL]
+    return number
+
+
+def _common_number(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
+    if tensor.size == 0 or tensor.dtype == onnx_ir.DataType.STRING:
+        return None
+    array = tensor.numpy().reshape(-1)
+    first: np.generic = array[0]
+    data = first.tobytes()
+    if array[-1].tobytes() != data or array[array.size // 2].tobytes() != data:
+        return None  # so that few pages of a large weight are read
+    bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(array.dtype.itemsize)
+    if array.size > 2 and (bits is None or not np.all(array.view(bits) == np.frombuffer(data, bits))):
+        return None
+    return first
 
 
 def scalar_of(value: onnx_ir.Value | None) -> int | float | bool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.fills import is_number, may_fill
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import facts
@@ -81,6 +81,10 @@ class Match:
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
         """The contents of a constant."""
         return self.cx.constant(value)
+
+    def fill(self, value: ir.Value | None) -> np.generic | None:
+        """The number that every element of ``value``, a constant or not, is known to be."""
+        return self.cx.fill(value)
 
     def attribute(self, node: ir.Node, name: str) -> Any:
         """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent.
@@ -202,7 +206,7 @@ class Matcher:
         if value is None or isinstance(value, tuple):
             return
         if isinstance(operand, Literal):
-            if _equals(value, operand.number):
+            if self._is_number(value, operand.number):
                 yield bindings, nodes
             return
         pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)
@@ -212,6 +216,13 @@ class Matcher:
         if not _same_graph(producer, nodes):
             return
         yield from self._node(pattern, producer, bindings, nodes)
+
+    def _is_number(self, value: ir.Value, number: float) -> bool:
+        """Whether every element of ``value`` is known to be ``number``."""
+        found = is_number(self._cx.facts.fill(value), number)
+        if found and ir.constant_of(value) is not None:
+            ir.read(value)
+        return found
 
     def _variable(self, variable: Var, value: _Operand, bindings: Bindings) -> Bindings | None:
         if value is None and variable.kind != "optional":
@@ -258,7 +269,7 @@ def _stand_before(
             return False
         producer = value.producer()
         if op_types is None:
-            if producer is not None and producer.op_type != "Constant":
+            if producer is not None and producer.op_type != "Constant" and not may_fill(producer.op_type):
                 return False
         elif producer is None or producer.op_type not in op_types:
             return False
@@ -269,22 +280,3 @@ def _same_graph(producer: ir.Node, nodes: dict[OpPattern, ir.Node]) -> bool:
     """A pattern lies in one graph: what an outer graph computes is not pulled into a body."""
     root = next(iter(nodes.values()))
     return producer.graph is root.graph
-
-
-def _equals(value: ir.Value, number: float) -> bool:
-    """Whether ``value`` is a constant with at least one element, all of them ``number``."""
-    tensor = ir.constant_of(value)
-    if tensor is None or tensor.size == 0 or tensor.dtype == ir.DataType.STRING:
-        return False
-    array = tensor.numpy()
-    first = array.reshape(-1)[0]
-    if first != number or (number == 0 and math.copysign(1, float(first)) != math.copysign(1, number)):
-        return False
-    if array.size > 1:
-        if not np.all(array == first):
-            return False
-        signs = np.signbit(array.astype(np.float64)) if number == 0 else np.array(False)
-        if number == 0 and np.any(signs != (math.copysign(1, number) < 0)):
-            return False
-    ir.read(value)
-    return True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
-from graphopt.rewrite.match import Bindings, Matcher, _equals, _Operand
+from graphopt.rewrite.match import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 #: Of nodes that read one value, so many are looked at.
@@ -136,7 +136,7 @@ class Nearest(Matcher):
             wanted = "a constant" if operand.kind == "constant" else "something"
             return sofar.lacks(_gap(other if isinstance(other, ir.Value) else wanted, value, reader))
         if isinstance(operand, Literal):
-            if isinstance(value, ir.Value) and _equals(value, operand.number):
+            if isinstance(value, ir.Value) and self._is_number(value, operand.number):
                 return sofar
             return sofar.lacks(_gap(f"the number {operand.number:g}", value, reader))
         pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)

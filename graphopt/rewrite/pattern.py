@@ -8,7 +8,8 @@ and what stands where a value can stand, or is given to an attribute, is matched
   used twice, both places must hold the same;
 - ``x.optional()`` also matches a missing input, as ``None``; ``xs.rest()`` binds all inputs from
   there on, as a tuple; ``c.constant()`` binds only a constant;
-- a number as operand matches a constant all of whose elements equal it (-0.0 is not 0.0);
+- a number as operand matches a tensor, constant or not, all of whose elements are known to equal it
+  (-0.0 is not 0.0);
 - ``op.Split(x, outputs=2)`` gives a tuple of two patterns; ``op.one_of("Add", "Sub")(x, y)``
   matches several operators; ``op.domain("com.microsoft").Gelu(x)`` another domain;
 - ``tag="conv"`` lets the function ask for the matched node by ``m.node("conv")``.
@@ -51,7 +52,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant all of whose elements equal ``number``."""
+    """A tensor all of whose elements are known to equal ``number``."""
 
     number: float
 
@@ -71,7 +72,7 @@ class OpPattern:
     def needs(self) -> tuple[tuple[int, tuple[str, ...] | None], ...]:
         """What must stand before the node at least, to tell cheaply that the pattern can't match.
 
-        Pairs of an operand's index and the operators that may make it, ``None`` for a constant.
+        Pairs of an operand's index and the operators that may make it, ``None`` for a number.
         """
         found: list[tuple[int, tuple[str, ...] | None]] = []
         for index, operand in enumerate(self.operands):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.fills import is_number
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -69,9 +70,8 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
-    zero = m.constant(forms.other_operand(m.root, x))
-    assert zero is not None
-    if m.root.op_type == "Add" and m.dtype(x) not in INTEGERS and not np.all(np.signbit(zero)):
+    is_float_sum = m.root.op_type == "Add" and m.dtype(x) not in INTEGERS
+    if is_float_sum and not is_number(m.fill(forms.other_operand(m.root, x)), -0.0):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)
     return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -24,8 +22,8 @@ def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> O
 
 
 @rule(
-    lambda op, c, a, b: op.Where(c.constant(), a, b),
     lambda op, c, a: op.Where(c, a, a),
+    lambda op, c, a, b: op.Where(c, a, b),
     numerics=Reassociates,
 )
 def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value | None) -> Outcome:
@@ -33,12 +31,11 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
 
     Not exact, because onnxruntime's Where may change the sign of zeros.
     """
-    condition = m.constant(c)
-    chosen = a
-    if b is not None and condition is not None and not np.all(condition):
-        if np.any(condition):
+    condition, chosen = m.fill(c), a
+    if b is not None:
+        if condition is None:
             return m.no("the condition varies", c)
-        chosen = b
+        chosen = a if condition else b
     others = [value for value in m.root.inputs if value is not None and value is not chosen]
     if not keeps_shape(m, chosen, *others):
         return m.no("the other operands may widen the shape", chosen)
@@ -57,7 +54,7 @@ def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
     constant = forms.other_operand(m.root, x)
     if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
         return m.no("not booleans, or the constant may widen the shape", x)
-    keeps = bool(np.all(m.constant(constant))) == (m.root.op_type in ("And", "Equal"))
+    keeps = bool(m.fill(constant)) == (m.root.op_type in ("And", "Equal"))
     return x if keeps else op.Not(x)
 
 

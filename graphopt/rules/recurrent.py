@@ -1,0 +1,52 @@
+"""LSTM, GRU and RNN: inputs that say the same as none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.analysis.fills import is_number
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+
+_LAYERS = ("LSTM", "GRU", "RNN")
+_BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
+
+
+@rule(
+    lambda op, rest: op.one_of(*_LAYERS)(rest.rest()),
+    lambda op, rest: op.domain("com.microsoft").DynamicQuantizeLSTM(rest.rest()),
+    numerics=Exact,
+)
+def drop_initial_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
+    """A recurrent layer starts from zeros by itself (ONNX, LSTM: initial_h)."""
+    return _without(op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(_input(m, i)), 0.0)])
+
+
+@rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact)
+def drop_full_lengths(op: Builder, m: Match, rest: Any) -> Outcome:
+    """A recurrent layer runs over all steps of each sequence by itself (ONNX, LSTM: sequence_lens)."""
+    x = m.root.inputs[0]
+    shape, layout = None if x is None else m.shape(x), m.attribute(m.root, "layout")
+    length, steps = m.fill(_input(m, _LENGTHS)), None if not shape else shape[1 if layout else 0]
+    return _without(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
+
+
+@rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
+def drop_recurrent_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
+    """A bias and peepholes of zeros add nothing (but may turn -0.0 into 0.0)."""
+    return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(_input(m, i)) == 0])
+
+
+def _input(m: Match, index: int) -> ir.Value | None:
+    return m.root.inputs[index] if index < len(m.root.inputs) else None
+
+
+def _without(op: Builder, m: Match, places: list[int]) -> Outcome:
+    """The layer without its inputs at ``places``."""
+    if not places:
+        return m.no("no input says the same as none")
+    inputs = [None if index in places else value for index, value in enumerate(m.root.inputs)]
+    while inputs[-1] is None:
+        inputs.pop()
+    return op.like(m.root, inputs)
