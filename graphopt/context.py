@@ -156,7 +156,6 @@ class Context:
         denied: the first change that the gate refused.
         most_actions: changes after which a pass is said not to end.
         attempts: rules tried at a node so far.
-        grown: bytes that folding has added to the model so far.
         remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each decision by cost that passes and rules asked for, once, and how often.
         ungrouped: by name of a node, why ``fuse-groups`` put it into no group.
@@ -175,7 +174,6 @@ class Context:
     denied: Action | None = None
     most_actions: int | None = None
     attempts: int = 0
-    grown: int = 0
     remarks: list[str] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
     ungrouped: dict[str, str] = field(default_factory=dict)
@@ -250,6 +248,11 @@ class Context:
         if self._tied is None:
             self._tied = ir.tied_storages(self.model)
         return bool(self._tied) and ir.storage_of(tensor) in self._tied
+
+    def renew_ties(self) -> None:
+        """Forget constants that share their bytes with no other any more."""
+        if self._tied:
+            self._tied = ir.tied_storages(self.model)
 
     def version(self, node: ir.Node) -> int:
         """The opset version of ``node``'s domain where it stands."""

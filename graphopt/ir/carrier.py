@@ -124,6 +124,7 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
         function.domain = function.domain  # the checker wants the field even if it is empty
         _strip(function.metadata_props)
         _unpack_infos(function.value_info)
+        _drop_bare_infos(function)
         _unpack_nodes(function.node)
         for attribute in function.attribute_proto:
             _unpack_attribute(attribute)
@@ -309,6 +310,14 @@ def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
             if entry.key == _TYPE:
                 info.type.ParseFromString(base64.b64decode(entry.value))
         _strip(info.metadata_props)
+
+
+def _drop_bare_infos(function: onnx.FunctionProto) -> None:
+    """Drop entries that give nothing but a name, which onnx-ir writes of values whose type it does not know."""
+    kept = [info for info in function.value_info if info.HasField("type") or info.doc_string]
+    if len(kept) != len(function.value_info):
+        del function.value_info[:]
+        function.value_info.extend(kept)
 
 
 def _unpack_nodes(

@@ -129,10 +129,14 @@ def _put_attribute(
     node.attributes.add(onnx_ir.Attr(attribute.name, attribute.type, value, doc_string=attribute.doc_string))
 
 
-def initializer_bytes(model: onnx_ir.Model) -> int:
-    """Bytes of all initializers of ``model``, bodies included; those that are tied count each time."""
+def initializer_bytes(model: onnx_ir.Model, above: int = -1) -> int:
+    """Bytes of all initializers of ``model``, bodies included; those that are tied count each time.
+
+    Args:
+        above: only those that take more bytes than this.
+    """
     tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return sum(size for tensor in tensors if tensor is not None and (size := tensor.nbytes) > above)
 
 
 def tied_storages(model: onnx_ir.Model) -> dict[tuple[object, ...], onnx_ir.TensorProtocol]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -24,6 +24,10 @@ _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 _INTERIOR_LIMIT = 64 << 20
 #: How often a body may run while folding.
 _TRIPS_LIMIT = 1000
+#: Bytes above which a tensor that is one number everywhere is declared, not written out.
+_DECLARED = 4096
+#: The opset since which there is ConstantOfShape.
+_SINCE = 9
 #: Nodes that are looked at to find what a result frees.
 _CONE_LIMIT = 512
 
@@ -32,11 +36,14 @@ _CONE_LIMIT = 512
 class ConstantPropagation(Pass):
     """Replace nodes whose inputs are all constant by their results.
 
-    What shape facts already know (small integer tensors) costs nothing; the rest is computed by
-    one onnxruntime session a graph, with its optimizations off, so that the numbers are the
+    Small integer tensors that shape facts know cost nothing; the rest is computed by one
+    onnxruntime session a graph, with its optimizations off, so that the numbers are the
     runtime's own. Sizes are predicted before anything runs: a result that is kept may take the
-    byte limit, or what it frees; all results together may not grow the model by more than the
-    limit or a quarter of its weights. Random nodes are never folded, nor are dequantized weights.
+    byte limit, or as much as it frees. Results of about one size that would grow the model by more than
+    the limit, or a quarter of its large weights, are all left out: the decision depends on the model as
+    it is, so that another run makes the same one. A tensor that is one number everywhere
+    stays declared by a ConstantOfShape, unless it is tiny. Random nodes are never folded, nor are
+    dequantized weights.
 
     Attributes:
         limit: bytes that a result may take anyway; ``--fold-limit`` by default.
@@ -59,15 +66,23 @@ class ConstantPropagation(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Fold in every graph: the main one, bodies and functions."""
-        limit = cx.options.fold_limit if self.limit is None else self.limit
-        # what was folded before is no reason to fold more
-        most = max(limit, (ir.initializer_bytes(model) - cx.grown) // 4)
         for graph in list(ir.graphs_of(model)):
             self._fold_known_ints(graph, cx)
-            nodes = self._constant_nodes(graph, cx)
-            wanted = self._worth_keeping(graph, nodes, cx, limit, most)
-            if wanted:
-                self._evaluate(graph, nodes, wanted, cx)
+        while self._fold(model, cx):  # results in one graph are constants to the bodies in it
+            pass
+
+    def _fold(self, model: ir.Model, cx: Context) -> bool:
+        """Fold once in every graph; whether constants for other graphs came of it."""
+        limit = cx.options.fold_limit if self.limit is None else self.limit
+        most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
+        places = [(graph, self._constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
+        wanted = self._affordable(places, cx, limit, most)
+        epoch = cx.edit.epoch
+        for (graph, nodes), values in zip(places, wanted, strict=True):
+            computed = [value for value in values if not self._declare(graph, value, cx)]
+            if computed:
+                self._evaluate(graph, nodes, computed, cx)
+        return len(places) > 1 and cx.edit.epoch != epoch
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
         """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
@@ -115,13 +130,36 @@ class ConstantPropagation(Pass):
             computed.update((output, None) for output in node.outputs)
         return found
 
+    def _affordable(
+        self, places: Sequence[tuple[ir.Graph, list[ir.Node]]], cx: Context, limit: int, most: int
+    ) -> list[list[ir.Value]]:
+        """Which results to keep, graph by graph: those of one size together may add ``most`` bytes."""
+        refused: set[int] = set()
+        while True:
+            growth: Counter[int] = Counter()
+            wanted = [self._worth_keeping(*place, cx, limit, growth, refused) for place in places]
+            over = {size for size, total in growth.items() if total > most}
+            if not over:
+                return wanted
+            refused |= over
+
     def _worth_keeping(
-        self, graph: ir.Graph, nodes: Sequence[ir.Node], cx: Context, limit: int, most: int
+        self,
+        graph: ir.Graph,
+        nodes: Sequence[ir.Node],
+        cx: Context,
+        limit: int,
+        growth: Counter[int],
+        refused: Container[int],
     ) -> list[ir.Value]:
         """Which results to keep as constants, so that everything between vanishes.
 
         Backwards from what other nodes read: a result that is too large, or that the graph can't hold,
         leaves its node in place, and what that node reads is wanted instead.
+
+        Args:
+            growth: is added up: bytes that are kept and not freed, by their order of magnitude.
+            refused: orders of magnitude of which nothing is kept.
         """
         inside = dict.fromkeys(nodes)
         kept_nodes: dict[ir.Node, None] = {}
@@ -140,15 +178,39 @@ class ConstantPropagation(Pass):
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, "the function's opset has no Constant of its type"))
                 continue
-            size = sum(_nbytes(output, cx) or 0 for output in read)
+            if node.op_type == "ConstantOfShape" and _stays_declared(node.outputs[0], cx):
+                kept_nodes[node] = None
+                cx.say(self.name, _remark(node, "it declares one number in a few bytes"))
+                continue
+            size = sum(0 if _stays_declared(o, cx) else _nbytes(o, cx) or 0 for o in read)
             gain = _freed_by(node, inside, cx)
-            if size > max(limit, gain) or cx.grown + size - gain > most:
+            grown = max(0, size - gain)
+            if size > max(limit, gain) or grown.bit_length() in refused:
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, f"its result takes {size} bytes and frees {gain}"))
                 continue
-            cx.grown += max(0, size - gain)
+            growth[grown.bit_length()] += grown
             wanted += read
         return wanted
+
+    def _declare(self, graph: ir.Graph, value: ir.Value, cx: Context) -> bool:
+        """Make a ConstantOfShape of a ``value`` that is one number everywhere, if it is to stay declared."""
+        number, shape, node = cx.fill(value), cx.static_shape(value), value.producer()
+        if number is None or shape is None or node is None or not _stays_declared(value, cx):
+            return False
+        action = cx.permit(self.name, node)
+        if action is None:
+            return True
+        cx.forget_reads()  # facts noted what the number and the shape come from
+        dims = cx.edit.constant(graph, ir.tensor(np.array(shape, np.int64)), f"{value.name}_shape")
+        attributes = {"value": ir.tensor(np.asarray(number).reshape(1))}
+        made = cx.edit.make_node("ConstantOfShape", [dims], attributes, name=f"{ir.label(node)}_declared")
+        cx.edit.insert_before(node, [made])
+        cx.edit.note_origin([made], [node], self.name)
+        cx.edit.replace(value, made.outputs[0])
+        cx.edit.remove_whole(node)
+        cx.wrote(action, node, [made])
+        return True
 
     def _evaluate(
         self, graph: ir.Graph, nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context
@@ -188,6 +250,20 @@ class ConstantPropagation(Pass):
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_whole(node)
         cx.wrote(action, node, [])
+
+
+def _stays_declared(value: ir.Value, cx: Context) -> bool:
+    """Whether ``value`` is one number everywhere, and a ConstantOfShape is the shortest way to say so.
+
+    It is not if the result is tiny, or a constant of its size is there to be moved.
+    """
+    node, size = value.producer(), _nbytes(value, cx)
+    if node is None or len(node.outputs) > 1 or size is None or size <= _DECLARED:
+        return False
+    if any(tensor.nbytes >= size for x in node.inputs if (tensor := ir.constant_of(x)) is not None):
+        return False
+    number = cx.fill(value)
+    return number is not None and number.dtype.kind in "biuf" and cx.version(node) >= _SINCE
 
 
 def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int:

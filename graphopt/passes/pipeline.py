@@ -254,6 +254,7 @@ class _Run:
         told, epoch = len(cx.remarks), cx.edit.epoch
         cx.forget_reads()
         start = time.perf_counter()
+        cx.renew_ties()
         try:
             pass_.run(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):

@@ -2,7 +2,7 @@
 
 Every value of the main graph is made an output, and every value within the bodies of If, Loop and
 Scan is recorded for each of their runs; then each fact is held against what came out: rank, dims
-under the sizes of the run, dtype and known contents.
+under the sizes of the run, dtype, known contents, and the number that all elements are.
 
 As a script: ``python -m tests.analysis.check_facts PATH...``, where a path is a model, or a folder
 of models. Inputs are read from ``test_data_set_*/input_*.pb`` beside a model, else made up.
@@ -271,6 +271,9 @@ class _Probes:
             actual = None  # onnxruntime hands these over as bytes
         if dtype is not None and actual is not None and dtype != actual:
             report.wrong.append(f"{value.name}: dtype {dtype} is {actual}")
+        fill = self.facts.fill(value)
+        if fill is not None and any(one.tobytes() != fill.tobytes() for one in array.reshape(-1)):
+            report.wrong.append(f"{value.name}: not {fill!r} everywhere, but {array.reshape(-1)[:4]}")
         elements = array.reshape(-1).tolist() if self.facts.known_ints(value) is not None else None
         self._compare_value(report, value, array.shape, elements, sizes)
 

@@ -235,6 +235,24 @@ _CASES: dict[str, tuple[int, str, str]] = {
         "  ax = Constant<value_ints=[0]>()  f = Slice(r, z, n, ax, z)  g = Transpose(f)  h = Reshape(g, z)"
         "  i, j, k = Split(r)  l = Gather<axis=1>(r, ax)  q = Tile(i, m2)  m2 = Constant<value_ints=[2,1]>()",
     ),
+    "fills that move": (
+        18,
+        "float[b,s,4] x",
+        "d = Shape(x)  i = Constant<value=int64[1] {0}>()  u = Constant<value=int64[1] {2}>()  o = Constant<value=float {1}>()  z = ConstantOfShape(d)  e = Expand(o, d)"
+        "  t = Transpose(e)  p, q = Split<axis=2,num_outputs=2>(e)  c = Concat<axis=1>(e, e)"
+        "  v = Concat<axis=1>(e, z)  m = ConstantOfShape<value=bool[1] {1}>(d)  w = Where(m, z, x)"
+        "  k = Constant<value=int64[6] {0,0,1,0,0,1}>()  a = Pad(z, k)  f = Pad(e, k)  g = Trilu(z)"
+        "  r = Constant<value=int64[3] {2,1,1}>()  j = Tile(e, r)  l = Slice(e, i, u)  n = Not(m)",
+    ),
+    "fills that are computed": (
+        18,
+        "float[b,s] x, int64[b] i, bool[b] y",
+        "d = Shape(x)  o = Constant<value=float[1] {3}>()  e = Expand(o, d)  z = ConstantOfShape(d)  n = Neg(z)"
+        "  a = Add(e, e)  c = Div(e, z)  f = Div(z, z)  g = Mul(z, x)  h = Min(n, z)  j = Max(e, n)"
+        "  k = Cast<to=7>(e)  l = Sub(k, k)  m = Mul(l, i)  p = Cast<to=2>(c)  q = Cast<to=9>(l)  r = And(y, q)"
+        "  s = Equal(e, e)  t = Less(z, n)  u = Add(n, n)  v = Add(n, z)  w = Sqrt(e)  aa = Abs(n)"
+        "  bb = Where(s, n, z)  cc = Or(y, s)  dd = Xor(q, s)  ee = Cast<to=11>(a)  ff = Reciprocal(z)",
+    ),
     "creation": (
         17,
         "float[b,s] x, int64[2] n",
