@@ -313,7 +313,7 @@ def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _drop_bare_infos(function: onnx.FunctionProto) -> None:
-    """Drop entries that give nothing but a name, which onnx-ir writes of values whose type it does not know."""
+    """Drop entries with nothing but a name, which onnx-ir writes of values whose type it does not know."""
     kept = [info for info in function.value_info if info.HasField("type") or info.doc_string]
     if len(kept) != len(function.value_info):
         del function.value_info[:]

@@ -24,7 +24,9 @@ def ranges(counts: dict[int, int], weights: int) -> ir.Model:
         for i in range(count):
             arrays[f"from_{each}_{i}"] = np.float32(i)
             arrays[f"to_{each}_{i}"] = np.float32(i + each // 4)
-            nodes.append(oh.make_node("Range", [f"from_{each}_{i}", f"to_{each}_{i}", "one"], [f"r_{each}_{i}"]))
+            nodes.append(
+                oh.make_node("Range", [f"from_{each}_{i}", f"to_{each}_{i}", "one"], [f"r_{each}_{i}"])
+            )
             nodes.append(oh.make_node("Add", [f"r_{each}_{i}", "n"], [f"s_{each}_{i}"]))
             results.append(f"s_{each}_{i}")
     graph = oh.make_graph(

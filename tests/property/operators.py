@@ -766,6 +766,25 @@ def qlinear_conv(g: Grower, op_type: str, given: Given) -> Any:
     return g.op(op_type, x, *_scale(g, np.uint8), w, *_scale(g, np.uint8), *_scale(g, np.uint8), bias)
 
 
+@operator("LSTM", "GRU", "RNN", since=14)
+def recurrent(g: Grower, op_type: str, given: Given) -> Any:
+    """One layer forwards, some inputs of which are zeros, or say what goes without saying."""
+    x = g.operand(given, 0, lambda x: x.dtype == np.float32 and x.ndim == 3 and x.size > 0)
+    if x is None or g.static(x)[-1] is None:
+        return None
+    width, gates = g.shape(x)[-1], {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type]
+    w = g.constant(g.numbers(np.float32, [1, gates * 2, width]))
+    r = g.constant(g.numbers(np.float32, [1, gates * 2, 2]))
+    b = g.constant(np.zeros([1, gates * 4], np.float32)) if g.chance(40) else None
+    if None not in g.static(x)[:2]:
+        steps, batch = g.shape(x)[:2]
+        lengths = g.constant(np.full([batch], steps, np.int32)) if g.chance(40) else None
+        state = g.constant(np.zeros([1, batch, 2], np.float32)) if g.chance(60) else None
+    else:
+        lengths = state = None
+    return g.op(op_type, x, w, r, b, lengths, state, hidden_size=2)
+
+
 # Shapes as data -------------------------------------------------------------------------------
 
 
