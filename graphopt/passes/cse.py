@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import facts
 from graphopt.passes.base import Pass
+from graphopt.rewrite import propagation
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class CommonSubexpressionElimination(Pass):
     def _visit(self, node: ir.Node, scope: _Scope, cx: Context) -> None:
         keys = [key for key in (_key(node, cx), _contents_key(node, cx)) if key is not None]
         first = next((found for key in keys if (found := scope.find(key)) is not None), None)
-        if first is None or not _can_merge(node, first, cx):
+        if first is None or not _can_merge(node, first, cx) or self._provokes(node, first, cx):
             for key in keys:
                 scope.seen.setdefault(key, node)
             return
@@ -57,6 +58,13 @@ class CommonSubexpressionElimination(Pass):
             cx.edit.replace(old, new)
         cx.edit.remove(node)
         cx.wrote(action, node, [first])
+
+    def _provokes(self, node: ir.Node, first: ir.Node, cx: Context) -> bool:
+        """Whether onnxruntime's propagation of quantization goes wrong if ``first`` stands for ``node``."""
+        users = [*ir.readers(first.outputs[0]), *ir.readers(node.outputs[0])]
+        if not any(user.op_type in propagation.MOVERS for user in users):
+            return False
+        return propagation.provoked(cx, node, first.outputs, heals=True)
 
 
 @dataclass

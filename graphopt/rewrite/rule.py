@@ -39,6 +39,7 @@ class Rule:
         pattern: what it recognizes, such as ``RMSNorm``, for the table of what is recognized in which
             dialect; rules that do the same for other forms or targets share one. Empty for rules that
             recognize nothing larger.
+        heals: it makes a model load that onnxruntime does not load (:mod:`graphopt.rewrite.propagation`).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Rule:
     anchors: tuple[str, ...] = ()
     pattern: str = ""
     last: bool = False
+    heals: bool = False
 
     @property
     def fuses(self) -> bool:
@@ -95,6 +97,7 @@ def rule(
     anchors: tuple[str, ...] | None = None,
     pattern: str = "",
     last: bool = False,
+    heals: bool = False,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
@@ -125,6 +128,7 @@ def rule(
             telling,
             recognized,
             last,
+            heals,
         )
 
     return make

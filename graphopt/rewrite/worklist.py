@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
+from graphopt.rewrite import propagation
 from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match, Matcher
@@ -22,14 +23,21 @@ from graphopt.rewrite.rule import Rule
 _REWRITES_PER_NODE = 20
 #: Of so many rewrites, the last ones, the rule that made most is to blame where they do not end.
 _LATEST = 100
+_PROPAGATES = "onnxruntime's propagation of quantization would go wrong there"
 
 
 class Index:
-    """Rules, each with one of its patterns, by the operator of the pattern's root."""
+    """Rules, each with one of its patterns, by the operator of the pattern's root.
+
+    Attributes:
+        heals: whether a rule is among them that makes models load (:attr:`Rule.heals`).
+    """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._by_op: dict[tuple[str, str], list[tuple[Rule, OpPattern]]] = defaultdict(list)
+        self.heals = False
         for rule in rules:
+            self.heals |= rule.heals
             for pattern, _ in rule.patterns:
                 for op_type in pattern.op_types:
                     self._by_op[pattern.domain, op_type].append((rule, pattern))
@@ -57,9 +65,11 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
+        self._quantized = False
         for graph in ir.graphs_of(model):
             for node in graph:
                 self._push(node)
+                self._quantized |= node.op_type in propagation.QUANTIZERS
 
     def _push(self, node: ir.Node | None) -> None:
         if node is not None and node not in self._queued and self._index.rules_for(node):
@@ -108,11 +118,20 @@ class _Run:
             cx.refuse(result)
             return False
         values = result if isinstance(result, tuple) else (result,)
+        if self._quantized and self._provokes(match, builder, values):
+            builder.discard()
+            cx.refuse(match.no(_PROPAGATES))
+            return False
         if not self._fits(root, values) or (action := cx.permit(rule.name, root)) is None:
             builder.discard()
             return False
         self._commit(action, match, builder, values, fuses=rule.fuses)
         return True
+
+    def _provokes(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
+        """Whether onnxruntime's propagation of quantization would go wrong around the result."""
+        heals = self._index.heals
+        return propagation.provoked(self._cx, match.root, values, match.nodes, builder.made, heals=heals)
 
     def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether ``values`` do more than trade Identity for Identity."""

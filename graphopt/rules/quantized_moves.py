@@ -6,13 +6,14 @@ stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.ops import facts
-from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite import Exact, Match, Outcome, propagation, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _quantized as quantized
@@ -106,6 +107,25 @@ def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
 
 #: Splits into more parts are not looked at, as each part makes a Split of its own until they are merged.
 _MAX_PARTS = 16
+
+
+def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
+    for domain in quantized.DOMAINS:
+        dequantized = op.domain(domain).DequantizeLinear(x, d.rest(), tag="dequantize")
+        yield op.one_of(*propagation.MOVERS)(dequantized, r.rest())
+
+
+@rule(_moved_behind, numerics=Exact, heals=True)
+def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
+    """Integers are moved where onnxruntime fails to load a model that moves them behind DequantizeLinear."""
+    dequantize = m.node("dequantize")
+    if not propagation.fails_to_load(m.cx, m.root):
+        return m.no("onnxruntime loads it", x)
+    if not _takes_integers(m, m.root, m.dtype(x)):
+        return m.no("runtimes may not have it for these integers", x)
+    if m.root.op_type == "MaxPool" and quantized.parameters(m, dequantize) is None:
+        return m.no("the scale is not one positive number, so that the largest integer may be another", x)
+    return op.like(dequantize, [op.like(m.root, [x, *r]), *d])
 
 
 @rule(

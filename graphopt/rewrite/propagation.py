@@ -1,0 +1,273 @@
+"""Where onnxruntime's propagation of quantization goes wrong, and whether a rewrite would bring it about.
+
+Default sessions put pairs of QuantizeLinear and DequantizeLinear around operators that move elements, which
+goes wrong at three places in onnxruntime 1.31:
+
+- Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
+  model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
+- Behind a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
+- In front of a Transpose that only a QuantizeLinear reads, the pair goes behind the transposed value, for all
+  its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context
+
+#: The operators behind which onnxruntime puts pairs.
+MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+#: The operators that a model has where any of this matters.
+QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: From this opset on, onnxruntime declares the type of what a QuantizeLinear that it adds makes.
+_DECLARED_SINCE = 21
+_DOMAINS = ("", ir.MICROSOFT)
+#: Where more nodes read a value, a rewrite that concerns one of them leaves others.
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class View:
+    """A graph as it is, or as it would be after a rewrite.
+
+    Attributes:
+        graph: where the rewrite takes place.
+        instead: the value that would stand for another.
+        made: nodes that would enter the graph.
+        removed: nodes that would leave it.
+    """
+
+    graph: ir.Graph
+    instead: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
+    made: tuple[ir.Node, ...] = ()
+    removed: Container[ir.Node] = ()
+
+    def input(self, node: ir.Node, index: int = 0) -> ir.Value | None:
+        """An input of ``node``."""
+        value = node.inputs[index] if index < len(node.inputs) else None
+        return None if value is None else self.instead.get(value, value)
+
+    def producer(self, value: ir.Value | None) -> ir.Node | None:
+        """The node that makes ``value``, if it stands in the graph of the rewrite."""
+        node = None if value is None else value.producer()
+        known = node is not None and (node.graph is self.graph or any(node is one for one in self.made))
+        return node if known else None
+
+    def readers(self, value: ir.Value) -> list[ir.Node]:
+        """The nodes that read ``value``, in bodies too, each once."""
+        found: dict[ir.Node, None] = {}
+        for source in self._standing(value):
+            found |= dict.fromkeys(node for node in ir.readers(source) if node not in self.removed)
+        found |= dict.fromkeys(node for node in self.made if any(one is value for one in node.inputs))
+        return list(found)
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Whether the graph returns ``value``."""
+        return any(source.is_graph_output() for source in self._standing(value))
+
+    def _standing(self, value: ir.Value) -> Iterator[ir.Value]:
+        """``value``, and the values that it would stand for."""
+        if value not in self.instead:
+            yield value
+        yield from (old for old, new in self.instead.items() if new is value)
+
+
+def _is(node: ir.Node | None, *op_types: str, domains: tuple[str, ...] = ("",)) -> bool:
+    return node is not None and node.domain in domains and node.op_type in op_types
+
+
+def fails_to_load(cx: Context, mover: ir.Node, view: View | None = None) -> bool:
+    """Whether default sessions of onnxruntime fail, or abort, for what stands around ``mover``.
+
+    That is an operator of :data:`MOVERS`, perhaps one of several in a row, behind a DequantizeLinear.
+    """
+    if not _is(mover, *MOVERS):
+        return False
+    if view is None:
+        assert mover.graph is not None
+        view = View(mover.graph)
+    first = mover
+    while (above := view.producer(view.input(first))) is not None and _is(above, *MOVERS):
+        first = above
+    if above is None or not _is(above, "DequantizeLinear", domains=_DOMAINS):
+        return False
+    scale, point = ((cx.constant(value), value) for value in (*above.inputs[1:3], None)[:2])
+    if scale[0] is None or scale[0].size != 1 or (point[0] is None and point[1] is not None):
+        return False
+    declared = above.domain == "" and _version(cx, view.graph) >= _DECLARED_SINCE
+    return _breaks(view, first, declared and point[0] is not None and point[0].dtype == np.int8)
+
+
+def _version(cx: Context, graph: ir.Graph) -> int:
+    return ir.standard_version(cx.edit.scopes.imports(graph))
+
+
+def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
+    """Whether a pair behind ``first``, or behind movers that read it, fails: as int8, or for a body."""
+    pending, visited = [first], {first}
+    while pending:
+        output = pending.pop().outputs[0]
+        edges = [node for node in view.readers(output) if not _is(node, "QuantizeLinear", domains=_DOMAINS)]
+        if any(node.graph not in (view.graph, None) for node in edges):
+            return True
+        if declares_int8 and len(edges) + view.is_output(output) == 1:
+            return True
+        more = [node for node in edges if _is(node, *MOVERS) and node not in visited]
+        pending += more
+        visited.update(more)
+    return False
+
+
+def quantizes_others(mover: ir.Node, view: View | None = None) -> bool:
+    """Whether default sessions of onnxruntime quantize what a Transpose reads for others, too."""
+    if not _is(mover, "Transpose"):
+        return False
+    if view is None:
+        assert mover.graph is not None
+        view = View(mover.graph)
+    source = view.input(mover)
+    above = view.producer(source)
+    if source is None or above is None or _is(above, "DequantizeLinear", domains=_DOMAINS):
+        return False
+    readers: list[ir.Node] = []
+    same, back = [source], []
+    for node in view.readers(source):  # onnxruntime drops Transposes that undo each other
+        undone = [user for user in view.readers(node.outputs[0]) if _undoes(user, node)]
+        same += [user.outputs[0] for user in undone]
+        back += undone
+        left = node is mover or len(undone) < len(view.readers(node.outputs[0]))
+        readers += [node] if left or not undone or view.is_output(node.outputs[0]) else []
+    readers += [node for value in same[1:] for node in view.readers(value)]
+    outside = [node for node in readers if node.graph not in (view.graph, None)]
+    shared = len(readers) - len(outside) == 1 and (bool(outside) or any(map(view.is_output, same)))
+    return shared and _is_quantized(view, mover, back)
+
+
+def _undoes(node: ir.Node, mover: ir.Node) -> bool:
+    """Whether ``node`` and ``mover`` are Transposes, and ``node`` brings back what ``mover`` permutes."""
+    first, second = (one.attributes.get("perm") for one in (mover, node))
+    if (
+        not (_is(node, "Transpose") and _is(mover, "Transpose"))
+        or first is None
+        or second is None
+        or first.is_ref()
+        or second.is_ref()
+    ):
+        return False
+    perm = first.as_ints()
+    return [perm[axis] for axis in second.as_ints()] == sorted(perm)
+
+
+def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> bool:
+    """Whether a QuantizeLinear alone, but for ``ignored``, reads ``mover``, perhaps through other movers."""
+    while True:
+        readers = [node for node in view.readers(mover.outputs[0]) if node not in ignored]
+        if view.is_output(mover.outputs[0]) or len(readers) != 1:
+            return False
+        mover = readers[0]
+        if not _is(mover, *MOVERS) or mover.graph not in (view.graph, None):
+            return _is(mover, "QuantizeLinear", domains=_DOMAINS)
+
+
+def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
+    """The nodes that make or read ``values``, but for constants and values with many readers."""
+    found: dict[ir.Node, None] = {}
+    for value in values:
+        if value is None or ir.constant_of(value) is not None:
+            continue
+        producer = view.producer(value)
+        if producer is not None:
+            found[producer] = None
+        if ir.use_count(value) <= _FEW:
+            found |= dict.fromkeys(view.readers(value))
+    return [node for node in found if node not in view.removed]
+
+
+def provoked(
+    cx: Context,
+    root: ir.Node,
+    values: Sequence[ir.Value | None],
+    matched: Sequence[ir.Node] = (),
+    made: tuple[ir.Node, ...] = (),
+    *,
+    heals: bool,
+) -> bool:
+    """Whether a rewrite would lead onnxruntime's propagation to go wrong where it does not yet.
+
+    Args:
+        root: the node whose outputs are replaced by ``values``.
+        matched: nodes that leave the graph where nothing else reads them; ``root`` does in any case.
+        made: what takes their place; not in the graph yet.
+        heals: a rule follows that moves operators in front of a DequantizeLinear, so that the model loads.
+    """
+    instead = {
+        old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old
+    }
+    removed = _removed(root, matched, made, instead)
+    concerned = dict.fromkeys((root, *matched, *made, *removed))
+    touched = dict.fromkeys(value for node in concerned for value in (*node.inputs, *node.outputs))
+    touched |= dict.fromkeys(instead.values())
+    producers = (value.producer() for value in instead.values())
+    graphs = dict.fromkeys([root.graph, *(node.graph for node in producers if node is not None)])
+    for graph in graphs:
+        if graph is None:
+            continue
+        after = _faults(cx, View(graph, instead, made, removed), touched, heals=heals)
+        if after and not after.keys() <= _faults(cx, View(graph), touched, heals=heals).keys():
+            return True
+    return False
+
+
+def _faults(
+    cx: Context, view: View, values: Iterable[ir.Value | None], *, heals: bool
+) -> dict[ir.Node, None]:
+    """The movers around ``values`` at which onnxruntime goes wrong."""
+    near: dict[ir.Node, None] = {}
+    for node in _near(view, values):
+        quantizes = _is(node, "QuantizeLinear", domains=_DOMAINS)
+        above = view.producer(view.input(node)) if quantizes else node
+        while above is not None and above not in near and _is(above, *MOVERS):
+            near[above] = None
+            above = view.producer(view.input(above))
+    return dict.fromkeys(
+        node
+        for node in near
+        if quantizes_others(node, view)
+        or (not (heals and len(node.outputs) == 1) and fails_to_load(cx, node, view))
+    )
+
+
+def _removed(
+    root: ir.Node,
+    matched: Sequence[ir.Node],
+    made: tuple[ir.Node, ...],
+    instead: Mapping[ir.Value, ir.Value],
+) -> dict[ir.Node, None]:
+    """The nodes that nothing reads after a rewrite: ``root``, of ``matched``, and above them."""
+    kept = {value for node in made for value in node.inputs} | set(instead.values())
+    removed: dict[ir.Node, None] = {}
+    pending = [*matched, root]
+    while pending:
+        node = pending.pop()
+        if node.graph is None or node in removed:
+            continue
+        unread = (
+            output in instead
+            or (
+                output not in kept
+                and not output.is_graph_output()
+                and ir.use_count(output) <= _FEW
+                and all(reader in removed for reader in ir.readers(output))
+            )
+            for output in node.outputs
+        )
+        if all(unread):
+            removed[node] = None
+            producers = (value.producer() for value in node.inputs if value is not None)
+            pending += [producer for producer in producers if producer is not None]
+    return removed
