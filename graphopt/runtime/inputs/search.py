@@ -20,7 +20,7 @@ _KNOWN = 2
 #: How often what a run was refused for is heeded before another binding is tried, and in a search.
 _LESSONS, _ALL_LESSONS = 8, 32
 #: Time may pass this much faster than CPU time: runs may take place in other processes, or wait.
-_WAITING = 4
+_WAITING = 8
 
 
 @dataclass(frozen=True)

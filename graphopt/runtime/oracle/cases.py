@@ -24,7 +24,7 @@ FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large
 _CRASHES = 4
 #: Seconds of CPU time that a run of the original may take, unless nothing runs in that time.
 QUICK = 4.0
-#: Seconds of CPU time of runs after which no more bindings are tried.
+#: Seconds of CPU time after which no more bindings are tried.
 _SEARCH = 12.0
 #: How often that time may run out before no more bindings are tried.
 _TIMEOUTS = 4
@@ -99,8 +99,8 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         inputs: makes the feeds.
         original: the model to ask.
         random: the model holds operators that draw random numbers.
-        seconds: CPU time of runs after which only the cases of one flavour are made. The time on the
-            clock has a bound too, which a loaded machine does not reach.
+        seconds: CPU time of runs after which only the cases of one flavour are made; runs that were stopped
+            do not count. The time on the clock has a bound too, which a loaded machine does not reach.
         quick: seconds of CPU time that a run may take, unless nothing runs in that time.
     """
     begin = original.spent
@@ -116,11 +116,15 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     out_of_time: list[str] = []
     most = _TIMEOUTS
 
+    def stopped() -> None:
+        """Let a run that does not end take no time from others."""
+        nonlocal begin, stop
+        begin += quick
+        stop += SLACK * quick
+
     def attempt(feeds: Feeds) -> str | None:
         if len(crashes) >= _CRASHES or len(out_of_time) >= most:
             return crashes[0]
-        if original.spent - begin > _SEARCH and ran:
-            return "the time for the search of inputs is up"
         try:
             ran.append((feeds, original.run("off", feeds)))
         except (RuntimeFailure, ResourceLimit) as failure:
@@ -128,18 +132,22 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
                 crashes.append(str(failure))
             if isinstance(failure, ResourceLimit):
                 out_of_time.append(str(failure))
+                stopped()
             return str(failure)
         return None
 
+    def clock() -> float:
+        return original.spent + time.process_time()
+
     patience, original.seconds = original.seconds, quick
-    search: Found = find_legal(inputs, attempt, seconds=SLACK * _SEARCH)
+    search: Found = find_legal(inputs, attempt, seconds=_SEARCH, clock=clock)
     if not search.legal and crashes and crashes == out_of_time:
         # nothing runs quickly: one binding has to do, with all the time there is
         original.seconds = patience
         most = 1
         crashes.clear()
         out_of_time.clear()
-        search = find_legal(inputs, attempt, wanted=1, seconds=SLACK * _SEARCH)
+        search = find_legal(inputs, attempt, wanted=1, seconds=_SEARCH, clock=clock)
     cases = Cases(legal=search.legal)
     if not search.legal:
         cases.refusal = search.refusal or "no inputs could be made up"
@@ -152,13 +160,20 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     if (why := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
     for flavour in FLAVOURS[1:]:
+        endless = False
         for legal in reversed(search.legal):
             late = original.spent - begin > seconds or time.monotonic() > stop
             cause = "time" if late else ""
             if sum(case.nbytes for case in cases.found) > _MEMORY:
                 cause = "memory"
-            if not cause:
-                _add(cases, inputs, original, legal, flavour, random)
+            if endless:
+                cases.skipped.append(
+                    Skipped(_where(legal, flavour), ORIGINAL_FAILS, "stopped at other sizes")
+                )
+            elif not cause:
+                endless = isinstance(_add(cases, inputs, original, legal, flavour, random), ResourceLimit)
+                if endless:
+                    stopped()
             else:
                 cases.skipped.append(Skipped(_where(legal, flavour), cause))
     return cases

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphopt.errors import ResourceLimit
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.feeds import Inputs
 from graphopt.runtime.inputs.search import Legal
-from graphopt.runtime.oracle.cases import empty_cases
+from graphopt.runtime.oracle.cases import empty_cases, gather
 from tests.runtime.build import parse
 
 
@@ -36,3 +37,33 @@ def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
     cases = empty_cases(inputs, Flaky(runs), [Legal({"N": 2}, 0)], random=False)
     assert len(cases.found) == found
     assert bool(cases.skipped) is not bool(found)
+
+
+class Endless:
+    """Does not end unless an element is positive, and takes a second of CPU time otherwise."""
+
+    seconds: float | None = None
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.stopped = 0
+
+    def load(self, level: str) -> None:
+        pass
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        self.spent += 1
+        with np.errstate(invalid="ignore"):
+            if (feeds["x"] > 0).any():
+                return [feeds["x"]]
+        self.stopped += 1
+        raise ResourceLimit("it took more than 1 s of CPU time")
+
+
+def test_inputs_that_do_not_end_take_no_time_from_others() -> None:
+    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    original = Endless()
+    cases = gather(inputs, original, random=False, seconds=5, quick=1)
+    assert {case.flavour for case in cases.found} >= {"normal", "large"}
+    assert not [skipped for skipped in cases.skipped if skipped.cause == "time"]
+    assert original.stopped <= 6, "inputs of one kind are stopped at one size"
