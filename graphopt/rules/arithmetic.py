@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.fills import is_number
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _runtime_fusions as fusions
@@ -20,6 +20,7 @@ from graphopt.rules._constants import (
     aligns_right,
     keeps_shape,
 )
+from graphopt.rules._denormals import never_denormal
 
 # Neutral elements ----------------------------------------------------------------------------
 
@@ -186,7 +187,25 @@ def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     tags=("onnxruntime:DivMulFusion",),
 )
 def join_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """1 / x * y = y / x, and y / (1 / x) = y * x."""
+    """1 / x * y = y / x where x is never denormal, and y / (1 / x) = y * x."""
+    if m.root.op_type == "Mul" and not never_denormal(m, x):
+        return m.no("1 / x is infinite where x is denormal; --fast-math allows that it becomes finite", x)
+    return _joined(op, m, x, y)
+
+
+@rule(
+    lambda op, x, y: op.Mul(op.Div(1, x, tag="inverse"), y),
+    lambda op, x, y: op.Mul(op.Reciprocal(x, tag="inverse"), y),
+    numerics=Approximates,
+    exclusive=True,
+    tags=("onnxruntime:DivMulFusion",),
+)
+def join_any_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """1 / x * y = y / x, which is finite where x is denormal and its reciprocal infinite."""
+    return _joined(op, m, x, y)
+
+
+def _joined(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     inverse = m.node("inverse")

@@ -13,8 +13,9 @@ from graphopt.runtime.inputs.domain import Domain
 from graphopt.runtime.values import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
-#: normal, and feeds other values for overridable initializers too.
-Flavour = Literal["normal", "zero", "negative", "large", "special", "overridden"]
+#: normal, and feeds other values for overridable initializers too. ``tiny`` mixes denormal numbers into
+#: normal ones, and ``huge`` such as are next to the largest of their type.
+Flavour = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 Array = np.ndarray[Any, Any]
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
@@ -25,6 +26,9 @@ _TIES = np.array([-1.5, -0.5, 0.5, 2.5])
 _MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
 #: How many special numbers there are in as many as this, if not four: some are to stay normal.
 _SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
+#: Denormal numbers, whose reciprocals are infinite, and numbers that overflow when doubled.
+_TINY = {"float16": 1e-5, "float": 1e-39, "double": 1e-309, "bfloat16": 1e-39}
+_HUGE = {"float16": 6e4, "float": 3e38, "double": 1.7e308, "bfloat16": 3e38}
 #: Large for the type, yet squares and small sums of them are finite.
 _LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
 
@@ -72,7 +76,8 @@ def _tensor(
     if element == "bool":
         return _bools(shape, flavour, caution, generator)
     if element.startswith("complex"):
-        parts = [_floats("double", shape, flavour, generator) for _ in range(2)]
+        part = "float" if element == "complex64" else "double"
+        parts = [_floats(part, shape, flavour, generator) for _ in range(2)]
         made = np.empty(shape, np.complex128)
         made.real, made.imag = parts
         return made.astype(element)
@@ -122,6 +127,15 @@ def _floats(
                 places = np.flatnonzero(generator.random(flat.size) < 0.3)
                 places = np.union1d(places, np.arange(flat.size)[:1])
                 flat[places] = generator.choice(telling, places.size)
+            return flat.reshape(shape)
+        case "tiny" | "huge":
+            flat = np.asarray(numbers, np.float64).reshape(-1)
+            number = (_TINY if flavour == "tiny" else _HUGE).get(element)
+            if number is not None:
+                places = np.union1d(
+                    np.flatnonzero(generator.random(flat.size) < 0.3), np.arange(flat.size)[-1:]
+                )
+                flat[places] = generator.choice([number, -number], places.size)
             return flat.reshape(shape)
         case "special":
             flat = numbers.reshape(-1)

@@ -18,8 +18,13 @@ from graphopt.runtime.oracle.empty_tensors import Wrong
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Skipped
 from graphopt.runtime.trial import SLACK, Runner
 
-#: In the order of what they tell; ``special`` and ``large`` are judged more leniently.
-FLAVOURS: tuple[Flavour, ...] = ("normal", "zero", "negative", "special", "large", "overridden")
+#: In the order of what they tell; ``special``, ``large`` and ``huge`` are judged more leniently.
+FLAVOURS: tuple[Flavour, ...] = (
+    *("normal", "zero", "negative", "special", "large", "overridden"),
+    *("tiny", "huge"),
+)
+#: Flavours that are tried with one binding: sizes do not matter for what they show.
+_ONCE: tuple[Flavour, ...] = ("tiny", "huge")
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
 #: Seconds of CPU time that a run of the original may take, unless nothing runs in that time.
@@ -161,7 +166,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
     for flavour in FLAVOURS[1:]:
         endless = False
-        for legal in reversed(search.legal):
+        for legal in search.legal[-1:] if flavour in _ONCE else reversed(search.legal):
             late = original.spent - begin > seconds or time.monotonic() > stop
             cause = "time" if late else ""
             if sum(case.nbytes for case in cases.found) > _MEMORY:

@@ -81,6 +81,8 @@ class Judge:
         """Every case at every level that the original reaches."""
         found = []
         for case in cases:
+            if case.flavour == "huge" and self.numerics is not Numerics.EXACT:
+                continue  # another order may overflow
             expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
             for level, expected in expectations.items():
                 if expected is None:

@@ -12,11 +12,13 @@ coarsest float type that they depend on. Where numbers are not finite:
 ========================  ====================  =====================  =====================
 inputs                    EXACT                 REASSOCIATES           APPROXIMATES
 ========================  ====================  =====================  =====================
-normal, zero, negative    the same NaN or       the same NaN or        no finite number may
-                          infinity              infinity, or a huge    be lost
+normal, zero, negative,   the same NaN or       the same NaN or        no finite number may
+denormal (tiny)           infinity              infinity, or a huge    be lost
                                                 number for infinity
 large                     the same              no finite number may   no finite number may
                                                 be lost                be lost
+next to the largest       the same              not compared           not compared
+(huge)
 NaN and infinities        the same              not finite in the      nothing
                                                 same places
 ========================  ====================  =====================  =====================

@@ -258,7 +258,7 @@ def test_encoders_get_their_keys():
     assert set(Inputs(model).feeds({"N": 20})["s"]) == {"red", "blue"}
 
 
-FLAVOURS = ["normal", "zero", "negative", "large", "special", "overridden"]
+FLAVOURS = ["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 FLOATS = ["float", "double", "float16", "bfloat16", "float8e4m3fn", "float8e5m2", "complex64"]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int4", "uint4"]
 
@@ -288,6 +288,17 @@ def test_flavours_are_what_they_are_called():
         assert np.isfinite(made("special", shape=(size,))).sum() == finite
     assert {2.5, 0.5, -0.5, -1.5} & set(made("large", shape=(3,)).tolist())
     assert np.isfinite(made("large", "tensor(float16)")).all()
+    for element, least in (
+        ("float", 1.2e-38),
+        ("double", 2.3e-308),
+        ("float16", 6.2e-5),
+        ("bfloat16", 1.2e-38),
+    ):
+        tiny, huge = (made(flavour, f"tensor({element})").astype(np.float64) for flavour in ("tiny", "huge"))
+        assert ((tiny != 0) & (np.abs(tiny) < least)).any() and (np.abs(tiny) > 0.1).any()
+        with np.errstate(over="ignore"):
+            doubled = (2 * made("huge", f"tensor({element})")).astype(np.float64)
+        assert np.isfinite(huge).all() and np.isinf(doubled).any()
     assert (made("negative", "tensor(int64)") < 0).all()
 
 

@@ -40,7 +40,7 @@ def test_the_same_model():
     verdict = judge(model, model, Numerics.EXACT)
     assert verdict.ok and verdict.unverifiable is None and not verdict.failures
     assert re.fullmatch(
-        r"equal on 3 shapes × 5 kinds of values \(\d+ comparisons, max \|Δ\| 0\.0e\+00, onnxruntime, CPU\)",
+        r"equal on 3 shapes × 7 kinds of values \(\d+ comparisons, max \|Δ\| 0\.0e\+00, onnxruntime, CPU\)",
         verdict.summary(),
     )
     assert {row.level for row in verdict.rows} == {"off", "default"}
@@ -853,3 +853,21 @@ def test_what_becomes_of_infinities_in_another_order_is_judged_by_large_numbers(
     verdict = judge(before, after)
     assert verdict.ok is ok, verdict.summary()
     assert not ok or [row for row in verdict.rows if row.excused and row.flavour == "special"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passes_from"),
+    [
+        ("{ i = Reciprocal(x) z = Mul(i, y) }", "{ z = Div(y, x) }", "APPROXIMATES"),
+        ("{ i = Reciprocal(x) z = Div(y, i) }", "{ z = Mul(y, x) }", "EXACT"),
+        ("{ s = Sqrt(x) i = Reciprocal(s) z = Mul(i, y) }", "{ s = Sqrt(x) z = Div(y, s) }", "EXACT"),
+        ("{ a = Add(x, x) z = Sub(a, x) }", "{ z = Identity(x) }", "REASSOCIATES"),
+    ],
+)
+def test_denormals_and_the_largest_numbers(before, after, passes_from):
+    """The reciprocal of a denormal is infinite; twice the largest number is, too."""
+    for numerics in Numerics:
+        verdict = judge(*both(before, after), numerics)
+        assert verdict.ok == (numerics >= Numerics[passes_from]), (numerics, verdict.summary())
+        assert {row.flavour for row in verdict.rows} >= {"tiny"}
+        assert ("huge" in {row.flavour for row in verdict.rows}) is (numerics is Numerics.EXACT)
