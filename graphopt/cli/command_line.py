@@ -6,9 +6,10 @@ A command is made by :func:`command`, which gives it the common options (``--jso
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ class Invocation:
     def seconds(self) -> float:
         """Seconds since the process began, as far as that is known."""
         return self.before + time.perf_counter() - self.begin
+
+    def wrote(self, files: Sequence[Path]) -> dict[str, int]:
+        """Note files as written; their sizes in bytes, without those that another process has removed."""
+        self.written += files
+        sizes = {}
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                sizes[str(file)] = file.stat().st_size
+        return sizes
 
     @property
     def as_json(self) -> bool:

@@ -49,8 +49,7 @@ def write_split(
         with run.console.progress("verifying"):
             verdict = api.verify_split(found)
     written = save_split(found, output)
-    run.invocation.written += written
-    sizes = {str(path): path.stat().st_size for path in written}
+    sizes = run.invocation.wrote(written)
     told = {"model": str(model), **plan_of(found), "files": sizes}
     run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})
     if not run.console.quiet:

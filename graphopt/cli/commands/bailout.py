@@ -175,7 +175,7 @@ def _cut(
         written = [stack.enter_context(ir.saving(found.rest, output, external_data=external))]
         if prefix is not None:
             written.append(stack.enter_context(ir.saving(found.prefix, prefix, external_data=external)))
-    sizes = _sizes(run, [file for files in written for file in files])
+    sizes = run.invocation.wrote([file for files in written for file in files])
     takes = [value.name or "" for value in found.rest.graph.inputs]
     told = {
         "source": str(source),
@@ -213,7 +213,7 @@ def _insert(
     with run.console.progress(source.name) as advance:
         advance(None, "inserting bailouts")
         found = api.with_bailouts(source, profile, most=most or MOST, inputs=inputs)
-    sizes = _sizes(run, ir.save(found.model, output, external_data=run.settings.external_data))
+    sizes = run.invocation.wrote(ir.save(found.model, output, external_data=run.settings.external_data))
     before, after = found.report.original.nodes, found.report.optimized.nodes
     places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.places]
     left = [{"value": place.value.name, "why": reason} for place, reason in found.inserted.refused]
@@ -231,12 +231,6 @@ def _insert(
         show("  the profile calls for no guard: --list tells of places without one")
     show(f"  nodes     {after:,}, with the rest behind {counted(len(places), 'place')}")
     _print_outcome(run, verdict, sizes)
-
-
-def _sizes(run: Run, written: list[Path]) -> dict[str, int]:
-    """Note files as written, and their sizes in bytes."""
-    run.invocation.written += written
-    return {str(file): file.stat().st_size for file in written}
 
 
 def _verdict(verdict: Verdict | None) -> dict[str, Any]:

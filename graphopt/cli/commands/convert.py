@@ -66,8 +66,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
         elif verdict is not None:
             remarks.append(verified(verdict))
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
-    run.invocation.written += written
-    sizes = {str(path): path.stat().st_size for path in written}
+    sizes = run.invocation.wrote(written)
     form = ir.form_of(target).value
     told = {"source": str(source), "target": str(target), "form": form, "files": sizes}
     run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})

@@ -119,7 +119,7 @@ def command(
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         joint = api.grad(model, asked, wrt, outputs=outputs)
     written = ir.save(joint.model, output, external_data=run.settings.external_data)
-    run.invocation.written += written
+    sizes = run.invocation.wrote(written)
     nodes = ir.count_nodes(joint.model.graph)
     run.console.json(
         {
@@ -133,13 +133,13 @@ def command(
             "stopped": [asdict(item) for item in joint.stopped],
             "opset": joint.opset,
             "nodes": nodes,
-            "files": {str(path): path.stat().st_size for path in written},
+            "files": sizes,
         }
     )
     if not run.console.quiet:
         _print(run, joint, nodes)
-        for path in written:
-            run.console.print(f"  wrote     {path}   {human_bytes(path.stat().st_size)}")
+        for path, size in sizes.items():
+            run.console.print(f"  wrote     {path}   {human_bytes(size)}")
 
 
 def _print(run: Run, joint: Joint, nodes: int) -> None:

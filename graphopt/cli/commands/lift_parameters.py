@@ -61,9 +61,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     with ir.saving(lifted, output, external_data=run.settings.external_data) as written:
         if parameters is not None:
             files.write(parameters, found)
-            run.invocation.written.append(parameters)
-    run.invocation.written += written
-    sizes = {str(path): path.stat().st_size for path in run.invocation.written}
+    sizes = run.invocation.wrote([*([] if parameters is None else [parameters]), *written])
     run.console.json(
         {
             "model": str(model),

@@ -250,7 +250,7 @@ def _optimize(
             written = specializing.write(made, target, asked)
         if asked is None and not report.libraries and remove_stale(library):
             report.remarks.append(f"removed {library}, the kernels of what was here before")
-    run.invocation.written += written
+    sizes = run.invocation.wrote(written)
     end = time.perf_counter()
     about = f"{source}: " if several else ""
     if report.verdict is not None:
@@ -259,7 +259,7 @@ def _optimize(
     for drop in report.dropped:
         click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
-    report.file_bytes = (report.file_bytes[0], sum(path.stat().st_size for path in written))
+    report.file_bytes = (report.file_bytes[0], sum(sizes.values()))
     report.other_form = ir.form_of(source) is not ir.form_of(target)
     return report
 

@@ -150,8 +150,7 @@ def command(
             advance(None, "comparing")
             outlined, verdict = api.with_groups(found, inputs=inputs)
             written = ir.save(outlined, output, external_data=run.settings.external_data)
-            run.invocation.written += written
-            sizes = {str(path): path.stat().st_size for path in written}
+            sizes = run.invocation.wrote(written)
     if plot is not None:
         _draw(found, plot)
     told: dict[str, Any] = {"model": str(model), "policy": policy}

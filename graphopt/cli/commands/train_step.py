@@ -134,9 +134,8 @@ def command(
             **settings,
         )
     written = step.save(output, state, external_data=run.settings.external_data)
-    run.invocation.written += written
     nodes = ir.count_nodes(step.model.graph)
-    sizes = {str(path): path.stat().st_size for path in written}
+    sizes = run.invocation.wrote(written)
     run.console.json(
         {"model": str(model), "output": str(output), **step.plan.to_dict(), "nodes": nodes, "files": sizes}
     )

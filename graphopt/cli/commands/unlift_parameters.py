@@ -36,8 +36,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     check_model_file(output)
     check_told(model, output)
     whole, found = api.unlift_parameters(model, parameters)
-    run.invocation.written += ir.save(whole, output, external_data=run.settings.external_data)
-    sizes = {str(path): path.stat().st_size for path in run.invocation.written}
+    sizes = run.invocation.wrote(ir.save(whole, output, external_data=run.settings.external_data))
     run.console.json(
         {
             "model": str(model),
