@@ -30,7 +30,7 @@ FOLDED = "graphopt:folded"
 _SOURCES = NAMESPACE + "sources"
 _VERSION = 1
 #: Hex digits of a digest that the record keeps.
-_DIGITS = 16
+_DIGITS = 8
 
 
 @dataclass
@@ -197,13 +197,16 @@ class FoldRecord:
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        """As :meth:`parse` reads it."""
+        """As :meth:`parse` reads it. Initializers are named once, and referred to by their place."""
+        place = {name: index for index, name in enumerate(self.digests)}
         return json.dumps(
             {
                 "version": _VERSION,
                 "initializers": self.digests,
-                "derived": {name: list(sources) for name, sources in self.derived.items()},
-                "built_in": sorted(self.built_in),
+                "derived": {
+                    name: [place[source] for source in sources] for name, sources in self.derived.items()
+                },
+                "built_in": sorted(place[name] for name in self.built_in),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -222,18 +225,22 @@ class FoldRecord:
         digests, derived, built_in = (data.get(key) for key in ("initializers", "derived", "built_in"))
         if not (isinstance(digests, dict) and isinstance(derived, dict) and isinstance(built_in, list)):
             raise ValueError("an entry is missing")
-        sources = [name for names in derived.values() for name in _names_in(names)]
-        if any(name not in digests for name in (*sources, *_names_in(built_in))):
-            raise ValueError("an initializer has no digest")
         if not all(isinstance(digest, str) for digest in digests.values()):
             raise ValueError("a digest is no text")
-        return cls(digests, {name: tuple(names) for name, names in derived.items()}, frozenset(built_in))
+        names = list(digests)
+        return cls(
+            digests,
+            {name: tuple(_named(places, names)) for name, places in derived.items()},
+            frozenset(_named(built_in, names)),
+        )
 
 
-def _names_in(names: Any) -> list[str]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("a list of names is none")
-    return names
+def _named(places: Any, names: list[str]) -> list[str]:
+    if not isinstance(places, list):
+        raise ValueError("a list of initializers is none")
+    if not all(type(place) is int and 0 <= place < len(names) for place in places):
+        raise ValueError("there is no such initializer")
+    return [names[place] for place in places]
 
 
 def fold_record(model: onnx_ir.Model) -> FoldRecord:
