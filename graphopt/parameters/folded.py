@@ -45,7 +45,7 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> i
 
 
 def _built_in(record: ir.FoldRecord, changed: set[str]) -> list[str]:
-    return [f"{name!r} is built into nodes" for name in sorted(changed & record.built_in)]
+    return [f"{name!r} is built into nodes or branches" for name in sorted(changed & record.built_in)]
 
 
 def _stale(

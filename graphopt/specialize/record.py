@@ -16,6 +16,7 @@ from graphopt.runtime import once
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 from graphopt.runtime.signature import Signature, text_of_type
+from graphopt.runtime.values import native_feeds
 from graphopt.specialize.unforeseen_values import unforeseen
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Recorder:
             RuntimeFailure: the model does not run on them.
         """
         signature = Signature.of(self._model)
+        feeds = native_feeds(feeds)
         once.check_feeds(feeds, signature)
         self._saw(feeds, once.named(signature, self._runner.run("off", feeds)), feeds)
 

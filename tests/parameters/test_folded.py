@@ -10,8 +10,10 @@ import onnx
 import pytest
 
 import graphopt
-from graphopt import ir
+from graphopt import api, ir
 from graphopt.errors import InvalidModel, UsageError
+from graphopt.specialize.build import Specialization
+from graphopt.specialize.one_model import whole
 from tests.support import parse
 
 KEY = "graphopt:folded"
@@ -28,6 +30,9 @@ def optimized(text: str | ir.Model, **options: Any) -> ir.Model:
     return graphopt.optimize(model, verify=False, **options).model
 
 
+#: Whose shapes a variant knows.
+VARIANTS = """m (float[N,8] x) => (float[N,8] y) <float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}> {
+    s = Shape(x) e = Expand(b, s) g = Add(x, e) r = Reshape(g, s) y = Relu(r) }"""
 #: The same with weights in Constant nodes.
 IN_NODES = """m (float[N,3] x) => (float[N,3] y) <float[3] b = {1, 2, 3}> {
     w = Constant<value = float[3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}>()
@@ -165,3 +170,16 @@ def test_a_record_that_makes_no_sense_is_refused_once_it_matters(tmp_path: Path,
     for found in (model, graphopt.load_model(path)):
         with pytest.raises(InvalidModel, match="record of folded constants"):
             graphopt.unlift_parameters(found, {"b": ONE[0]})
+
+
+@pytest.mark.parametrize("single_file", [False, True])
+def test_a_model_with_variants_takes_no_new_weights(single_file: bool, tmp_path: Path) -> None:
+    """Each branch has its own, of which a name would reach one."""
+    original = parse(VARIANTS)
+    profile = graphopt.record_profile(original, [{"x": np.ones((3, 8), np.float32)}])
+    how = Specialization(profile, single_file=single_file)
+    model = whole(api.specialize(original, how, bundle=True, verify=False), how)
+    graphopt.save(model, tmp_path / "m.onnx")
+    for found in (model, graphopt.load_model(tmp_path / "m.onnx")):
+        with pytest.raises(UsageError, match="'b' is built into nodes or branches"):
+            graphopt.unlift_parameters(found, {"b": np.ones(8, np.float32), "other": ONE})

@@ -101,3 +101,20 @@ def test_files_of_other_machines(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X.astype(">f4"))
     given = InputOptions(files=(("x", tmp_path / "x.npy"),))
     assert np.array_equal(api.try_out(parse(TEXT), given).outputs["y"], -X)
+
+
+def test_profiles_of_arrays_in_another_byte_order() -> None:
+    found = [graphopt.record_profile(parse(TEXT), [{"x": x}]) for x in (X, X.astype(">f4"))]
+    assert found[0].patterns == found[1].patterns
+
+
+def test_training_on_arrays_in_another_byte_order() -> None:
+    text = """m (float[N,2] x) => (float loss) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}> {
+        h = MatMul(x, w) loss = ReduceMean <keepdims = 0> (h) }"""
+    losses = []
+    for dtype in ("<f4", ">f4"):
+        trainer = graphopt.Trainer(graphopt.train_step(parse(text), "loss", "sgd"))
+        losses.append([trainer.step({"x": np.ones((3, 2), dtype)}) for _ in range(2)])
+    assert losses[0] == losses[1] and losses[0][0] == 5
+    with pytest.raises(UsageError, match="masked"):
+        trainer.step({"x": np.ma.masked_less(np.ones((3, 2), np.float32), 3)})
