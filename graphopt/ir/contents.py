@@ -28,6 +28,8 @@ from graphopt.ir.weights import hash_of
 FOLDED = "graphopt:folded"
 #: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.
 _SOURCES = NAMESPACE + "sources"
+#: Metadata of a constant that stands for others of the original model, equal to it: all their names, as JSON.
+_STANDS_FOR = NAMESPACE + "stands_for"
 _VERSION = 1
 #: Hex digits of a digest that the record keeps.
 _DIGITS = 8
@@ -39,7 +41,7 @@ class Contents:
 
     Attributes:
         digests: by the name of each initializer that was folded, a digest of its contents at that time.
-        built_in: initializers whose contents decided a rewrite, or went into no initializer.
+        built_in: initializers whose contents may have decided a rewrite, or became an attribute.
         of_facts: small constants that shape facts rely on; they count as built in once the model was changed.
         is_changed: whether a rewrite was made.
         unreadable: the record of the file, if it makes no sense.
@@ -52,23 +54,30 @@ class Contents:
     unreadable: str | None = None
     _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
-    _is_derived: bool = False
+    _is_pure: bool = False
     _main: onnx_ir.Graph | None = None
 
     def begin(self) -> None:
         """Forget what was read: it led to nothing."""
         self._pending.clear()
-        self._is_derived = False
+        self._is_pure = False
+
+    def begin_computing(self, sources: Iterable[onnx_ir.Value]) -> None:
+        """Read ``sources`` for nothing else than constants that are computed from them."""
+        self.begin()
+        for value in sources:
+            self.note_read(value)
+        self._is_pure = True
 
     def commit(self) -> None:
         """Keep what was read since the last change: a change was made because of it."""
         self.is_changed = True
-        if self._pending and not self._is_derived:
+        if self._pending and not self._is_pure:
             self.built_in.update(dict.fromkeys(self._names(self._pending)))
         self.begin()
 
     def note_constant(
-        self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph, main: onnx_ir.Graph
+        self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph
     ) -> None:
         """Note that ``value``, a new constant of ``graph``, was made of what was read.
 
@@ -78,16 +87,20 @@ class Contents:
         if held is not None:
             self._pending[held[1]] = None
         value.metadata_props[_SOURCES] = json.dumps(self._names(self._pending), ensure_ascii=False)
-        if self._pending and (graph is main or (value.producer() is not None and CONTENTS in graph.meta)):
-            self._is_derived = True
+        if not (graph is self._main or (value.producer() is not None and CONTENTS in graph.meta)):
+            self._is_pure = False  # it can't be replaced by its name
 
     def merge(self, kept: onnx_ir.Value, gone: onnx_ir.Value) -> None:
         """Note that ``kept`` also stands for ``gone``, an equal constant."""
         if kept.graph is None or CONTENTS not in kept.graph.meta:
             return
         names = self._names((kept, gone))
-        kept.metadata_props[_SOURCES] = json.dumps(names, ensure_ascii=False)
-        self._is_derived = True
+        if _SOURCES in kept.metadata_props:
+            kept.metadata_props[_SOURCES] = json.dumps(names, ensure_ascii=False)
+        elif _SOURCES in gone.metadata_props:  # that it was computed to be equal may no longer be so
+            self.built_in.update(dict.fromkeys(names))
+        else:
+            kept.metadata_props[_STANDS_FOR] = json.dumps(names, ensure_ascii=False)
 
     def note_read(self, value: onnx_ir.Value) -> None:
         """Note that the contents of ``value`` are read at the moment."""
@@ -108,7 +121,12 @@ class Contents:
         return value.producer() is not None or value.graph is self._main
 
     def release(self) -> None:
-        """Let go of values and tensors."""
+        """Let go of values and tensors; a changed model relies on what facts were taken from."""
+        if self.is_changed and self._main is not None:
+            for value in _addressable(self._main):
+                if value.name in self.of_facts and _SOURCES not in value.metadata_props:
+                    self.built_in.update(dict.fromkeys(self._names([value])))
+        self.of_facts.clear()
         self.begin()
         self._holders.clear()
         self._main = None
@@ -127,9 +145,11 @@ class Contents:
 def track(model: onnx_ir.Model) -> None:
     """Collect what the model is rewritten by from here on, apart from models that it was copied from."""
     graph = model.graph
-    before = graph.meta.get(CONTENTS)
+    before: Contents | None = graph.meta.get(CONTENTS)
     now = Contents()
     if before is not None:
+        if before._main is graph:  # a context that was not closed
+            before.release()
         now = dataclasses.replace(
             before,
             digests=dict(before.digests),
@@ -137,7 +157,7 @@ def track(model: onnx_ir.Model) -> None:
             of_facts={},
             _pending={},
             _holders={},
-            _is_derived=False,
+            _is_pure=False,
             _main=None,
         )
     now.watch(graph)
@@ -151,7 +171,7 @@ def contents_of(model: onnx_ir.Model) -> Contents | None:
 
 def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
     """The initializers of the original model that ``value``, an initializer, holds: mostly itself."""
-    text = value.metadata_props.get(_SOURCES)
+    text = value.metadata_props.get(_SOURCES) or value.metadata_props.get(_STANDS_FOR)
     return (value.name or "",) if text is None else tuple(json.loads(text))
 
 
@@ -164,11 +184,11 @@ def constants_in(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
             yield node.outputs[0]
 
 
-def _addressable(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """The constants of ``model`` that can be given other contents by their names."""
-    for graph in with_bodies(model.graph):
+def _addressable(main: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
+    """The constants of ``main`` and its bodies that can be given other contents by their names."""
+    for graph in with_bodies(main):
         for value in constants_in(graph):
-            if graph is model.graph or value.producer() is not None:
+            if graph is main or value.producer() is not None:
                 yield value
 
 
@@ -187,25 +207,29 @@ class FoldRecord:
 
     Attributes:
         digests: by name of each folded initializer, a digest of the contents that it had.
-        derived: by name of an initializer that graphopt computed, the initializers that it was computed from;
-            one that also stands for equal others lists itself and those.
-        built_in: initializers whose contents decided a rewrite, or became an attribute.
+        derived: by name of a constant that graphopt computed, the initializers that it was computed from.
+        merged: by name of an initializer, itself and others that were equal to it, which it stands for.
+        built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
 
     digests: dict[str, str] = field(default_factory=dict)
     derived: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
         """As :meth:`parse` reads it. Initializers are named once, and referred to by their place."""
         place = {name: index for index, name in enumerate(self.digests)}
+        derived, merged = (
+            {name: [place[source] for source in sources] for name, sources in table.items()}
+            for table in (self.derived, self.merged)
+        )
         return json.dumps(
             {
                 "version": _VERSION,
                 "initializers": self.digests,
-                "derived": {
-                    name: [place[source] for source in sources] for name, sources in self.derived.items()
-                },
+                "derived": derived,
+                "merged": merged,
                 "built_in": sorted(place[name] for name in self.built_in),
             },
             ensure_ascii=False,
@@ -222,8 +246,8 @@ class FoldRecord:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise ValueError("unknown version")
-        digests, derived, built_in = (data.get(key) for key in ("initializers", "derived", "built_in"))
-        if not (isinstance(digests, dict) and isinstance(derived, dict) and isinstance(built_in, list)):
+        digests, derived, merged = (data.get(key) for key in ("initializers", "derived", "merged"))
+        if not (isinstance(digests, dict) and isinstance(derived, dict) and isinstance(merged, dict)):
             raise ValueError("an entry is missing")
         if not all(isinstance(digest, str) for digest in digests.values()):
             raise ValueError("a digest is no text")
@@ -231,7 +255,8 @@ class FoldRecord:
         return cls(
             digests,
             {name: tuple(_named(places, names)) for name, places in derived.items()},
-            frozenset(_named(built_in, names)),
+            {name: tuple(_named(places, names)) for name, places in merged.items()},
+            frozenset(_named(data.get("built_in"), names)),
         )
 
 
@@ -254,18 +279,24 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
         return FoldRecord()
     if contents.unreadable is not None:
         raise ValueError(contents.unreadable)
-    derived = {}
+    derived, merged = {}, {}
     built_in, digests = dict(contents.built_in), dict(contents.digests)
-    for value in _addressable(model):
+    for value in _addressable(model.graph):
         name = value.name or ""
         if _SOURCES in value.metadata_props:
             if sources := sources_of(value):
                 derived[name] = sources
-        elif contents.is_changed and name in contents.of_facts and (tensor := _tensor_of(value)) is not None:
+            continue
+        if _STANDS_FOR in value.metadata_props:
+            merged[name] = sources_of(value)
+        if contents.is_changed and name in contents.of_facts and (tensor := _tensor_of(value)) is not None:
             built_in[name] = None
             digests.setdefault(name, digest_of(tensor))
-    wanted = dict.fromkeys([*built_in, *(name for sources in derived.values() for name in sources)])
-    return FoldRecord({name: digests.get(name, "") for name in sorted(wanted)}, derived, frozenset(built_in))
+    tables = (*derived.values(), *merged.values())
+    wanted = dict.fromkeys([*built_in, *(name for sources in tables for name in sources)])
+    return FoldRecord(
+        {name: digests.get(name, "") for name in sorted(wanted)}, derived, merged, frozenset(built_in)
+    )
 
 
 def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
@@ -273,24 +304,25 @@ def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
     model.graph.meta[CONTENTS] = Contents(
         dict(record.digests), dict.fromkeys(sorted(record.built_in)), is_changed=True
     )
-    for value in _addressable(model):
-        value.metadata_props.pop(_SOURCES, None)
-        if value.name in record.derived:
-            value.metadata_props[_SOURCES] = json.dumps(list(record.derived[value.name]), ensure_ascii=False)
+    for value in _addressable(model.graph):
+        for key, table in ((_SOURCES, record.derived), (_STANDS_FOR, record.merged)):
+            value.metadata_props.pop(key, None)
+            if value.name in table:
+                value.metadata_props[key] = json.dumps(list(table[value.name]), ensure_ascii=False)
 
 
 def build_in(model: onnx_ir.Model, parts: Iterable[onnx_ir.Model]) -> None:
     """Note that ``model`` was put together from ``parts``; of their initializers it may lack some."""
-    own = {value.name for value in _addressable(model)}
+    own = {value.name for value in _addressable(model.graph)}
     digests: dict[str, str] = {}
     built_in: dict[str, None] = {}
     for part in parts:
         record = fold_record(part)
         digests = record.digests | digests
         built_in.update(dict.fromkeys(sorted(record.built_in)))
-        for value in _addressable(part):
+        for value in _addressable(part.graph):
             name = value.name or ""
-            if _SOURCES in value.metadata_props:
+            if _SOURCES in value.metadata_props or _STANDS_FOR in value.metadata_props:
                 built_in.update(dict.fromkeys(sources_of(value)))
             elif name not in own and (tensor := _tensor_of(value)) is not None:
                 built_in[name] = None

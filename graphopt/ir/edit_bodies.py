@@ -64,7 +64,7 @@ class BodyEditor(GraphEditor):
     ) -> None:
         contents = contents_of(self.model)
         if contents is not None:
-            contents.note_constant(value, tensor, graph, self.model.graph)
+            contents.note_constant(value, tensor, graph)
 
     def constant_node(
         self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str

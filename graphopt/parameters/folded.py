@@ -34,7 +34,13 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> i
         for name, tensor in tensors.items()
         if name in record.digests and ir.digest_of(tensor) != record.digests[name]
     }
-    faults = [*_built_in(record, changed), *_stale(model, record, changed, tensors)]
+    faults = [*_merged(record, tensors), *_stale(record, changed, tensors)]
+    told = "; ".join(faults)
+    faults += [
+        f"{name!r} is built into nodes or branches"
+        for name in sorted(changed & record.built_in)
+        if repr(name) not in told
+    ]
     if faults:
         more = f", and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
         raise UsageError(
@@ -44,35 +50,28 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> i
     return record
 
 
-def _built_in(record: ir.FoldRecord, changed: set[str]) -> list[str]:
-    return [f"{name!r} is built into nodes or branches" for name in sorted(changed & record.built_in)]
-
-
-def _stale(
-    model: ir.Model, record: ir.FoldRecord, changed: set[str], tensors: Mapping[str, ir.TensorProtocol]
-) -> list[str]:
-    """What is wrong with derived constants: one of their sources changes, and they do not, or not alike."""
+def _merged(record: ir.FoldRecord, tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:
+    """Initializers that stand for others, which would no longer be equal to them."""
     faults = []
-    for name, sources in record.derived.items():
-        if _is_merged(model, record, name):  # it stands for equal initializers
-            given = {
-                ir.digest_of(tensors[source]) if source in tensors else record.digests[source]
-                for source in sources
-            }
-            if len(given) > 1:
-                others = ", ".join(repr(source) for source in sources if source != name)
-                faults.append(f"{name!r} also stands for {others}, which had the same contents")
-        elif (name not in tensors or name in sources) and (
-            old := [source for source in sources if source in changed]
-        ):
-            faults.append(f"{name!r} was computed from {', '.join(map(repr, old))}")
+    for name, sources in record.merged.items():
+        given = {
+            ir.digest_of(tensors[source]) if source in tensors else record.digests[source]
+            for source in sources
+        }
+        if len(given) > 1:
+            others = ", ".join(repr(source) for source in sources if source != name)
+            faults.append(f"{name!r} also stands for {others}, which had the same contents")
     return faults
 
 
-def _is_merged(model: ir.Model, record: ir.FoldRecord, name: str) -> bool:
-    """Whether ``name`` holds what it held in the original; a computed one may bear a free name."""
-    if name not in record.derived[name]:
-        return False
-    held = model.graph.initializers.get(name)
-    tensor = None if held is None else held.const_value
-    return tensor is None or ir.digest_of(tensor) == record.digests[name]
+def _stale(record: ir.FoldRecord, changed: set[str], tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:
+    """Computed constants one of whose sources changes, and which do not.
+
+    One may bear the name of a source, which was free; that is not replaced by what the source is to be.
+    """
+    faults = []
+    for name, sources in record.derived.items():
+        old = [source for source in sources if source in changed]
+        if old and (name not in tensors or name in sources):
+            faults.append(f"{name!r} was computed from {', '.join(map(repr, old))}")
+    return faults

@@ -241,8 +241,9 @@ class ConstantPropagation(Pass):
         action = cx.permit(self.name, node)
         if action is None:
             return
-        cx.forget_reads()
-        ir.read(*sources)
+        contents = ir.contents_of(cx.model)
+        if contents is not None:
+            contents.begin_computing(sources)
         for old, tensor in values.items():
             # Only a node can be an output of its graph and keep the output's name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant

@@ -155,7 +155,7 @@ def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -
         "[]",
         "{",
         '{"version": 1}',
-        '{"version":1,"initializers":{},"derived":{"a":[0]},"built_in":[]}',
+        '{"version":1,"initializers":{},"derived":{"a":[0]},"merged":{},"built_in":[]}',
         "[" * 9999,
     ],
 )
