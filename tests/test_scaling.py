@@ -15,6 +15,8 @@ from benchmarks.scaling import BUILDERS
 from graphopt import ir
 from graphopt.api import optimize
 from graphopt.autodiff.joint import differentiate
+from graphopt.training.optimizers import AdamW
+from graphopt.training.step import write_step
 from tests.runtime.build import parse_proto
 
 
@@ -106,3 +108,19 @@ def test_calls_for_a_gradient_grow_linearly_with_what_a_loop_captures() -> None:
     work = partial(differentiate, loss=["y"], wrt="inputs", optimize=False)
     work(ir.from_proto(captures(10)))
     assert calls(work, captures(400)) <= 1.15 * 4 * calls(work, captures(100))
+
+
+def weights(nodes: int) -> onnx.ModelProto:
+    """A chain of products with as many parameters, and a loss."""
+    held = ", ".join(f"float[2] w{i} = {{1, 2}}" for i in range(nodes))
+    steps = " ".join(f"v{i + 1} = Mul(v{i}, w{i})" for i in range(nodes))
+    return parse_proto(
+        f"g (float[2] v0) => (float loss) <{held}> {{ {steps} loss = ReduceSum<keepdims = 0>(v{nodes}) }}"
+    )
+
+
+def test_calls_for_a_step_of_training_grow_linearly_with_the_parameters() -> None:
+    work = partial(write_step, loss="loss", optimizer=AdamW())
+    work(ir.from_proto(weights(10)))
+    few, some, many = (calls(work, weights(nodes)) for nodes in (30, 60, 120))
+    assert many - some <= 2.03 * (some - few)

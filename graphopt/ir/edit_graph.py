@@ -152,7 +152,7 @@ class GraphEditor:
         if any(map(is_read, node.outputs)):
             raise ValueError(f"node {node.name!r} can't be removed: something reads its outputs")
         read_nothing(node)
-        graph.remove(node)
+        take_out(graph, node)
         self.tally[node.domain, node.op_type] -= 1
         self._taken.free_node(node)
         self._changed("remove")
@@ -250,9 +250,8 @@ class GraphEditor:
             graph.append(identity)
             new = identity.outputs[0]
             self.take_over(new, old)
-        for index, output in enumerate(graph.outputs):
-            if output is old:
-                graph.outputs[index] = new
+        for _ in range(graph.outputs.count(old)):
+            graph.outputs[graph.outputs.index(old)] = new
 
     def copy_output(self, output: onnx_ir.Value) -> onnx_ir.Value:
         """Let the main graph return a copy of ``output``, under its name and as it is declared."""
@@ -310,6 +309,12 @@ class GraphEditor:
             del value.metadata_props[key]
         if stale:
             self._changed("forget")
+
+
+def take_out(graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
+    """Remove ``node`` from ``graph``. onnx-ir's own removal goes through all outputs of the graph."""
+    node.graph = None
+    graph._nodes.remove(node)
 
 
 def graph_of(node: onnx_ir.Node) -> onnx_ir.Graph:
