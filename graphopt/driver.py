@@ -104,7 +104,7 @@ class Job:
             next_action=None if self.stop_after is None else cx.denied,
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
-            remarks=cx.budget.remarks(),
+            remarks=[*_remarks_of(model), *cx.budget.remarks()],
             fused=self._fused(model),
             missed=self._missed(model, cx),
             costs=cx.costs if cx.decisions else None,
@@ -203,6 +203,15 @@ class Job:
                 hint="graphopt bisect names the rewrite at fault; --skip leaves out its rule",
                 row=next(iter(report.verdict.failures), None),
             )
+
+
+def _remarks_of(model: ir.Model) -> list[str]:
+    """What loading ``model`` did to it that its author should know."""
+    names = model.graph.meta.get(ir.MERGED, ())
+    return [
+        f"warning: the model defines {name!r} more than once, each time with the same contents"
+        for name in names
+    ]
 
 
 def copy(model: ir.Model) -> ir.Model:

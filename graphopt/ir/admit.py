@@ -24,8 +24,14 @@ from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bod
 _Attribute = onnx.AttributeProto
 
 
-def admit(proto: onnx.ModelProto) -> None:
-    """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place."""
+def admit(proto: onnx.ModelProto) -> list[str]:
+    """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place.
+
+    Returns the names of constants that were defined several times, equally.
+
+    Raises:
+        InvalidModel: the model defines something twice, or has a name that is not UTF-8.
+    """
     for holder in (proto, *proto.functions):
         if not _are_utf8([entry.domain for entry in holder.opset_import]):
             raise InvalidModel("the domain of an opset import is not UTF-8")
@@ -33,7 +39,7 @@ def admit(proto: onnx.ModelProto) -> None:
     for function in proto.functions:
         _check_imports(function, f"function {function.name!r}")
     _check_functions(proto.functions)
-    _name_once(proto.graph)
+    merged = _name_once(proto.graph)
     _mend_text(proto.graph)
     _check_attributes(proto.graph.node)
     pending = _bodies(proto.graph.node)
@@ -43,11 +49,12 @@ def admit(proto: onnx.ModelProto) -> None:
         pending += _bodies(function.node)
     while pending:
         body = pending.pop()
-        _name_once(body)
+        merged += _name_once(body)
         _mend_text(body)
         _check_attributes(body.node)
         _return_own_values(body)
         pending += _bodies(body.node)
+    return merged
 
 
 def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
@@ -91,8 +98,8 @@ def _mended(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-def _name_once(graph: onnx.GraphProto) -> None:
-    """Keep one definition of each name.
+def _name_once(graph: onnx.GraphProto) -> list[str]:
+    """Keep one definition of each name; returns the names of constants that had several.
 
     Raises:
         InvalidModel: a name has several definitions that are not all the same constant.
@@ -111,7 +118,8 @@ def _name_once(graph: onnx.GraphProto) -> None:
     optional = names.pop("", 0)
     own = len(names) + len({name for name in initializers if name in defaults})
     if own + optional != len(others) + len(constants) or not all(initializers):
-        _check_equal(graph, {name for name, count in Counter(constants).items() if name and count > 1})
+        several = [name for name, count in Counter(constants).items() if name and count > 1]
+        _check_equal(graph, frozenset(several))
         last = Counter(constants)
         _keep_last(graph.initializer, last, lambda tensor: tensor.name)
         _keep_last(graph.node, last, lambda node: node.output[0] if _is_constant(node) else None)
@@ -120,6 +128,8 @@ def _name_once(graph: onnx.GraphProto) -> None:
         for name, count in Counter([*others, *once, *made]).items():
             if count > 1 and name:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+        return several
+    return []
 
 
 def _check_equal(graph: onnx.GraphProto, names: Container[str]) -> None:

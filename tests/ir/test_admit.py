@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import graphopt
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from tests.ir.models import floats, model, run, weight
@@ -41,7 +42,11 @@ def test_equal_constants_with_one_name_become_one() -> None:
         ([read], [_scale("w", 2), in_numbers]),
         ([_constant("w", 2), read], [_scale("w", 2)]),
     ):
-        _same(model(nodes, initializers))
+        loaded = _same(model(nodes, initializers))
+        assert (
+            "the model defines 'w' more than once"
+            in graphopt.optimize(loaded, verify=False).report.remarks[0]
+        )
 
 
 def test_different_constants_with_one_name_are_refused() -> None:
