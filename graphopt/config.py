@@ -44,7 +44,8 @@ class Settings:
         False
     )
     verify_seconds: Annotated[
-        Seconds, "after about half this time, only the most telling inputs are compared"
+        Seconds,
+        "CPU time; after about half of it, no further inputs are compared: each kind at one size comes first",
     ] = Seconds(10.0)
     device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
     allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False

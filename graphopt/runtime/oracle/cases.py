@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,24 +164,29 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         )
     if (why := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
-    for flavour in FLAVOURS[1:]:
-        endless = False
-        for legal in search.legal[-1:] if flavour in _ONCE else reversed(search.legal):
-            late = original.spent - begin > seconds or time.monotonic() > stop
-            cause = "time" if late else ""
-            if sum(case.nbytes for case in cases.found) > _MEMORY:
-                cause = "memory"
-            if endless:
-                cases.skipped.append(
-                    Skipped(_where(legal, flavour), ORIGINAL_FAILS, "stopped at other sizes")
-                )
-            elif not cause:
-                endless = isinstance(_add(cases, inputs, original, legal, flavour, random), ResourceLimit)
-                if endless:
-                    stopped()
-            else:
-                cases.skipped.append(Skipped(_where(legal, flavour), cause))
+    endless: list[Flavour] = []
+    for flavour, legal in _in_order(search.legal):
+        late = original.spent - begin > seconds or time.monotonic() > stop
+        cause = "time" if late else ""
+        if sum(case.nbytes for case in cases.found) > _MEMORY:
+            cause = "memory"
+        if flavour in endless:
+            cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, "stopped at other sizes"))
+        elif not cause:
+            if isinstance(_add(cases, inputs, original, legal, flavour, random), ResourceLimit):
+                endless.append(flavour)
+                stopped()
+        else:
+            cases.skipped.append(Skipped(_where(legal, flavour), cause))
     return cases
+
+
+def _in_order(found: Sequence[Legal]) -> Iterator[tuple[Flavour, Legal]]:
+    """What to try after the first flavour: each other one with the last binding, then with the others."""
+    yield from ((flavour, found[-1]) for flavour in FLAVOURS[1:])
+    for flavour in FLAVOURS[1:]:
+        if flavour not in _ONCE:
+            yield from ((flavour, legal) for legal in reversed(found[:-1]))
 
 
 def _default_crash(original: Runner) -> str | None:

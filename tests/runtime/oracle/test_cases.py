@@ -67,3 +67,29 @@ def test_inputs_that_do_not_end_take_no_time_from_others() -> None:
     assert {case.flavour for case in cases.found} >= {"normal", "large"}
     assert not [skipped for skipped in cases.skipped if skipped.cause == "time"]
     assert original.stopped < len(FLAVOURS), "inputs of one kind are stopped at one size"
+
+
+class Slow:
+    """Takes a second of CPU time for each run."""
+
+    seconds: float | None = None
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    def load(self, level: str) -> None:
+        pass
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        self.spent += 1
+        return [feeds["x"]]
+
+
+@pytest.mark.parametrize("seconds", [18, 22, 26, 30, 1000])
+def test_each_kind_of_values_is_tried_before_further_sizes(seconds: int) -> None:
+    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    cases = gather(inputs, Slow(), random=False, seconds=seconds)
+    kinds = [flavour for flavour in FLAVOURS[1:] if flavour != "overridden"]
+    sizes = [sum(case.flavour == kind for case in cases.found) for kind in kinds]
+    assert min(sizes) == 1 or max(sizes) <= 1, sizes
+    assert {skipped.cause for skipped in cases.skipped} == (set() if seconds == 1000 else {"time"})
