@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from graphopt import config
+from graphopt import config, publish
 from graphopt.cli import relations
 from graphopt.cli.console import Console
 from graphopt.cli.parameters import writes
@@ -123,6 +123,7 @@ def command(name: str, *, example: str, needs_settings: bool = True) -> Callable
             run = _start(context, values, needs_settings=needs_settings)
             relations.check(context)
             check_apart(context)
+            publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 if run.save_repro is None:
                     return function(run, **values)

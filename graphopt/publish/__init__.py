@@ -6,7 +6,7 @@ what a killed one left. A power failure is not covered: nothing is synced to the
 """
 
 from graphopt.publish.files import check_protected, is_protected, staged, write, writing
-from graphopt.publish.folders import ScratchFolder, put_folder, writing_folder
+from graphopt.publish.folders import ScratchFolder, put_folder, remove_abandoned_scratch, writing_folder
 from graphopt.publish.locks import locked
 from graphopt.publish.rename import rename_to_new
 from graphopt.publish.temporaries import SUFFIX, temporary_file
@@ -18,6 +18,7 @@ __all__ = [
     "is_protected",
     "locked",
     "put_folder",
+    "remove_abandoned_scratch",
     "rename_to_new",
     "staged",
     "temporary_file",

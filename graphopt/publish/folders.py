@@ -13,11 +13,19 @@ from types import TracebackType
 from graphopt.errors import unwritable
 from graphopt.publish.locks import locked
 from graphopt.publish.rename import exchange
-from graphopt.publish.temporaries import KEPT, remove_folder, temporary_folder
+from graphopt.publish.temporaries import KEPT, remove_abandoned, remove_folder, temporary_folder
 
 #: How often a folder is put in place where other writers come first.
 _TRIES = 100
 _CAME_FIRST = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT)
+
+
+def remove_abandoned_scratch() -> None:
+    """Remove scratch folders in the system's folder (``TMPDIR``) that killed processes left."""
+    import tempfile
+
+    with contextlib.suppress(OSError):  # there is no such folder
+        remove_abandoned(Path(tempfile.gettempdir()))
 
 
 class ScratchFolder:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from graphopt import publish
+from graphopt.cli.main import main
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.publish import rename, temporaries
 
@@ -96,6 +97,7 @@ _OWNER = """
 import sys, time
 from pathlib import Path
 from graphopt import publish
+from graphopt.cli.main import main
 with publish.temporary_file(Path(sys.argv[1]) / "out.onnx"), publish.ScratchFolder(Path(sys.argv[1])) as folder:
     (folder / "weights").write_text("half")
     print("ready", flush=True)
@@ -116,6 +118,16 @@ def test_temporaries_of_live_processes_stay_and_those_of_dead_ones_go(tmp_path: 
     assert len(_names(tmp_path)) == 3
     publish.write(tmp_path / "a", "2")
     assert _names(tmp_path) == ["a"]
+
+
+def test_a_command_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / f"graphopt.0123{publish.SUFFIX}"
+    (left / "new").mkdir(parents=True)
+    (left / "new" / "model.onnx.data").write_text("")
+    with publish.ScratchFolder() as kept:
+        assert main(["passes"], {}) == 0
+        assert [kept.parent.name] == _names(tmp_path)
 
 
 def test_without_locks_only_old_temporaries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
