@@ -620,7 +620,7 @@ def _start(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "writers", "loads"), [(1, 1, 20), pytest.param(16, 3, 20, marks=pytest.mark.slow)]
+    ("rounds", "writers", "loads"), [(1, 1, 20), pytest.param(8, 2, 20, marks=pytest.mark.slow)]
 )
 def test_a_reader_beside_writers_that_are_killed(
     found: Specialized, folder: Path, rounds: int, writers: int, loads: int
