@@ -12,6 +12,7 @@ from graphopt import ir
 from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules import _ranges as ranges
 from graphopt.rules._constants import keeps_shape
 from graphopt.rules._forms import producer_of
 
@@ -68,7 +69,7 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """The largest element is the one with the largest softmax, though rounding may make two of them equal."""
+    """The largest element has the largest softmax, if all are finite: made of integers, or with --fast-math."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)
@@ -76,6 +77,8 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
         return m.no("the softmax is taken of all further axes at once", x)
     if _squashes(m, x, q):
         return m.no("close together: the softmax tells fewer of them apart", x)
+    if not (ranges.is_finite(m, x) or ranges.may_approximate(m)):
+        return m.no("NaN or an infinity makes all of the softmax NaN", x, hint="--fast-math")
     return op.like(m.root, [x])
 
 

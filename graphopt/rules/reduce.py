@@ -6,6 +6,7 @@ from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _ranges as ranges
 
 _KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
 
@@ -91,6 +92,9 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
     dtype = m.dtype(x)
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
         return m.no("integer means are rounded", x)
+    exact = dtype is not None and not dtype.is_floating_point()
+    if m.root.op_type == "ReduceProd" and not (exact or ranges.may_approximate(m)):
+        return m.no("in another order, products may overflow or vanish", x, hint="--fast-math")
     return _merged(op, m, x)
 
 
