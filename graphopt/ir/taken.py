@@ -20,6 +20,7 @@ class TakenNames:
         self._values: Counter[str] = Counter()
         self._nodes: Counter[str] = Counter()
         self._suffixes: Counter[str] = Counter()
+        self._stems: dict[str, str] = {}
         for graph in graphs_of(model):
             inputs = dict.fromkeys(_names(graph.inputs))
             self._values.update(inputs.keys())
@@ -38,11 +39,12 @@ class TakenNames:
 
     def free_values(self, values: Iterable[onnx_ir.Value]) -> None:
         """The names of ``values`` may be taken again."""
-        self._values.subtract(_names(values))
+        for name in _names(values):
+            self._free(name, self._values)
 
     def free_node(self, node: onnx_ir.Node) -> None:
         """The names of ``node`` and of its outputs may be taken again."""
-        self._nodes[node.name or ""] -= 1
+        self._free(node.name or "", self._nodes)
         self.free_values(node.outputs)
 
     def is_shared(self, value: onnx_ir.Value) -> bool:
@@ -50,12 +52,23 @@ class TakenNames:
         return self._values[value.name or ""] > 1
 
     def _take(self, hint: str, taken: Counter[str]) -> str:
+        """``hint`` if it is free, else its stem, without a number that was given here, and another number."""
         name = hint
-        while taken[name]:
-            self._suffixes[hint] += 1
-            name = f"{hint}_{self._suffixes[hint]}"
+        if taken[name]:
+            stem = self._stems.get(hint, hint)
+            while taken[name]:
+                self._suffixes[stem] += 1
+                name = f"{stem}_{self._suffixes[stem]}"
+            self._stems[name] = stem
         taken[name] += 1
         return name
+
+    def _free(self, name: str, taken: Counter[str]) -> None:
+        taken[name] -= 1
+        if taken[name] <= 0:
+            del taken[name]
+            if not self._values[name] and not self._nodes[name]:
+                self._stems.pop(name, None)
 
 
 def _names(values: Iterable[onnx_ir.Value]) -> list[str]:

@@ -69,7 +69,7 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """The largest element has the largest softmax, if all are finite: made of integers, or with --fast-math."""
+    """The largest element has the largest softmax, if all are finite: integers, or with --fast-math."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)

@@ -189,3 +189,48 @@ def test_what_a_loop_gathers_that_never_runs_keeps_the_rank_that_a_branch_declar
     assert [node.op_type for node in ir.walk_nodes(model.graph)].count("If") == 0
     feeds = {"x": np.ones((2, 3), np.float32), "n": np.array(0), "go": np.array(True)}
     assert run(model, feeds)["y"].shape == (0, 2, 3)
+
+
+def _row(count: int) -> ir.Model:
+    """So many Ifs on one condition, each of which reads the one before."""
+    lines = [
+        f"v{i} = If (c) < then_branch = t () => (float[N] t{i}) {{ t{i} = Sin({f'v{i - 1}' if i else 'x'}) }},"
+        f" else_branch = e () => (float[N] e{i}) {{ e{i} = Cos({f'v{i - 1}' if i else 'x'}) }} >"
+        for i in range(count)
+    ]
+    return parse(f"g (float[N] x, bool c) => (float[N] v{count - 1}) {{" + "\n".join(lines) + "}")
+
+
+def test_work_of_merging_grows_with_the_number_of_ifs() -> None:
+    edits = []
+    for count in (200, 400):
+        model = _row(count)
+        _, cx = run_pipeline(model, "merge-ifs")
+        (node,) = model.graph
+        assert len(node.outputs) == 1
+        names = [value.name or "" for body in ir.bodies(node) for inner in body for value in inner.outputs]
+        assert max(map(len, [node.name or "", *names])) < 20
+        edits.append(sum(cx.edit.counts.values()))
+    assert edits[1] < 2.1 * edits[0]
+
+
+def test_groups_on_two_conditions_that_read_each_other_stay_in_order() -> None:
+    def branches(i: int, first: str, second: str) -> str:
+        return (
+            f"(c{i % 2}) < then_branch = t () => (float[N] t{i}) {{ t{i} = Add({first}, {second}) }},"
+            f" else_branch = e () => (float[N] e{i}) {{ e{i} = Sub({first}, {second}) }} >"
+        )
+
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        values, lines = ["x"], []
+        for i in range(8):
+            first, second = (values[-1 - min(int(rng.exponential(2)), len(values) - 1)] for _ in range(2))
+            if rng.random() < 0.3:
+                lines.append(f"n{i} = Neg({first})")
+                values.append(f"n{i}")
+            lines.append(f"v{i} = If {branches(i, first, second)}")
+            values.append(f"v{i}")
+        outputs = ", ".join(f"float[N] {value}" for value in ("v7", "v6", "v3"))
+        text = f"g (float[N] x, bool c0, bool c1) => ({outputs}) {{" + "\n".join(lines) + "}"
+        _optimized(text, "merge-ifs")
