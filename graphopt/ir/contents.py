@@ -155,6 +155,7 @@ def track(model: onnx_ir.Model) -> None:
             digests=dict(before.digests),
             built_in=dict(before.built_in),
             of_facts={},
+            is_changed=False,  # facts are of consequence only for changes from here on
             _pending={},
             _holders={},
             _is_pure=False,
