@@ -61,7 +61,7 @@ PIPELINES = {
     "O2": _CLEAN.format(peephole="peephole"),
     "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
 }
-PIPELINES["native"] = PIPELINES["O3"] + ",fuse-groups"
+PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"
 
 SUMMARIES = {
     "fallback": "where optimizing or profiling is switched off: only what onnxruntime could not run goes",

@@ -9,7 +9,8 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.context import Context
-from graphopt.fusion.passes.fuse_groups import FuseGroups, dissolve
+from graphopt.fusion.passes.dissolve_groups import dissolve
+from graphopt.fusion.passes.fuse_groups import FuseGroups
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import kernel_inputs, propose_kernels
 from graphopt.ops import native

@@ -290,12 +290,12 @@ def _drop_infos_of_functions(proto: onnx.ModelProto) -> None:
     if proto.ir_version >= 10 or not proto.functions:
         return
     before = spelling.noted_order(proto.graph)
-    functions = frozenset(f"{function.domain}::{function.name}" for function in proto.functions)
+    functions = tuple(f"{function.domain}::{function.name}/" for function in proto.functions)
     own = frozenset(name for node in proto.graph.node for name in node.output)
     kept = [
         info
         for info in proto.graph.value_info
-        if info.name in before or info.name in own or info.name.rpartition("/")[0] not in functions
+        if info.name in before or info.name in own or not info.name.startswith(functions)
     ]
     if len(kept) != len(proto.graph.value_info):
         del proto.graph.value_info[:]

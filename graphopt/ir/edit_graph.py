@@ -61,6 +61,12 @@ class GraphEditor:
         """A node name that no node of the model has."""
         return self._taken.take_node(hint)
 
+    def free_names(self, graph: onnx_ir.Graph) -> None:
+        """Let others take the names of values and nodes of ``graph``, which is about to be removed."""
+        for node in graph:
+            self._taken.free_node(node)
+        self._taken.free_values([*graph.inputs, *graph.initializers.values()])
+
     # Nodes -------------------------------------------------------------------------------
 
     def make_node(

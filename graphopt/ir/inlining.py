@@ -70,11 +70,14 @@ def _same_definition(domain: str, op_type: str, one: int, other: int) -> bool:
     return first is not None and second is not None and first.since_version == second.since_version
 
 
-def inline_call(edit: Editor, call: onnx_ir.Node) -> list[onnx_ir.Node]:
+def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> list[onnx_ir.Node]:
     """Put the body of the function that ``call`` calls in its place; returns the new nodes.
 
     References to attributes become what the call gives, or the function's default, or nothing.
     Domains that the function imports are imported where the call stood.
+
+    Args:
+        prefixed: names begin with that of the call; else they are those of the function where these are free.
 
     Raises:
         UnsupportedModel: see :func:`inline_obstacle`.
@@ -85,12 +88,16 @@ def inline_call(edit: Editor, call: onnx_ir.Node) -> list[onnx_ir.Node]:
     function = edit.model.functions[call.op_identifier()]
     assert call.graph is not None
     prefix = (call.name or call.op_type)[:_PREFIX]
+
+    def named(name: str) -> str:
+        return f"{prefix}/{name.lstrip('/')}" if prefixed else name
+
     inputs = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]
     copier = Copier(
         dict(zip(function.inputs, inputs, strict=True)),
         _attributes(function, call),
-        value_name=lambda name: edit.fresh_name(f"{prefix}/{name.lstrip('/')}"),
-        node_name=lambda name: edit.fresh_node_name(f"{prefix}/{name.lstrip('/')}"),
+        value_name=lambda name: edit.fresh_name(named(name)),
+        node_name=lambda name: edit.fresh_node_name(named(name)),
         declarations=False,
         origin=lambda node: origins_within(node, call),
     )

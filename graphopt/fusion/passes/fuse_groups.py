@@ -9,17 +9,14 @@ from graphopt import ir
 from graphopt.analysis.dims import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.functions import name_of, note_signatures, signatures_of
+from graphopt.fusion.passes.dissolve_groups import dissolve, why_no_groups
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
-from graphopt.numerics import Numerics
 from graphopt.ops import native
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition
 from graphopt.passes.base import Pass
-
-#: Before it, initializers are inputs.
-_INITIALIZERS_SINCE = 4
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class FuseGroups(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Find all groups, then make functions of them, graph by graph."""
-        reason = _bar(model, cx)
+        reason = why_no_groups(model, cx)
         if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
             cx.remarks.append(f"no native groups: {reason}")
@@ -75,18 +72,6 @@ class FuseGroups(Pass):
         if made:
             note_signatures(model, signatures, cx)
             cx.look_afresh("outline")
-
-
-def _bar(model: ir.Model, cx: Context) -> str | None:
-    """Why there are no groups in ``model`` at all."""
-    device = cx.options.device
-    if device.kind != "cpu":
-        return f"kernels run on the CPU, and the result is for {device}"
-    if cx.options.numerics is Numerics.EXACT:
-        return "kernels do not keep every bit, as --exact demands"
-    if model.ir_version < _INITIALIZERS_SINCE:
-        return "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
-    return None
 
 
 def make_groups(
@@ -128,20 +113,3 @@ def _declare(value: ir.Value, cx: Context) -> None:
     if value.is_graph_output() or value.graph is not cx.model.graph or dtype is None or shape is None:
         return
     cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else declared_name(dim) for dim in shape])
-
-
-def dissolve(model: ir.Model, cx: Context) -> None:
-    """Put the nodes of all groups back where they are called."""
-    groups = [key for key in model.functions if key[0] == native.DOMAIN]
-    if not groups:
-        return
-    for graph in list(ir.graphs_of(model)):
-        for call in [node for node in graph if node.op_identifier() in groups]:
-            if ir.inline_obstacle(cx.edit, call) is None:
-                ir.inline_call(cx.edit, call)
-    called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
-    for key in groups:
-        if key not in called:
-            cx.edit.remove_function(model.functions[key])
-    note_signatures(model, signatures_of(model), cx)
-    cx.look_afresh("inline")
