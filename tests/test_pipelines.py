@@ -92,7 +92,7 @@ GOLDEN = {
     "O1": CLEAN,
     "O2": CLEAN,
     "O3": [*CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
-    "native": [*CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
+    "native": ["dissolve-groups", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
 }  # fmt: skip
 
 

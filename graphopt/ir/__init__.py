@@ -20,6 +20,7 @@ from graphopt.ir.constants import (
 from graphopt.ir.contents import (
     FoldRecord,
     build_in,
+    constants_in,
     contents_of,
     digest_of,
     fold_record,

@@ -53,12 +53,32 @@ def dissolve(model: ir.Model, cx: Context) -> None:
     for key in groups:
         cx.edit.free_names(model.functions[key].graph)
     for graph in list(ir.graphs_of(model)):
-        for call in [node for node in graph if node.op_identifier() in groups]:
+        calls = [node for node in graph if node.op_identifier() in groups]
+        held = {value.name: value for value in ir.constants_in(graph) if value.name} if calls else {}
+        for call in calls:
             if ir.inline_obstacle(cx.edit, call) is None:
-                ir.inline_call(cx.edit, call, prefixed=False)
+                _lift_constants(ir.inline_call(cx.edit, call, prefixed=False), graph, held, cx)
     called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
     for key in groups:
         if key not in called:
             cx.edit.remove_function(model.functions[key])
     note_signatures(model, signatures_of(model), cx)
     cx.look_afresh("inline")
+
+
+def _lift_constants(nodes: list[ir.Node], graph: ir.Graph, held: dict[str, ir.Value], cx: Context) -> None:
+    """Make constants of ``graph`` of the Constant nodes that a function has instead, by their old names.
+
+    Args:
+        held: the constants of ``graph`` by name, which gets the new ones.
+    """
+    for node in nodes:
+        tensor = ir.constant_of(node.outputs[0]) if node.op_type == "Constant" else None
+        if tensor is None or node.name is None:
+            continue
+        value = held.get(node.name)
+        known = ir.constant_of(value)
+        if value is None or known is None or ir.hash_of(known) != ir.hash_of(tensor):
+            value = held[node.name] = cx.edit.constant(graph, tensor, node.name)
+        cx.edit.replace(node.outputs[0], value)
+        cx.edit.remove(node)

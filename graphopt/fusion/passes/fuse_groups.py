@@ -70,6 +70,7 @@ class FuseGroups(Pass):
                 cx.wrote(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:
+            _forget_declarations(model)
             note_signatures(model, signatures, cx)
             cx.look_afresh("outline")
 
@@ -113,3 +114,11 @@ def _declare(value: ir.Value, cx: Context) -> None:
     if value.is_graph_output() or value.graph is not cx.model.graph or dtype is None or shape is None:
         return
     cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else declared_name(dim) for dim in shape])
+
+
+def _forget_declarations(model: ir.Model) -> None:
+    """Declare no types inside of groups: signatures have those of the interface, and the rest follows."""
+    for key, function in model.functions.items():
+        if key[0] == native.DOMAIN:
+            for value in (*function.inputs, *(output for node in function for output in node.outputs)):
+                value.type = value.shape = None
