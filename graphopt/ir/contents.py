@@ -43,6 +43,7 @@ class Contents:
         digests: by the name of each initializer that was folded, a digest of its contents at that time.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
         of_facts: small constants that shape facts rely on; they count as built in once the model was changed.
+        fresh: initializers of the file that were computed from no other, and that facts relied on.
         is_changed: whether a rewrite was made.
         unreadable: the record of the file, if it makes no sense.
     """
@@ -50,6 +51,7 @@ class Contents:
     digests: dict[str, str] = field(default_factory=dict)
     built_in: dict[str, None] = field(default_factory=dict)
     of_facts: dict[str, None] = field(default_factory=dict)
+    fresh: frozenset[str] = frozenset()
     is_changed: bool = False
     unreadable: str | None = None
     _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
@@ -208,7 +210,8 @@ class FoldRecord:
 
     Attributes:
         digests: by name of each folded initializer, a digest of the contents that it had.
-        derived: by name of a constant that graphopt computed, the initializers that it was computed from.
+        derived: by name of a constant that graphopt computed, the initializers that it was computed from;
+            none, if facts relied on one that was not computed from any.
         merged: by name of an initializer, itself and others that were equal to it, which it stands for.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
@@ -285,7 +288,9 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
     for value in _addressable(model.graph):
         name = value.name or ""
         if _SOURCES in value.metadata_props:
-            if sources := sources_of(value):
+            sources = sources_of(value)
+            relied_on = contents.is_changed and name in contents.of_facts
+            if sources or relied_on or name in contents.fresh:  # or another run would count it as an original
                 derived[name] = sources
             continue
         if _STANDS_FOR in value.metadata_props:
@@ -303,7 +308,10 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
 def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
     """Let ``record`` be the record of ``model``."""
     model.graph.meta[CONTENTS] = Contents(
-        dict(record.digests), dict.fromkeys(sorted(record.built_in)), is_changed=True
+        dict(record.digests),
+        dict.fromkeys(sorted(record.built_in)),
+        fresh=frozenset(name for name, sources in record.derived.items() if not sources),
+        is_changed=True,
     )
     for value in _addressable(model.graph):
         for key, table in ((_SOURCES, record.derived), (_STANDS_FOR, record.merged)):
