@@ -4,10 +4,10 @@
     python -m benchmarks.decoders export DIR
     python -m benchmarks.decoders verify DIR [-O 3]
 
-The decoders are of 2 layers with random weights, by torch's dynamo exporter, which gives each axis of each
-cache a symbol of its own, and again with the names that users give. The other nets are written with all axes
-of their inputs open, though weights determine some. ``verify`` optimizes each model in DIR and prints which
-of them graphopt found inputs for, and the CPU time of the whole command.
+The decoders have 2 layers with random weights. Each is written three times: as torch's dynamo exporter names
+the axes of the caches (most by symbols of their own), with the names that users give, and with all axes of
+all inputs open, even those that weights determine. Other nets are written in the last way only. ``verify``
+optimizes each model in DIR, and prints which of them were verified and the CPU time of the whole command.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def configurations() -> dict[str, tuple[Any, Any]]:
     }  # fmt: skip
 
 
-def export_decoder(name: str, named: bool, path: Path) -> None:
-    """Write one decoder; ``named`` axes are called batch, past and seq, others as the exporter likes."""
+def export_decoder(name: str, path: Path) -> None:
+    """Write one decoder, with the symbols of torch's exporter."""
     import torch
     from transformers import DynamicCache
 
@@ -108,9 +108,11 @@ def export_decoder(name: str, named: bool, path: Path) -> None:
         )  # fmt: skip
     assert program is not None
     program.save(str(path))
-    if not named:
-        return
-    proto = onnx.load(path)
+
+
+def name_axes(source: str, path: Path) -> None:
+    """Write the decoder ``source`` beside it, with axes called batch, past, seq and total."""
+    proto = onnx.load(path.with_name(f"{source}.onnx"))
     for value in proto.graph.input:
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_param = "batch"
@@ -118,6 +120,16 @@ def export_decoder(name: str, named: bool, path: Path) -> None:
             dims[2].dim_param = "past"
         else:
             dims[1].dim_param = "seq" if value.name == "input_ids" else "total"
+    onnx.save(proto, path)
+
+
+def open_axes(source: str, path: Path) -> None:
+    """Likewise with every axis of its inputs and outputs open, each by a symbol of its own."""
+    proto = onnx.load(path.with_name(f"{source}.onnx"))
+    for value in (*proto.graph.input, *proto.graph.output):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}_dim_{axis}".replace(".", "_")
+    del proto.graph.value_info[:]
     onnx.save(proto, path)
 
 
@@ -187,19 +199,15 @@ def export_net(make: Callable[[], tuple[Any, Any]], path: Path) -> None:
         torch.onnx.export(
             net.eval(), (example,), str(path), dynamo=False, opset_version=17, input_names=["x"]
         )
-    proto = onnx.load(path)
-    for value in (*proto.graph.input, *proto.graph.output):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            dim.dim_param = f"{value.name}_dim_{axis}"
-    del proto.graph.value_info[:]
-    onnx.save(proto, path)
+    open_axes(path.stem, path)
 
 
 def exports() -> Iterator[tuple[str, Callable[[Path], None]]]:
     """Names of all models, and what writes each."""
     for name in configurations():
-        for named in (False, True):
-            yield name + ("_named" if named else ""), partial(export_decoder, name, named)
+        yield name, partial(export_decoder, name)
+        yield f"{name}_named", partial(name_axes, name)
+        yield f"{name}_open", partial(open_axes, name)
     for name, make in open_nets().items():
         yield name, partial(export_net, make)
 
