@@ -54,8 +54,13 @@ def reshape_target(
 
 
 def nonzero_dims(m: Match, node: ir.Node) -> tuple[Dim, ...]:
-    """Dims that can't be 0 where ``node`` runs: those beside a -1 in the shape that a Reshape is given."""
+    """Dims that can't be 0 where ``node`` runs: those beside a -1 in the shape that a Reshape is given.
+
+    With ``allowzero``, onnxruntime takes sizes of 0 beside a -1, and infers it from the other sizes.
+    """
     if node.op_type != "Reshape" or len(node.inputs) < 2 or node.inputs[1] is None:
+        return ()
+    if m.attribute(node, "allowzero"):
         return ()
     told, shape = m.cx.known_ints(node.inputs[1]), m.shape(node.outputs[0])
     if told is None or shape is None or -1 not in told:
