@@ -146,3 +146,15 @@ def test_recognition_tells_what_is_fused_in_which_models_and_why_not_the_rest(tm
 def test_sums_at_indices_are_right_in_all_runs() -> None:
     done = run("-m", "benchmarks.scatter_gradients", "--runs", "3", "--no-times")
     assert done.returncode == 0 and "| GatherND | 3 |" in done.stdout, done.stdout + done.stderr
+
+
+def test_decoders_counts_what_is_verified(tmp_path) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]> '
+    for name, shape in (("fits", "{-1, 5}"), ("never", "{7, 11}")):
+        graph = f"g (float[N, 2] x) => (float[A, B] y) <int64[2] s = {shape}> {{ y = Reshape(x, s) }}"
+        onnx.save(onnx.parser.parse_model(head + graph), tmp_path / f"{name}.onnx")
+    done = run("-m", "benchmarks.decoders", "verify", str(tmp_path), "-O", "1")
+    assert done.returncode == 0, done.stderr
+    fits, never, count = done.stdout.splitlines()
+    assert fits.startswith("fits ") and "verified  equal" in fits
+    assert "no inputs that the original accepts were found" in never and count == "1 of 2 verified"
