@@ -2,62 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from graphopt import ir
-from tests.autodiff.recurrent_models import BATCH, GATES, STEPS, H, check
-from tests.support import parse
-
-SIZES = {"static": f"{STEPS},{BATCH}", "dynamic": "T,B"}
-#: What stands around the layers, which take x and return z, with one result y.
-AROUND = {
-    "plain": "{layers} y = Identity(z)",
-    "If": """y = If(yes) <then_branch = then () => (float[?,?,?] z) {{ {layers} }},
-                          else_branch = other () => (float[?,?,?] o) {{ o = Neg(x) }}>""",
-    "If, behind Relu": """u = Relu(x)
-        y = If(yes) <then_branch = other () => (float[?,?,?] o) {{ o = Neg(u) }},
-                     else_branch = then () => (float[?,?,?] z) {{ {layers} }}>""",
-    "Loop": """trips = Constant<value_int = 2>()
-        y = Loop(trips, , x) <body = body (int64 i, bool going, float[?,?,?] x) => (bool on, float[?,?,?] z)
-            {{ on = Identity(going) {layers} }}>""",
-    "Scan": """axis = Constant<value_ints = [0]>() one = Unsqueeze(x, axis) half = Cos(one)
-        several = Concat<axis = 0>(one, half)
-        y = Scan<num_scan_inputs = 1, body = body (float[?,?,?] x) => (float[?,?,?] z) {{ {layers} }}>(several)""",
-    "function": "y = own.stack(x, {weights}, shape)",
-}
-
-
-def stacked(
-    op: str, direction: str, sizes: str, around: str, layers: int = 2
-) -> tuple[ir.Model, dict[str, np.ndarray]]:
-    """A model of layers whose outputs are as wide as their inputs, and feeds."""
-    random, count = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
-    width, gates = count * H, GATES[op] * H
-    point = {"x": np.asarray(random.standard_normal((STEPS, BATCH, width)), np.float32)}
-    written = []
-    for k in range(layers):
-        for name, size in ((f"w{k}", width), (f"r{k}", H)):
-            point[name] = np.asarray(0.7 * random.standard_normal((count, gates, size)), np.float32)
-        x, z = "x" if k == 0 else f"z{k - 1}", "z" if k == layers - 1 else f"z{k}"
-        written.append(
-            f"""y{k} = {op}<hidden_size = {H}, direction = "{direction}">({x}, w{k}, r{k})
-            t{k} = Transpose<perm = [0, 2, 1, 3]>(y{k}) {z} = Reshape(t{k}, shape)"""
-        )
-    weights = ", ".join(name for name in point if name != "x")
-    inputs = ", ".join(
-        f"float[{','.join(map(str, point[name].shape))}] {name}" for name in point if name != "x"
-    )
-    body = AROUND[around].format(layers=" ".join(written), weights=weights)
-    yes = ", bool yes" if around.startswith("If") else ""
-    dims = "?,?,?,?" if around == "Scan" else "?,?,?"
-    text = f"""m (float[{SIZES[sizes]},{width}] x, {inputs}{yes}) => (float[{dims}] y)
-        <int64[3] shape = {{0, 0, {width}}}> {{ {body} }}"""
-    if around == "function":
-        text += f"""<domain: "own", opset_import: ["" : 17]>
-            stack (x, {weights}, shape) => (z) {{ {" ".join(written)} }}"""
-    model = parse(text, domains=', "own" : 1')
-    return model, point | ({"yes": np.array(around == "If")} if yes else {})
+from tests.autodiff.recurrent_models import AROUND, GATES, SIZES, check, stacked
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -71,3 +18,65 @@ def test_two_layers(op: str, direction: str) -> None:
 @pytest.mark.parametrize("op", GATES)
 def test_layers_in_bodies(op: str, around: str) -> None:
     check(*stacked(op, "bidirectional", "dynamic", around))
+
+
+#: Operators before and behind a recurrent one, from {x} to {y} of the same shape [T, B, {w}].
+BESIDE = {
+    "elementwise": "{p}e = Tanh({x}) {p}f = Sigmoid({x}) {p}g = Mul({p}e, {p}f) {y} = Sub({p}g, {x})",
+    "broadcast": "{p}m = ReduceMean<axes = [1], keepdims = 1>({x}) {p}n = Sub({x}, {p}m) {y} = Div({p}n, two)",
+    "softmax": "{y} = Softmax<axis = -1>({x})",
+    "log of softmax": "{y} = LogSoftmax<axis = 1>({x})",
+    "layer norm": "{p}s = ConstantOfShape<value = float[1] {{1}}>(wide) {y} = LayerNormalization({x}, {p}s, {p}s)",
+    "instance norm": """{p}t = Transpose<perm = [1, 2, 0]>({x}) {p}s = ConstantOfShape<value = float[1] {{1}}>(wide)
+        {p}i = InstanceNormalization({p}t, {p}s, {p}s) {y} = Transpose<perm = [2, 0, 1]>({p}i)""",
+    "batch norm": """{p}t = Transpose<perm = [1, 2, 0]>({x}) {p}s = ConstantOfShape<value = float[1] {{2}}>(wide)
+        {p}i = BatchNormalization({p}t, {p}s, {p}s, {p}s, {p}s) {y} = Transpose<perm = [2, 0, 1]>({p}i)""",
+    "matmul": """{p}o = Concat<axis = 0>(wide, wide) {p}z = ConstantOfShape({p}o)
+        {p}w = EyeLike<dtype = 1, k = 1>({p}z) {y} = MatMul({x}, {p}w)""",
+    "gemm": """{p}f = Flatten<axis = 2>({x}) {p}o = Concat<axis = 0>(wide, wide) {p}z = ConstantOfShape({p}o)
+        {p}w = EyeLike<dtype = 1>({p}z) {p}g = Gemm<alpha = 0.5>({p}f, {p}w) {p}s = Shape({x}) {y} = Reshape({p}g, {p}s)""",
+    "conv": """{p}t = Transpose<perm = [1, 2, 0]>({x}) {p}o = Concat<axis = 0>(wide, one, three)
+        {p}k = ConstantOfShape<value = float[1] {{0.3}}>({p}o)
+        {p}c = Conv<group = {w}, pads = [1, 1]>({p}t, {p}k) {y} = Transpose<perm = [2, 0, 1]>({p}c)""",
+    "pool": """{p}t = Transpose<perm = [1, 2, 0]>({x}) {p}a = AveragePool<kernel_shape = [3], pads = [1, 1]>({p}t)
+        {y} = Transpose<perm = [2, 0, 1]>({p}a)""",
+    "slices": "{p}f = Slice({x}, one, many, zero) {p}g = Slice({x}, zero, one, zero) {y} = Concat<axis = 0>({p}f, {p}g)",
+    "parts": """{p}a, {p}b = Split<axis = 2>({x}, sizes) {p}c = Exp({p}b) {y} = Concat<axis = 2>({p}a, {p}c)""",
+    "gather": "{p}a = Gather<axis = 0>({x}, order) {p}b = Add({p}a, {x}) {y} = Tanh({p}b)",
+    "pad": "{p}a = Pad({x}, margins) {p}b = Sin({p}a) {y} = Slice({p}b, zero, minus, zero)",
+    "where": "{p}d = Mul({x}, half) {y} = Where(mask, {p}d, {x})",
+    "running sum": "{y} = CumSum({x}, first)",
+    "squeezed": "{p}a = Unsqueeze({x}, one) {p}b = Cos({p}a) {y} = Squeeze({p}b, one)",
+    "squeezed, unknown axes": "{p}a = Unsqueeze({x}, one) {p}b = Cos({p}a) {y} = Squeeze({p}b)",
+    "tile": "{p}a = Tile({x}, repeats) {p}b = Sin({p}a) {y} = Slice({p}b, zero, steps, zero)",
+    "einsum": '{y} = Einsum<equation = "tbw,tbw->tbw">({x}, {x})',
+    "cast": "{p}a = Cast<to = 11>({x}) {p}b = Exp({p}a) {p}c = Neg({p}b) {p}d = Cast<to = 1>({p}c) {y} = Tanh({p}d)",
+    "if": """{y} = If(true) <then_branch = {p}t () => (float[?,?,?] {p}a) {{ {p}a = Tanh({x}) }},
+        else_branch = {p}e () => (float[?,?,?] {p}b) {{ {p}b = Neg({x}) }}>""",
+    "loop": """{y} = Loop(trips, , {x}) <body = {p}l (int64 {p}i, bool {p}g, float[?,?,?] {p}v) => (bool {p}o, float[?,?,?] {p}u)
+        {{ {p}o = Identity({p}g) {p}u = Sin({p}v) }}>""",
+    "scan": """{y} = Scan<num_scan_inputs = 1, body = {p}l (float[?,?] {p}v) => (float[?,?] {p}u) {{ {p}u = Sin({p}v) }}>({x})""",
+}
+
+
+@pytest.mark.parametrize("name", ["softmax", "parts", "squeezed, unknown axes", "loop"])
+def test_operators_before_and_behind(name: str) -> None:
+    for op, direction in zip(GATES, ["bidirectional", "forward", "reverse"], strict=True):
+        check(*stacked(op, direction, "dynamic", "plain", layers=1, beside=BESIDE[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("name", BESIDE)
+def test_all_operators_before_and_behind(name: str, op: str, direction: str, sizes: str) -> None:
+    check(*stacked(op, direction, sizes, "plain", layers=1, beside=BESIDE[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("around", [name for name in AROUND if name not in ("plain", "function")])
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("name", BESIDE)
+def test_all_operators_before_and_behind_in_bodies(name: str, op: str, around: str) -> None:
+    check(*stacked(op, "forward", "dynamic", around, layers=2, beside=BESIDE[name]))
