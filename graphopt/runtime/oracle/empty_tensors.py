@@ -119,7 +119,7 @@ class EmptyTensors:
 
     def _with_sizes(self, known: Mapping[ir.Value, int]) -> bytes:
         """The model with the sizes of all values that are not ``known`` as its only outputs."""
-        proto = ir.to_proto(self._model)
+        proto = onnx.ModelProto.FromString(ir.to_bytes(self._model))
         inside = {value for node in self._model.graph for value in node.outputs}
         for value in self._values():
             if value.name and value in inside and value not in known and _is_tensor(value):

@@ -16,6 +16,13 @@ _UNITS: dict[int, float] = {onnx.TensorProto.FLOAT: 2.0**-22, onnx.TensorProto.D
 _KEPT = frozenset({"If", "Loop", "Scan", "SequenceMap", "Constant", "DequantizeLinear", "Range"})
 
 
+def with_inner_rounding(model: bytes) -> bytes:
+    """A serialized model in which :func:`round_inner_results` has changed every float that is rounded."""
+    proto = onnx.ModelProto.FromString(model)
+    round_inner_results(proto)
+    return proto.SerializeToString()
+
+
 def round_inner_results(proto: onnx.ModelProto) -> int:
     """Let every float that an operator rounds be off by up to two units in its last place, in place.
 

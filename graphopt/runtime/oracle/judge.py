@@ -159,7 +159,7 @@ class Judge:
                 slack = [_MARGIN * moved.largest + least for moved in known]
                 sizes = [leaf.size for leaf in leaves(a)]
                 totals = [
-                    _SPREAD * moved.total + least * size for moved, size in zip(known, sizes, strict=True)
+                    _SPREAD * moved.total + least * size for moved, size in zip(known, sizes, strict=False)
                 ]
                 excused = compare(a, b, tolerance, nonfinite=demand, slack=slack, totals=totals)
                 if excused.reason is None:

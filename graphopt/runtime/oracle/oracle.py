@@ -76,7 +76,7 @@ from graphopt.runtime.oracle.cases import (
     spread_garbage,
 )
 from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
-from graphopt.runtime.oracle.inner_rounding import round_inner_results
+from graphopt.runtime.oracle.inner_rounding import with_inner_rounding
 from graphopt.runtime.oracle.judge import Judge, absolute_rounding
 from graphopt.runtime.oracle.nature import draws, has_empties, natures_of
 from graphopt.runtime.oracle.reference import Reference
@@ -306,11 +306,8 @@ class Oracle:
     def _perturb(self) -> Runner | None:
         """The original with other roundings of its inner results in each run; ``None`` if it is large."""
         if self._perturbed is None and self._small:
-            proto = ir.to_proto(self._artifact.model())
-            round_inner_results(proto)
-            self._perturbed = self._runner(
-                proto.SerializeToString(), isolated=self._isolated, among=self._candidates
-            )
+            source = with_inner_rounding(ir.to_bytes(self._artifact.model()))
+            self._perturbed = self._runner(source, isolated=self._isolated, among=self._candidates)
         return self._perturbed
 
     # Judging ----------------------------------------------------------------------------------

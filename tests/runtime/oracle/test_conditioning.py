@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,19 @@ def test_steps_that_rounding_flips_are_allowed(output: str, options: Any) -> Non
         verdict = oracle.verify(candidate)
         assert verdict.ok, verdict.summary()
         assert any(row.excused and row.level == "off" for row in verdict.rows)
+
+
+def test_models_with_external_data_are_judged_alike(options: Any, tmp_path: Path) -> None:
+    paths = []
+    for reordered in (False, True):
+        paths.append(tmp_path / f"{reordered}.onnx")
+        proto = onnx.ModelProto.FromString(quantized(reordered=reordered))
+        onnx.save(
+            proto, paths[-1], save_as_external_data=True, size_threshold=0, location=f"{reordered}.data"
+        )
+    with Oracle(paths[0], options=options) as oracle:
+        verdict = oracle.verify(paths[1])
+        assert verdict.ok and any(row.excused for row in verdict.rows), verdict.summary()
 
 
 FAULTS: dict[str, dict[str, Any]] = {
