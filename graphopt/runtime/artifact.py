@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 
 from graphopt import ir, publish
 from graphopt.errors import InvalidModel
@@ -29,7 +30,12 @@ class Artifact:
         self._given = model
         self._allow_external = allow_external
         self._folder: publish.ScratchFolder | None = None
-        self.source: Source = self._write(model) if isinstance(model, ir.Model) else model
+
+    @cached_property
+    def source(self) -> Source:
+        """What onnxruntime loads; written when it is needed first, as it may be large."""
+        given = self._given
+        return self._write(given) if isinstance(given, ir.Model) else given
 
     def model(self) -> ir.Model:
         """The model as such; raises InvalidModel or UsageError if it can't be read."""

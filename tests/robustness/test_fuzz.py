@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import onnx.checker
 import onnx.parser
 import pytest
@@ -21,3 +25,13 @@ def test_broken_models_give_a_result_or_a_clear_error(cases: int) -> None:
     assert len(found) == cases
     assert [ended for ended in found if ended.is_fault] == []
     assert {0, 3} <= {ended.status for ended in found}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the search forks")
+@pytest.mark.parametrize(
+    "arguments", [["--only", "run"], pytest.param(["--cases", "300"], marks=pytest.mark.slow)]
+)
+def test_operators_that_mean_nothing_end_no_command(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "tests.robustness.malformed", "--cases", "2", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0 and "0 faults" in done.stdout, done.stdout + done.stderr

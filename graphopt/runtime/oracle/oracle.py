@@ -177,7 +177,9 @@ class Oracle:
         except UnsupportedModel as error:  # an input of a type that can't be made up
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
-        self._original: Runner = self._runner(self._artifact.source, isolated=self._isolated)
+        # where there is no room, nothing runs, and no weights are written
+        source = b"" if self._room.refusal is not None else self._artifact.source
+        self._original: Runner = self._runner(source, isolated=self._isolated)
         self._perturbed: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._empty_tensors = EmptyTensors(
@@ -332,6 +334,8 @@ class Oracle:
             return [], changes, cases.skipped, None
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
+        if self._room.refusal is not None:
+            return [], changes, cases.skipped, self.refusal
         if cases.refusal is not None:
             rows = [
                 replace(row, libraries=form is not None)
@@ -419,8 +423,6 @@ class Oracle:
 
     def _loads(self, candidate: Runner) -> list[Row]:
         """An original that loads but runs on no inputs: the candidate must load too."""
-        if self._room.refusal is not None:
-            return []
         rows = []
         levels: tuple[Optimizations, ...] = ("off", "default")
         for level in levels:
