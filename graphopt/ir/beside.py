@@ -112,9 +112,10 @@ def _is_unchanged(file: Path, before: os.stat_result) -> bool:
     )
 
 
-def is_called_after(name: str, model: str, suffix: str) -> bool:
-    """Whether a data file has one of the names that :class:`DataFile` gives those of a model."""
-    return re.fullmatch(rf"{re.escape(model)}(\.[0-9a-f]+)?{re.escape(suffix)}", name) is not None
+def is_own(file: Path, model: Path, suffix: str) -> bool:
+    """Whether a data file lies beside ``model``, with one of the names that :class:`DataFile` gives."""
+    pattern = rf"{re.escape(model.name)}(\.[0-9a-f]+)?{re.escape(suffix)}"
+    return file.parent == model.parent and re.fullmatch(pattern, file.name) is not None
 
 
 def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
@@ -148,10 +149,25 @@ def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> No
     file of the folder mentions them: a model may have any suffix.
     """
     for file in old:
-        if file.parent != path.parent or not is_called_after(file.name, path.name, suffix) or file == new:
+        if not is_own(file, path, suffix) or file == new:
             continue
         with contextlib.suppress(OSError):  # a file that can't be read or removed stays
             others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
             others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
             if not any(mentions(item, file.name) for item in others if item.is_file()):
                 file.unlink()
+
+
+def remove_orphans(folder: Path, names: Iterable[str]) -> None:
+    """Remove data files that killed processes left in ``folder``, unless another file mentions them.
+
+    Args:
+        folder: its lock is held.
+        names: of files that graphopt wrote, or was about to remove.
+    """
+    for name in dict.fromkeys(names):
+        with contextlib.suppress(OSError):
+            others = [item for item in folder.iterdir() if item.name not in (name, *names)]
+            others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
+            if not any(mentions(item, name) for item in others if item.is_file()):
+                (folder / name).unlink()

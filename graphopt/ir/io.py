@@ -20,7 +20,7 @@ from graphopt import publish
 from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError, unwritable
 from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
-from graphopt.ir.beside import DataFile, locations, mentions, remove_unread
+from graphopt.ir.beside import DataFile, is_own, locations, mentions, remove_orphans, remove_unread
 from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION, MERGED
 from graphopt.ir.depth import MOST_NESTED, nesting
 from graphopt.ir.external import (
@@ -315,14 +315,22 @@ def _saving_with_data(
                         _converted(proto, form, threshold) if is_json else proto.SerializeToString()
                     )
 
+            def note() -> None:
+                own = [file.name for file in old if is_own(file, path, suffix)]
+                publish.note_unfinished(staged, [data.path.name, *own])
+
             write()
         except OSError as error:
             raise unwritable(path, error) from error
         yield written
         try:
             with publish.locked(path.parent) as is_locked:
+                if is_locked:
+                    remove_orphans(path.parent, publish.take_unfinished(path.parent))
+                note()
                 while is_needed and not data.claim(is_locked):
                     write()
+                    note()
                 if is_locked and _identity(path) != seen:
                     old = data_files(path)
                 try:

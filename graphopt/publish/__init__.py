@@ -9,7 +9,7 @@ from graphopt.publish.files import check_protected, is_protected, staged, write,
 from graphopt.publish.folders import ScratchFolder, put_folder, remove_abandoned_scratch, writing_folder
 from graphopt.publish.locks import locked
 from graphopt.publish.rename import rename_to_new
-from graphopt.publish.temporaries import SUFFIX, temporary_file
+from graphopt.publish.temporaries import SUFFIX, note_unfinished, take_unfinished, temporary_file
 
 __all__ = [
     "SUFFIX",
@@ -17,10 +17,12 @@ __all__ = [
     "check_protected",
     "is_protected",
     "locked",
+    "note_unfinished",
     "put_folder",
     "remove_abandoned_scratch",
     "rename_to_new",
     "staged",
+    "take_unfinished",
     "temporary_file",
     "write",
     "writing",

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 try:
@@ -28,6 +28,8 @@ _OLD = 24 * 3600.0
 _NAME = 40
 #: The folder inside a temporary folder that keeps what is being replaced, under its own name.
 KEPT = "kept"
+#: The file in a temporary folder that names files beside it which its owner may have left, a line each.
+_NOTE = "unfinished"
 
 
 @contextlib.contextmanager
@@ -66,6 +68,26 @@ def remove_folder(path: Path, owner: int | None) -> None:
         release(owner)
 
 
+def note_unfinished(temporary: Path, names: Iterable[str]) -> None:
+    """Note, beside the file ``temporary``, which files by its target stay if this process is killed."""
+    (temporary.parent / _NOTE).write_text("\n".join(names), encoding="utf-8")
+
+
+def take_unfinished(folder: Path) -> list[str]:
+    """The files in ``folder`` that killed processes noted and may have left; their notes are removed."""
+    names: list[str] = []
+    for note in sorted(folder.glob(f".*{SUFFIX}/{_NOTE}")):
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = os.open(note.parent, os.O_RDONLY)
+            try:
+                if try_lock(descriptor):
+                    names += note.read_text(encoding="utf-8").split("\n")
+                    shutil.rmtree(note.parent, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+    return [name for name in names if name == os.path.basename(name) and name]
+
+
 def remove_abandoned(folder: Path) -> None:
     """Remove the temporaries in ``folder`` whose owners have ended; those of other users stay."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -84,7 +106,8 @@ def _remove_if_abandoned(path: Path) -> None:
         if is_free is False or (is_free is None and time.time() - found.st_mtime < _OLD):
             return
         _restore(path)
-        shutil.rmtree(path, ignore_errors=True)
+        if not (path / _NOTE).exists():  # else for those who know about these files
+            shutil.rmtree(path, ignore_errors=True)
     finally:
         if descriptor is not None:
             os.close(descriptor)

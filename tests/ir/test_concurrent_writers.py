@@ -5,6 +5,8 @@ from __future__ import annotations
 import filecmp
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,43 @@ def test_equal_data_that_disappears_while_it_is_compared(
     monkeypatch.setattr(filecmp, "cmp", late)
     _, data = ir.save(_numbered(1), path, external_data=True)
     assert data != plain and _number(path) == 1 and sorted(os.listdir(tmp_path)) == ["out.onnx", data.name]
+
+
+#: Saves the second model, and ends when a function is called.
+_KILLED = """
+import os, sys
+from pathlib import Path
+from graphopt.ir import io
+from tests.ir.test_concurrent_writers import _numbered
+model = _numbered(2)
+owner, name = {"replace": (os, "replace"), "remove_unread": (io, "remove_unread")}[sys.argv[2]]
+really = getattr(owner, name)
+def killed(*arguments):
+    if name == "replace" and Path(arguments[1]).name != "out.onnx":
+        return really(*arguments)
+    os._exit(9)
+setattr(owner, name, killed)
+io.save(model, sys.argv[1], external_data=True)
+"""
+
+
+@pytest.mark.parametrize("when", ["replace", "remove_unread"])
+def test_data_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, when: str) -> None:
+    path = tmp_path / "out.onnx"
+    ir.save(_numbered(1), path, external_data=True)
+    _, other = ir.save(_numbered(3), tmp_path / "other.onnx", external_data=True)
+    other.rename(tmp_path / "stays.bin")  # as of a model that is elsewhere
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(path), when], cwd=Path(__file__).parents[2], check=False
+    )
+    assert done.returncode == 9
+    assert _number(path) == {"replace": 1, "remove_unread": 2}[when]
+    assert len(os.listdir(tmp_path)) == 7  # with another file of data, and two temporary folders
+    publish.write(tmp_path / "report.json", "")
+    _, data = ir.save(_numbered(3), path, external_data=True)
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        ["other.onnx", "out.onnx", data.name, "report.json", "stays.bin"]
+    )
 
 
 def test_without_locks_no_data_is_shared_or_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
