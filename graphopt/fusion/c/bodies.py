@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..loops import Element
 from ..schedule.nests import Place
 from ..schedule.stages import Pass
 from .points import C_TYPES, Points, scaled
 from .schedules import TILE
+
+#: How many summands of a lane are added up before their sum is added to those of other blocks.
+BLOCK = 32
+#: Lanes of the narrowest vectors.
+_FEWEST_LANES = 4
 
 
 class Body(Points):
@@ -184,22 +190,34 @@ class Body(Points):
             for name in sums[index]:
                 self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
         outer = [loop for loop in plan.inner if loop != plan.vector]
+        blocks = self._start_blocks(sums, outer)
         before = dict(self.pointers), dict(self.values)
         with self._loops(step, outer):
             if plan.columns:
-                self._point(step, sums, units, part)
+                self._point(step, sums | blocks, units, part)
+                if blocks:
+                    counter, extent = f"j{outer[-1]}", self.extent(outer[-1])
+                    with self._block(f"if ({counter} % {BLOCK} == {BLOCK - 1} || {counter} + 1 == {extent})"):
+                        self._end_blocks(sums, blocks)
             else:
                 with_blocks = plan.blocks
                 start = "block * width" if with_blocks else "0"
                 stop = (
                     "extent - block * width < width ? extent : (block + 1) * width" if with_blocks else None
                 )
-                self._vector_loop(step, sums, start, stop)
+                self._vector_loop(step, sums, blocks, start, stop)
         self.pointers, self.values = before
         for index in step.reductions:
             self._finish(index, sums[index])
 
-    def _vector_loop(self, step: Pass, sums: dict[int, list[str]], start: str, stop: str | None) -> None:
+    def _vector_loop(
+        self,
+        step: Pass,
+        sums: dict[int, list[str]],
+        blocks: dict[int, list[str]],
+        start: str,
+        stop: str | None,
+    ) -> None:
         plan = self.schedule
         if self.period:
             self._line(f"int64_t turn = ({start}) % ({self.period});")
@@ -207,12 +225,44 @@ class Body(Points):
         self._line(f"int64_t x = {start};")
         self._line(f"const int64_t stop = {stop or self.extent(plan.vector)};")
         with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
-            self._point(step, sums, plan.unroll, None)
+            self._point(step, sums | blocks, plan.unroll, None)
+            if blocks:
+                with self._block(f"if (x / ({step_width}) % {BLOCK} == {BLOCK - 1})"):
+                    self._end_blocks(sums, blocks)
             if self.period:
                 self._line(f"turn = turn + {step_width} == {self.period} ? 0 : turn + {step_width};")
         with self._block(f"for (; x < stop; x += {self.lanes})"):
             self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
-            self._point(step, sums, 1, "m")
+            self._point(step, sums | blocks, 1, "m")
+        self._end_blocks(sums, blocks)
+
+    # Sums of sums: the error of n additions in a row grows with n, of blocks with n / BLOCK + BLOCK
+
+    def _start_blocks(self, sums: dict[int, list[str]], outer: list[int]) -> dict[int, list[str]]:
+        """Accumulators of blocks for the sums of floats that may have more than a block of summands."""
+        plan, last = self.schedule, self.nest.loops[self.schedule.vector].constant
+        if plan.columns:
+            long = bool(outer)
+        else:
+            long = bool(outer) or last is None or last > BLOCK * plan.unroll * _FEWEST_LANES
+        blocks = {
+            index: [f"block_{name}" for name in names]
+            for index, names in sums.items()
+            if long and self._kind(index) == "sum" and self.nest.body[index].element is Element.F32
+        }
+        for index, names in blocks.items():
+            nothing = self.write.identity("sum", self._sum(index, ""))
+            for name in names:
+                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+        return blocks
+
+    def _end_blocks(self, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
+        for index, names in blocks.items():
+            nothing = self.write.identity("sum", self._sum(index, ""))
+            for total, name in zip(sums[index], names, strict=True):
+                both = self.write.combine("sum", self._sum(index, total), self._sum(index, name))
+                self._line(f"{total} = {both.code};")
+                self._line(f"{name} = {nothing.code};")
 
     @contextmanager
     def _loops(self, step: Pass, loops: list[int]) -> Iterator[None]:
