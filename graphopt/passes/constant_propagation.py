@@ -245,12 +245,23 @@ class ConstantPropagation(Pass):
         if contents is not None:
             contents.begin_computing(sources)
         for old, tensor in values.items():
+            if (same := _copied(node, old)) is not None:
+                cx.edit.replace(old, same)
+                continue
             # Only a node can be an output of its graph and keep the output's name.
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_whole(node)
         cx.wrote(action, node, [])
+
+
+def _copied(node: ir.Node, output: ir.Value) -> ir.Value | None:
+    """The constant that ``node`` copies, which needs no copy, and whose name parameters are known by."""
+    if node.op_type != "Identity" or node.domain or output.is_graph_output():
+        return None
+    value = node.inputs[0]
+    return value if value is not None and ir.constant_of(value) is not None else None
 
 
 def _stays_declared(value: ir.Value, cx: Context) -> bool:

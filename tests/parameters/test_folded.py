@@ -183,3 +183,17 @@ def test_a_model_with_variants_takes_no_new_weights(single_file: bool, tmp_path:
     for found in (model, graphopt.load_model(tmp_path / "m.onnx")):
         with pytest.raises(UsageError, match="'b' is built into nodes or branches"):
             graphopt.unlift_parameters(found, {"b": np.ones(8, np.float32), "other": ONE})
+
+
+def test_copies_of_a_parameter_are_the_parameter() -> None:
+    """As torch.onnx writes parameters that are equal when a model is exported."""
+    model = optimized(
+        """m (float[N,3] x) => (float[N,3] y) <float[3] a = {1, 2, 3}> {
+        b = Identity(a) c = Identity(b) h = Mul(x, a) i = Sigmoid(h) j = Add(i, b) k = Tanh(j) y = Sub(k, c) }""",
+        pipeline="O3",
+    )
+    assert list(model.graph.initializers) == ["a"]
+    changed, told = graphopt.unlift_parameters(model, {"a": ONE[0]})
+    assert told.placed == ["a"]
+    want = np.tanh(1 / (1 + np.exp(-ONE)) + 1) - 1
+    assert np.allclose(graphopt.run(changed, {"x": ONE})["y"], want)
