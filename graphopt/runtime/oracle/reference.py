@@ -17,6 +17,8 @@ from graphopt import ir
 Mode = Literal["plain", "wide", "unsigned", "dropping"]
 #: What onnx's evaluator says before a result and its name.
 _RESULT = " + %s: %s"
+#: Bytes of weights up to which external data is read for the evaluator, which can't find it.
+_EMBEDDED = 1 << 28
 #: Seconds of CPU time that one evaluation may take, so that no excuse depends on the load of the machine.
 _PATIENCE = 5.0
 
@@ -103,13 +105,20 @@ class Reference:
         key = (name, mode)
         try:
             if key not in self._evaluators:
-                self._proto = self._proto or ir.to_proto(self._model())
+                self._proto = self._proto or _self_contained(self._model())
                 part = _part_for(self._proto, name)
                 self._evaluators[key] = _evaluator(part, mode)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 return self._evaluators[key](name, feeds)
         except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
             return None
+
+
+def _self_contained(model: ir.Model) -> onnx.ModelProto:
+    """The proto of ``model``, with its external data unless that is large."""
+    if ir.initializer_bytes(model) > _EMBEDDED:
+        return ir.to_proto(model)
+    return onnx.ModelProto.FromString(ir.to_bytes(model))
 
 
 def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from graphopt import ir
@@ -16,7 +18,7 @@ from graphopt.runtime.oracle.compare import Movement
 from graphopt.runtime.oracle.judge import Judge
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
-from tests.runtime.build import parse
+from tests.runtime.build import parse, parse_proto
 
 NOTHING = {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32)}
 CASE = Case("K=0", "normal", NOTHING, [np.zeros((2, 2), np.float32)], None, [[0.0]], empty=True)
@@ -98,3 +100,16 @@ def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> 
     judge = Judge(["y"], Gives(off), Numerics.EXACT, [nature], [0.0], Gives(off))
     (row,) = judge.rows([case])
     assert row.ok is halves
+
+
+def test_the_reference_reads_external_data(tmp_path: Path) -> None:
+    text = "g (float[2, 2] a) => (float[2, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = MatMul(a, w) }"
+    onnx.save(
+        parse_proto(text),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+        location="m.data",
+    )
+    reference = Reference(lambda: ir.load(tmp_path / "m.onnx"))
+    assert reference.output("y", {"a": np.eye(2, dtype=np.float32)}).tolist() == [[1, 2], [3, 4]]
