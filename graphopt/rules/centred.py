@@ -1,0 +1,47 @@
+"""Differences from a mean that are there already."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules._constants import FLOATS, OLD_BROADCASTING, aligns_right
+
+#: How many values before the scale are looked at; the variance, which needs the difference, is near.
+_FAR = 12
+
+
+@rule(
+    lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Sub(b, op.Mul(mean, s))),
+    lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Add(b, op.Neg(op.Mul(mean, s)))),
+    lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Add(b, op.Mul(op.Neg(mean), s))),
+    numerics=Reassociates,
+    exclusive=True,
+)
+def scale_difference(op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.Value, b: ir.Value) -> Outcome:
+    """x * s + (b - mean * s) = (x - mean) * s + b, where x - mean is computed for s anyway."""
+    if not aligns_right(m):
+        return m.no(OLD_BROADCASTING)
+    if m.dtype(x) not in FLOATS:
+        return m.no("integers, or of unknown type", x)
+    difference = _difference(m, x, mean, s)
+    if difference is None:
+        return m.no("x - mean is not computed for the scale", x)
+    return op.Add(op.Mul(difference, s), b)
+
+
+def _difference(m: Match, x: ir.Value, mean: ir.Value, s: ir.Value) -> ir.Value | None:
+    """``x - mean``, if ``s`` depends on it."""
+    pending, visited = [s], {s}
+    for _ in range(_FAR):
+        if not pending:
+            break
+        node = pending.pop(0).producer()
+        if node is None or node.graph is not m.graph:
+            continue
+        if node.op_type == "Sub" and not node.domain and node.inputs[0] is x and node.inputs[1] is mean:
+            return node.outputs[0]
+        more = [value for value in node.inputs if value is not None and value not in visited]
+        pending += more
+        visited.update(more)
+    return None
