@@ -50,6 +50,7 @@ class ShapeFacts:
     ) -> None:
         self._world = World(model, constant, version, ranges or {}, budget or Budget())
         self._scope = Inference(self._world)
+        self._outdated: dict[ir.Node, None] = {}
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
@@ -192,14 +193,58 @@ class ShapeFacts:
         """
         facts = self._scope.facts
         before = facts.get(old)
+        self._outdate_holder(new)
         if before is None or old is new or old.graph is not new.graph:
             return
         after = self._scope.need(new)
         merged, equal_dims = _merged(before, after)
         facts[new] = merged
+        if _says_more(merged, before):
+            self._outdate_readers(new)
         if new.graph is self._world.model.graph:
             for vague, dim in equal_dims:
                 self._world.equate(vague, dim)
+
+    def refresh(self) -> None:
+        """Infer anew what nodes give whose inputs are better known by now than when they were inferred.
+
+        Where that says more, the same is done for what reads it; what was known stays. Edits make the list
+        of such nodes, so this costs nothing where they taught nothing new.
+        """
+        while self._outdated and not self._world.budget.over:
+            pending, self._outdated = list(self._outdated), {}
+            for node in pending:
+                if node.graph is not None:
+                    self._infer_again(node)
+
+    def _infer_again(self, node: ir.Node) -> None:
+        facts = self._scope.facts
+        before = {value: facts.pop(value) for value in node.outputs if value in facts}
+        self._scope.forget(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
+        for value, old in before.items():
+            new = self._scope.need(value)
+            merged, equal_dims = _merged(old, new)
+            if not _says_more(merged, old):
+                facts[value] = old
+                continue
+            facts[value] = merged
+            for vague, dim in equal_dims:  # what is unknown of the new fact has just been made up
+                if old.shape is not None and vague in old.shape and node.graph is self._world.model.graph:
+                    self._world.equate(vague, dim)
+            self._outdate_readers(value)
+            self._outdate_holder(value)
+
+    def _outdate_readers(self, value: ir.Value) -> None:
+        self._outdated.update(dict.fromkeys(ir.readers(value)))
+
+    def _outdate_holder(self, value: ir.Value) -> None:
+        """Look again at the node whose body returns ``value``, or at the calls of the function that does."""
+        graph = value.graph
+        if graph is None or graph is self._world.model.graph or not value.is_graph_output():
+            return
+        found = self._world.calls(graph)
+        holder = None if found is not None else self._world.holder(graph)
+        self._outdated.update(dict.fromkeys(found[1] if found is not None else [holder] if holder else []))
 
     # reports
 
@@ -216,6 +261,21 @@ def _vagueness(dim: Dim) -> int:
     if dim.birth:
         return 3
     return 2 if dim.symbol is None else 1
+
+
+def _says_more(fact: Fact, before: Fact) -> bool:
+    """Whether ``fact`` says something of a tensor that ``before`` did not."""
+    if before.container is not None:
+        return False
+    for now, then in ((fact.dtype, before.dtype), (fact.fill, before.fill)):
+        if then is None and now is not None:
+            return True
+    for dims, known in ((fact.shape, before.shape), (fact.contents, before.contents)):
+        if dims is not None and (
+            known is None or any(_vagueness(a) < _vagueness(b) for a, b in zip(dims, known, strict=True))
+        ):
+            return True
+    return False
 
 
 def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:

@@ -255,6 +255,7 @@ class _Run:
         cx.forget_reads()
         start = time.perf_counter()
         cx.renew_ties()
+        cx.facts.refresh()
         try:
             pass_.run(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
