@@ -10,6 +10,8 @@ import onnx_ir
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
+from graphopt.profile import Seen
+from graphopt.profile.notes import note
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,14 @@ class Fail(onnx_ir.passes.InPlacePass):
     def call(self, model: onnx_ir.Model) -> onnx_ir.passes.PassResult:
         """Fail."""
         raise KeyError("missing")
+
+
+@dataclass(frozen=True)
+class NoteColumns(Pass):
+    """Note of the first input that it was seen with 4 columns, which nobody saw."""
+
+    name: ClassVar[str] = "note-columns"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Note it."""
+        note(model, {model.graph.inputs[0].name or "": Seen("tensor(float)", ("s0", 4))})
