@@ -26,6 +26,8 @@ _INTERIOR_LIMIT = 64 << 20
 _TRIPS_LIMIT = 1000
 #: Bytes above which a tensor that is one number everywhere is declared, not written out.
 _DECLARED = 4096
+#: Operators that declare one number and a shape.
+_DECLARING = frozenset({"ConstantOfShape", "Expand"})
 #: The opset since which there is ConstantOfShape.
 _SINCE = 9
 #: Nodes that are looked at to find what a result frees.
@@ -178,7 +180,7 @@ class ConstantPropagation(Pass):
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, "the function's opset has no Constant of its type"))
                 continue
-            if node.op_type == "ConstantOfShape" and _stays_declared(node.outputs[0], cx):
+            if node.op_type in _DECLARING and _stays_declared(node.outputs[0], cx):
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, "it declares one number in a few bytes"))
                 continue
