@@ -47,6 +47,14 @@ HUGE = {
         + " e = Identity(c40)",
         "float[2] k = {1.0, 2.0}",
     ),
+    "product": (
+        "a = Expand(k, s) b = Expand(k, t) p = MatMul(a, b) e = MatMul(p, a)",
+        "float k = {1.0}, int64[2] s = {1000000, 1}, int64[2] t = {1, 1000000}",
+    ),
+    "products": (
+        "c0 = Expand(k, s) " + " ".join(f"c{i + 1} = MatMul(c{i}, c{i})" for i in range(40)) + " e = Sin(c40)",
+        "float k = {0.0001}, int64[2] s = {6000, 6000}",
+    ),
     "outer product": (
         "a = Expand(k, s) b = Transpose(a) c = Add(a, b) e = Sin(c)",
         "float k = {1.0}, int64[2] s = {50000, 1}",
@@ -88,6 +96,12 @@ RIGHT = {
         "int64 n = {9223372036854775807}, bool t = {1}, float[2] k = {1.0, 2.0}",
     ),
     "loop over inputs": text(f"y = Loop(n, t, x){_BODY}", "int64 n = {1000000000000}, bool t = {1}"),
+    "list": text(
+        "e = SequenceEmpty() q = Loop(n, t, e)<body = b (int64 i, bool c, seq(float[K]) v) =>"
+        " (bool d, seq(float[K]) u) { d = Identity(c) r = Expand(k, s) u = SequenceInsert(v, r) }>"
+        " z = ConcatFromSequence<axis = 0>(q) f = ReduceSum<keepdims = 0>(z) y = Add(x, f)",
+        "int64 n = {1000000000000}, bool t = {1}, float k = {1.0}, int64[1] s = {10000000}",
+    ),
     "dims that overflow": text(
         "f = Flatten(x) s = Shape(f) m = Mul(s, s) c = Size(x) z = Mul(m, c) y = Cast<to=1>(z)",
         x="float[4611686018427387904, 4611686018427387904, 4] x",
@@ -121,6 +135,7 @@ def _slow(*names: str) -> list[object]:
         "expand",
         "least by -1",
         "dims that overflow",
+        *_slow("product", "products", "list"),
         *_slow("range", "outer product", "loop", "loop over inputs", "functions that blow up"),
         *_slow("constant functions that blow up", "doubled"),
     ],
@@ -138,10 +153,15 @@ def test_the_command_line_bears_them(name: str, tmp_path: Path) -> None:
         str(tmp_path / "out.onnx"),
         "--json",
     ]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent.parent
+        command, check=False, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parent.parent
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (
+        spent.ru_utime + spent.ru_stime - before.ru_utime - before.ru_stime < 60
+    )  # CPU time of all its processes
     assert "not verified" in done.stderr
     assert json.loads(done.stdout)
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4 << 20  # KiB

@@ -32,7 +32,7 @@ QUICK = 4.0
 #: Seconds of CPU time after which no more bindings are tried.
 _SEARCH = 12.0
 #: How often that time may run out before no more bindings are tried.
-_TIMEOUTS = 4
+_TIMEOUTS = 2
 #: Bytes that all cases may take before no more flavours are tried.
 _MEMORY = 1 << 29
 #: Runs more that tell what is random; what is drawn from few values may come out the same.
@@ -87,6 +87,7 @@ class Cases:
         skipped: what the original can't do, or was not tried, each with the reason.
         refusal: why the original runs on no inputs at all, if so.
         crash: how loading the original ended its process, if it did.
+        slow: no run of the original ended in time.
         legal: bindings that the original accepts.
     """
 
@@ -94,6 +95,7 @@ class Cases:
     skipped: list[Skipped] = field(default_factory=list)
     refusal: str | None = None
     crash: ProcessCrashed | None = None
+    slow: bool = False
     legal: list[Legal] = field(default_factory=list)
 
 
@@ -156,6 +158,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     cases = Cases(legal=search.legal)
     if not search.legal:
         cases.refusal = search.refusal or "no inputs could be made up"
+        cases.slow = bool(out_of_time)
         return cases
     for legal, (feeds, off) in zip(search.legal, ran, strict=True):
         first = not cases.found

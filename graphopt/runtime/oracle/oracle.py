@@ -88,7 +88,9 @@ from graphopt.runtime.signature import Change, Signature, diff
 from graphopt.runtime.trial import RemoteRuns, Runner, Runs
 
 #: Seconds of CPU time that one run may take.
-_PATIENCE = 60.0
+_PATIENCE = 20.0
+#: Bytes of weights that add a second to that, and nodes that add one to the time for making a session.
+_BYTES_A_SECOND, _NODES_A_SECOND = 100_000_000, 1000
 #: Bytes of weights with which a model is not changed and loaded again to learn more of it.
 _MANY = 1 << 29
 #: Seconds of CPU time that one run may take where it may never end: at first, and if none ends in that time.
@@ -167,7 +169,9 @@ class Oracle:
         self._empties = has_empties(model)
         self._small = ir.initializer_bytes(model) < _MANY
         endless = self._endless = may_not_end(model) is not None
-        self._patience = _IMPATIENCE if endless else _PATIENCE
+        work = ir.initializer_bytes(model) / _BYTES_A_SECOND
+        self._patience = _IMPATIENCE if endless else _PATIENCE + work
+        self._loading = self._patience + len(model.graph) / _NODES_A_SECOND
         self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
         self._room = Room.of(model, memory) if device.kind == "cpu" else Room()
         self._unfeedable: str | None = None
@@ -300,7 +304,7 @@ class Oracle:
             self._patience,
             choice,
             single=self._room.single,
-            loading=self._patience,
+            loading=self._loading,
         )
         (self._remote if among is None else among).append(runs)
         return runs
@@ -335,6 +339,8 @@ class Oracle:
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
         if self._room.refusal is not None:
+            return [], changes, cases.skipped, self.refusal
+        if cases.slow:
             return [], changes, cases.skipped, self.refusal
         if cases.refusal is not None:
             rows = [
