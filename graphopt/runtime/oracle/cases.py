@@ -32,7 +32,9 @@ QUICK = 4.0
 #: Seconds of CPU time after which no more bindings are tried.
 _SEARCH = 12.0
 #: How often that time may run out before no more bindings are tried.
-_TIMEOUTS = 2
+_TIMEOUTS = 4
+#: Seconds of CPU time that all of them may take.
+_LOST = 8.0
 #: Bytes that all cases may take before no more flavours are tried.
 _MEMORY = 1 << 29
 #: Runs more that tell what is random; what is drawn from few values may come out the same.
@@ -121,7 +123,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     ran: list[tuple[Feeds, list[Any]]] = []
     crashes: list[str] = []
     out_of_time: list[str] = []
-    most = _TIMEOUTS
+    most = min(_TIMEOUTS, int(_LOST / quick))
 
     def stopped() -> None:
         """Let a run that does not end take no time from others."""
