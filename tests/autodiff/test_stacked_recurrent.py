@@ -62,7 +62,7 @@ BESIDE = {
 @pytest.mark.parametrize("name", ["softmax", "parts", "squeezed, unknown axes", "loop"])
 def test_operators_before_and_behind(name: str) -> None:
     for op, direction in zip(GATES, ["bidirectional", "forward", "reverse"], strict=True):
-        check(*stacked(op, direction, "dynamic", "plain", layers=1, beside=BESIDE[name]))
+        check(*stacked(op, direction, "dynamic", "plain", layers=1, beside=BESIDE[name]), length=0.003)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_operators_before_and_behind(name: str) -> None:
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("name", BESIDE)
 def test_all_operators_before_and_behind(name: str, op: str, direction: str, sizes: str) -> None:
-    check(*stacked(op, direction, sizes, "plain", layers=1, beside=BESIDE[name]))
+    check(*stacked(op, direction, sizes, "plain", layers=1, beside=BESIDE[name]), length=0.003)
 
 
 @pytest.mark.slow
@@ -79,4 +79,4 @@ def test_all_operators_before_and_behind(name: str, op: str, direction: str, siz
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("name", BESIDE)
 def test_all_operators_before_and_behind_in_bodies(name: str, op: str, around: str) -> None:
-    check(*stacked(op, "forward", "dynamic", around, layers=2, beside=BESIDE[name]))
+    check(*stacked(op, "forward", "dynamic", around, layers=2, beside=BESIDE[name]), length=0.003)
