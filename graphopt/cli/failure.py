@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -83,13 +85,37 @@ class Failure:
             click.echo(f"hint: {self.hint}", err=True)
 
 
-def tell(error: Exception, *, debug: bool, kept: bool = False, about: str = "") -> Failure:
-    """Tell ``error`` on stderr, after its traceback where that is wanted; returns what was told."""
+def tell(
+    error: Exception, *, debug: bool, kept: bool = False, about: str = "", files: Iterable[str] = ()
+) -> Failure:
+    """Tell ``error`` on stderr, after its traceback where that is wanted; returns what was told.
+
+    Args:
+        files: paths that may name models. If one of these breaks the rules of ONNX, an internal error is
+            reported as that: commands rely on the rules more than onnxruntime does, and than loading checks.
+    """
     if debug:
         traceback.print_exception(error)
     failure = Failure.of(error, debug=debug, kept=kept)
+    if failure.status == ExitStatus.INTERNAL:
+        misuse = _misuse(files)
+        if misuse is not None:
+            message = _bounded(f"the model breaks the rules of ONNX: {misuse}")
+            failure = Failure(ExitStatus.INVALID_MODEL, message, None)
     failure.tell(about)
     return failure
+
+
+def _misuse(files: Iterable[str]) -> str | None:
+    """The first node in a model among ``files`` that its operator's schema does not allow, and the reason."""
+    from graphopt import ir
+
+    for name in files:
+        with contextlib.suppress(Exception):  # no file, no model, or none that this process can hold
+            misuse = ir.find_misuse(ir.load(name)) if Path(name).is_file() else None
+            if misuse is not None:
+                return misuse
+    return None
 
 
 def _bounded(message: str) -> str:

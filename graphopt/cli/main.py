@@ -122,7 +122,12 @@ def call(invocation: Invocation) -> int:
     except click.exceptions.Abort:
         return _INTERRUPTED
     except Exception as error:
-        failure = tell(error, debug=invocation.debug, kept=invocation.reproducer is not None)
+        failure = tell(
+            error,
+            debug=invocation.debug,
+            kept=invocation.reproducer is not None,
+            files=invocation.arguments,
+        )
         invocation.error = failure.message
         try:
             if invocation.as_json:

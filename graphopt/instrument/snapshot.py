@@ -65,21 +65,27 @@ class Snapshot:
                     self.names[output] = _operand(output, naming)
                     nodes.setdefault(naming(output), node)
         self.lines: dict[Key, Line] = {}
-        path: list[Key] = []
-        last: Key = ()
+        path: list[
+            str
+        ] = []  # names, not keys: a key that holds the keys around it is hashed in 2^depth steps
+        owner = ""
         for text, plain in zip(shown, bare, strict=True):
             stripped = plain.strip()
             match = _DEFINED.match(stripped)
-            if stripped == "}":
-                last = (*path.pop(), "end")
-            elif match is not None:
-                last = (tuple(path), match[1], match[2])
-            else:
-                last = (tuple(path), stripped)
             is_node = match is not None and not match[1]
-            self.lines[last] = Line(text, plain, nodes.get(f"%{match[2]}") if match and is_node else None)
-            if match is None and stripped.endswith("{"):
-                path.append(last)
+            key: Key
+            if stripped == "}":
+                key = (tuple(path), "end")
+                owner = path.pop().partition(" ")[0]
+            elif match is not None:
+                key = (tuple(path), match[1], match[2])
+                owner = match[2]
+            elif stripped.endswith("{"):
+                path.append(f"{owner} {stripped}")
+                key = (tuple(path), "begin")
+            else:
+                key = (tuple(path), stripped)
+            self.lines[key] = Line(text, plain, nodes.get(f"%{match[2]}") if match and is_node else None)
 
     def __str__(self) -> str:
         return "".join(f"{line.text}\n" for line in self.lines.values())

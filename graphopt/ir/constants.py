@@ -73,6 +73,14 @@ def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
     return value.const_value
 
 
+#: The types of the attributes of Constant; a file may give another.
+_TYPES = {
+    "value": "TENSOR",
+    **{"value_int": "INT", "value_ints": "INTS", "value_float": "FLOAT", "value_floats": "FLOATS"},
+    **{"value_string": "STRING", "value_strings": "STRINGS"},
+}
+
+
 def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | None:
     if len(node.attributes) != 1:
         return None
@@ -80,9 +88,12 @@ def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | Non
     if attribute.is_ref():
         return None
     value = attribute.value
+    if attribute.type.name != _TYPES.get(name):
+        return None
     match name:
         case "value":
-            return value if attribute.type == onnx_ir.AttributeType.TENSOR else None
+            tensor: onnx_ir.TensorProtocol = value
+            return tensor
         case "value_int":
             return onnx_ir.tensor(np.array(value, np.int64))
         case "value_ints":

@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from graphopt.cli.failure import tell
 from tests.cli.conftest import SMALL, Invoke, Outcome
 
 
@@ -388,3 +389,19 @@ def test_faults_of_documents_name_the_file(
     Path("model.json").write_text(json.dumps({**document, "graph": graph}))
     outcome = invoke("inspect", "model.json")
     assert outcome.status == 3 and outcome.err.startswith("graphopt: model.json: ") and message in outcome.err
+
+
+def test_an_error_over_a_model_that_breaks_the_rules_is_the_model_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)'
+    for name, body in {"good": "y = Relu(x)", "bad": "y = Relu(x, x)"}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(
+            onnx.parser.parse_model(f"{head} {{ {body} }}").SerializeToString()
+        )
+    for name, status in {"good": 70, "bad": 3, "none": 70}.items():
+        files = ["explain", str(tmp_path), str(tmp_path / f"{name}.onnx")]
+        failure = tell(IndexError("tuple index out of range"), debug=False, files=files)
+        assert failure.status == status, name
+    said = capsys.readouterr().err
+    assert "the model breaks the rules of ONNX" in said and "has 2 inputs, which Relu does not take" in said

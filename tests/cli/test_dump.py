@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import onnx
+import onnx.parser
 import pytest
 
 from tests.cli.conftest import Invoke
@@ -149,3 +150,23 @@ def test_a_golden_diff(invoke: Invoke, tmp_path: Path, update_golden: bool) -> N
 def test_the_documentation_shows_the_golden_diff() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     assert (GOLDEN / "dump-diff.txt").read_text(encoding="utf-8") in page
+
+
+def test_each_body_has_its_braces(invoke: Invoke, tmp_path: Path) -> None:
+    def branch(op: str, result: str) -> str:
+        return f"b_{result} () => (float[2] {result}) {{ {result} = {op}(x) }}"
+
+    ifs = [
+        f"i{n} = If(c) <then_branch = {branch('Sin', f't{n}')}, else_branch = {branch('Cos', f'e{n}')}>"
+        for n in (0, 1)
+    ]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        onnx.parser.parse_model(
+            f'<ir_version: 9, opset_import: ["" : 17]> g (bool c, float[2] x) => (float[2] y) {{ '
+            f"{' '.join(ifs)} y = Add(i0, i1) }}"
+        ).SerializeToString()
+    )
+    lines = [line.strip() for line in invoke("dump", path).out.splitlines()]
+    assert lines.count("then_branch {") == lines.count("else_branch {") == 2
+    assert lines.count("}") == 5

@@ -280,3 +280,15 @@ def test_a_reader_that_has_seen_enough_is_no_fault_of_a_pass() -> None:
     log = Log("peephole:>>identities", Closed(), known.passes, all_rules())
     Pipeline.parse("peephole", known).run(model, context_for(model, observers=(log,)), (log,))
     assert [node.op_type for node in model.graph] == ["Relu"]
+
+
+def test_keys_of_lines_hold_names_alone() -> None:
+    """A key that holds the keys around it is hashed in steps that double with each body."""
+    model = parse(
+        "g (bool c, float[2] x) => (float[2] y) { y = If(c) <then_branch = t () => (float[2] p) { p = If(c) "
+        "<then_branch = u () => (float[2] q) { q = Sin(x) }, else_branch = v () => (float[2] r) { r = Cos(x) }> }, "
+        "else_branch = e () => (float[2] s) { s = Neg(x) }> }"
+    )
+    lines = Snapshot(model, None).lines
+    depths = Counter(len(path) for path, *_ in lines)
+    assert sorted(depths)[-1] == 3 and all(isinstance(name, str) for path, *_ in lines for name in path)

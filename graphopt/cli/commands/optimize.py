@@ -289,7 +289,11 @@ def _optimize_all(
             report = _optimize(run, source, target, arguments, several=True)
         except Exception as error:  # the others are optimized all the same
             failure = tell(
-                error, debug=run.invocation.debug, kept=run.save_repro is not None, about=str(source)
+                error,
+                debug=run.invocation.debug,
+                kept=run.save_repro is not None,
+                about=str(source),
+                files=(str(source),),
             )
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})
