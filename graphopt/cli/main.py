@@ -96,6 +96,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     if argv is None:
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
+        _open_closed_streams()
         claim_process()
         invocation.before = age()
     status = call(invocation)
@@ -136,6 +137,23 @@ def call(invocation: Invocation) -> int:
         except OSError:
             _abandon_stdout()
         return failure.status
+
+
+def _open_closed_streams() -> None:
+    """Open the null device where the process was started with a standard stream closed.
+
+    Otherwise a file, or a socket, would take the stream's number, and what is printed would get there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _abandon_stdout() -> None:

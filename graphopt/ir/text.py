@@ -146,15 +146,23 @@ def print_model(model: onnx_ir.Model, *, types: Types | None = None) -> str:
     lines += _graph_lines(f"graph {quoted(model.graph.name or '')}", model.graph, names, types)
     for function in model.functions.values():
         lines += ["", *_function_lines(function, names, types)]
-    return "\n".join(lines) + "\n"
+    return _joined(lines)
 
 
 def print_graph(graph: onnx_ir.Graph, *, names: Names | None = None, types: Types | None = None) -> str:
     """``graph`` with its bodies."""
     if names is None:
         names = Names(name for nested in with_bodies(graph) for name in _value_names(nested))
-    lines = _graph_lines(f"graph {quoted(graph.name or '')}", graph, names, types or declared_type)
-    return "\n".join(lines) + "\n"
+    return _joined(_graph_lines(f"graph {quoted(graph.name or '')}", graph, names, types or declared_type))
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """``lines`` as text. Names of operators, dims and domains may hold line breaks, which are escaped."""
+    return "".join(f"{line if line.isprintable() else _escaped(line)}\n" for line in lines)
+
+
+def _escaped(line: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
 
 
 def _imports(imports: dict[str, int]) -> str:

@@ -98,7 +98,7 @@ def native(value: Any, name: str) -> Any:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         return value
-    if isinstance(value, np.ma.MaskedArray):
+    if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # numpy.ma is slow to import
         raise UsageError(f"input {name!r} is a masked array", hint="array.filled(0) has no mask")
     if value.dtype.kind == "O" and not all(isinstance(item, str | bytes) for item in value.flat):
         raise UsageError(f"input {name!r} is an array of Python objects", hint="give numbers a dtype")

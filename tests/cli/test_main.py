@@ -101,6 +101,22 @@ def test_a_reader_that_goes_away_is_no_error(small: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_standard_streams_may_be_closed(small: Path, closed: tuple[int, ...]) -> None:
+    target = small.with_name("out.onnx")
+    code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
+    redirections = " ".join(f"{number}>&-" for number in closed)
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {redirections}', "sh", sys.executable, "-c", code]
+        + ["optimize", str(small), "-o", str(target), "--no-verify"],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    onnx.checker.check_model(target)  # nothing was printed into it
+
+
 def test_output_that_the_encoding_lacks_is_no_error(small: Path) -> None:
     code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
     done = subprocess.run(

@@ -230,3 +230,17 @@ def test_small_constants_that_nothing_reads_are_shown() -> None:
         model([NODE("Neg", ["x"], ["y"])], [numpy_helper.from_array(np.array(1), "unread")])
     )
     assert "  constant %unread: {1}\n" in ir.print_model(loaded)
+
+
+def test_names_with_line_breaks_take_no_lines() -> None:
+    graph = helper.make_graph(
+        [NODE("Custom\nOp", ["x"], ["y\u2028"], name="n\n", domain="d\r\n")],
+        "g\n",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a\nb", 4])],
+        [helper.make_tensor_value_info("y\u2028", TensorProto.FLOAT, ["a\x85b", 4])],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("d\r\n", 1)]
+    printed = text.print_model(ir.from_proto(helper.make_model(graph, opset_imports=imports)))
+    lines = printed.splitlines()
+    assert len(lines) == 6 and lines == printed.rstrip("\n").split("\n")
+    assert "f32[a\\nb,4]" in lines[2] and "d\\r\\n::Custom\\nOp(" in lines[3]

@@ -144,7 +144,8 @@ def _joined(at: At) -> list[tuple[ir.Value, Map] | None]:
     start = 0
     points = []
     for value in at.node.inputs:
-        assert value is not None
+        if value is None:  # onnxruntime takes that
+            raise CantFuse("an input of it is left out")
         index = list(at.map)
         index[axis] = Index(where.loops, -start)
         found.append((value, tuple(index)))

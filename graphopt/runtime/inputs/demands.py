@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
@@ -91,7 +92,8 @@ def _numbers(value: ir.Value | None) -> tuple[float, ...]:
     tensor = ir.constant_of(value)
     if tensor is None or tensor.size > 8 or tensor.dtype == ir.DataType.STRING:
         return ()
-    return tuple(float(x) for x in np.unique(tensor.numpy().astype(np.float64)) if np.isfinite(x))
+    numbers = tensor.numpy().astype(np.float64).ravel().tolist()
+    return tuple(sorted({number for number in numbers if math.isfinite(number)}))
 
 
 def _around(numbers: Iterable[float]) -> tuple[float, ...]:

@@ -120,21 +120,23 @@ def _floats(
             flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
             if flat.sum() < 0:  # what hangs on a sum is tried with negative numbers, too
                 flat = -flat
-            places = np.flatnonzero(generator.random(flat.size) < 0.1)
-            places = np.union1d(places, np.arange(flat.size)[2:3])  # of three, one
+            chosen = generator.random(flat.size) < 0.1
+            chosen[2:3] = True  # of three, one
+            places = np.flatnonzero(chosen)
             flat[places] = generator.choice(_TIES, places.size)
             if telling:
-                places = np.flatnonzero(generator.random(flat.size) < 0.3)
-                places = np.union1d(places, np.arange(flat.size)[:1])
+                chosen = generator.random(flat.size) < 0.3
+                chosen[:1] = True
+                places = np.flatnonzero(chosen)
                 flat[places] = generator.choice(telling, places.size)
             return flat.reshape(shape)
         case "tiny" | "huge":
             flat = np.asarray(numbers, np.float64).reshape(-1)
             number = (_TINY if flavour == "tiny" else _HUGE).get(element)
             if number is not None:
-                places = np.union1d(
-                    np.flatnonzero(generator.random(flat.size) < 0.3), np.arange(flat.size)[-1:]
-                )
+                chosen = generator.random(flat.size) < 0.3
+                chosen[-1:] = True
+                places = np.flatnonzero(chosen)
                 flat[places] = generator.choice([number, -number], places.size)
             return flat.reshape(shape)
         case "special":
