@@ -106,9 +106,9 @@ def test_standard_streams_may_be_closed(small: Path, closed: tuple[int, ...]) ->
     target = small.with_name("out.onnx")
     code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
     redirections = " ".join(f"{number}>&-" for number in closed)
+    command = [sys.executable, "-c", code, "optimize", str(small), "-o", str(target), "--no-verify"]
     done = subprocess.run(
-        ["sh", "-c", f'"$@" {redirections}', "sh", sys.executable, "-c", code]
-        + ["optimize", str(small), "-o", str(target), "--no-verify"],
+        ["sh", "-c", f'"$@" {redirections}', "sh", *command],
         capture_output=True,
         check=False,
         cwd=ROOT,

@@ -121,6 +121,17 @@ def test_a_concat_is_not_part_of_a_softmax_or_of_what_takes_its_axis_apart() -> 
     assert planned(reshaped, parts, "float[N,2,4] y")[0] == ("a c", "c")
 
 
+def test_a_concat_that_leaves_an_input_out_is_left_alone() -> None:
+    model = parse(
+        "g (float[N,6] x) => (float[N,12] y) { a = Abs(x) c = Concat <axis = 1> (a, a, x) y = Exp(c) }"
+    )
+    _, concat, _ = nodes = list(model.graph)
+    concat.replace_input_with(1, None)
+    with context_for(model) as cx:
+        found = plan(nodes, cx)
+    assert [item.nest is None for item in found if concat in item.nodes] == [True]
+
+
 def test_a_nest_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = "a = Abs(x) b = Exp(a) c = Neg(b) d = Sin(c) y = Cos(d)"
     assert planned(chain) == [("a b c d y", "y")]
