@@ -44,8 +44,9 @@ def repair(
     Each is found by bisection and refused by rule and node; where that is not enough, its rule is
     refused everywhere; a pass that does harm without asking does not run at all. Where the searches have
     used up their runs, the rules of which one is at fault are refused everywhere, and at last no pass runs
-    that is not required. A job that is not verified has to end, and its result has to be sound in structure
-    and called alike.
+    that is not required. Nothing is searched where the result can't be loaded and onnxruntime can't load the
+    original with its optimizations either: many rewrites, each of them right, expose the same contradiction.
+    A job that is not verified has to end, and its result has to be sound in structure and called alike.
 
     Args:
         job: what failed.
@@ -61,6 +62,8 @@ def repair(
     attempt = Attempt(original, job.pipeline, job.options)
     _check_required(attempt, job, original)
     limits, dropped, runs, number = Limits(), list[Dropped](), 0, 0
+    if _breaks_like_original(job, failure):
+        return _without_passes(job, attempt, limits, dropped, runs, failure)
     while number < _DROPS and runs < _RUNS:
         for watcher in job.watchers:
             watcher.entered("looking for the rewrite at fault")
@@ -102,6 +105,17 @@ def repair(
                     limits, failure = everywhere, error
                     dropped.append(more)
     return _without_passes(job, attempt, limits, dropped, runs, failure)
+
+
+def _breaks_like_original(job: Job, failure: GraphoptError) -> bool:
+    """Whether the result can't be loaded, nor the original once onnxruntime has optimized it."""
+    row = failure.row if isinstance(failure, VerificationFailed) else None
+    return (
+        job.oracle is not None
+        and row is not None
+        and row.unloadable
+        and job.oracle.default_fault() is not None
+    )
 
 
 def _alike(one: GraphoptError, other: GraphoptError) -> bool:

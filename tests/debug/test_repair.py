@@ -151,6 +151,22 @@ def test_several_faults_at_once(model: ir.Model) -> None:
     ]
 
 
+def test_nothing_is_searched_where_onnxruntime_can_not_optimize_the_original_either() -> None:
+    branch = """e () => (float[E, F] e) {
+        s = Shape(x) f = Cast<to = 1>(s) h = Mul(f, halves) i = Cast<to = 7>(h) r = Reshape(x, i) e = MatMul(r, w)
+    }"""
+    model = parse(
+        f"""g (float[1, 6] x, bool b) => (float[A, B] y)
+            <float[2, 2] w = {{1, 1, 1, 1}}, float[2] halves = {{2, 0.5}}> {{
+            y = If<then_branch = t () => (float[C, D] t) {{ d = Add(x, x) t = Mul(d, d) }}, else_branch = {branch}>(b)
+        }}"""
+    )
+    result = graphopt.optimize(model)
+    assert "constant-propagation" in {drop.owner for drop in result.report.dropped}
+    assert result.report.search_runs == 2 and ops(result.model) == ops(model)
+    assert result.report.verdict is not None and result.report.verdict.ok
+
+
 def test_what_verification_dropped_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(op: Any, m: Any, a: ir.Value, b: ir.Value) -> object:
         return op.fused(op.Relu(a)) if m.root.name == "wrong" else m.no("it is another one")

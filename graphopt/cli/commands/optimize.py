@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,8 +257,8 @@ def _optimize(
     if report.verdict is not None:
         hint = INPUTS_HINT + ("" if asked else "; --profile FILE.json tries the shapes of recorded runs")
         warn_unverified(report.verdict, about, hint)
-    for drop in report.dropped:
-        click.echo(f"graphopt: warning: {about}dropped {drop}: {drop.reason}", err=True)
+    for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
+        click.echo(f"graphopt: warning: {about}dropped {', '.join(map(str, drops))}: {reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
     report.file_bytes = (report.file_bytes[0], sum(sizes.values()))
     report.other_form = ir.form_of(source) is not ir.form_of(target)

@@ -260,6 +260,14 @@ class Oracle:
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
 
+    def default_fault(self) -> str | None:
+        """Why onnxruntime can't load the original with its optimizations, if so; it is loaded to find out."""
+        try:
+            self._original.load("default")
+        except (RuntimeFailure, ResourceLimit) as failure:
+            return str(failure)
+        return None
+
     def feeds(self, row: Row) -> Feeds | None:
         """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
         known = (self._cases, self._empty_cases)

@@ -42,6 +42,11 @@ class Row:
         """A difference was found and allowed, because the original is not sure of its own result."""
         return self.ok and self.reason is not None
 
+    @property
+    def unloadable(self) -> bool:
+        """onnxruntime refuses the candidate before it runs."""
+        return not self.ok and _UNLOADABLE in (self.reason or "")
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -61,6 +66,9 @@ class Skipped:
         return f"{self.what}: {self.cause}" + (f" ({self.detail})" if self.detail else "")
 
 
+#: How onnxruntime's refusal of a model begins (:func:`graphopt.runtime.session.create`).
+_UNLOADABLE = "onnxruntime can't load the model"
+
 #: What the user can do where no inputs were found.
 INPUTS_HINT = (
     "give inputs with --input-shape NAME:1,3,224,224 or --input FILE.npz, or fix a dim with --dim NAME=SIZE"
@@ -74,7 +82,7 @@ def without_inputs(refusal: str, *, given: bool) -> str:
         refusal: what a run failed with.
         given: the user said something of the inputs.
     """
-    if given or "can't load the model" in refusal:
+    if given or _UNLOADABLE in refusal:
         return f"the original does not run ({refusal})"
     return f"no inputs that the original accepts were found ({refusal})"
 
