@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import math
 import os
 import pickle
@@ -26,6 +25,7 @@ from typing import IO, Any, TypeVar
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
 from graphopt.runtime import forkserver
 from graphopt.runtime import memory as ram
+from graphopt.runtime.interpreter import command
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
@@ -37,10 +37,12 @@ class ProcessCrashed(RuntimeFailure):
     """The child process died."""
 
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from graphopt.runtime.child import serve; serve(*json.loads(sys.argv[2]))"
-)
+class NoProcess(ResourceLimit):
+    """No child process could be started."""
+
+
+#: The first bytes of a child, which is ready for requests.
+_READY = b"graphopt\n"
 
 
 def is_child() -> bool:
@@ -60,6 +62,9 @@ class Child:
 
     Attributes:
         made: how many objects :meth:`new` made; the process keeps only the last.
+
+    Raises:
+        NoProcess: the system, or the program, allows no process.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class Child:
             doing: what the call does to a model, for messages, such as ``loading the model``.
 
         Raises:
+            NoProcess: none can be started, or it does not come to run graphopt.
             ProcessCrashed: the process died.
             ResourceLimit: it took more time or memory than allowed.
             Exception: whatever ``function`` raised.
@@ -146,17 +152,21 @@ class Child:
             self._errors.close()
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         limits = [self._memory, self._preload]
-        if not self._fresh:
-            self._process = forkserver.start((__name__, "serve", limits), self._errors)
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), json.dumps(limits)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-            )
+        self._is_ready = False
+        try:
+            self._errors = _scratch_file()
+            if not self._fresh:
+                self._process = forkserver.start((__name__, "serve", limits), self._errors)
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    command(__name__, "serve", limits),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                )
+        except OSError as error:
+            raise _no_process(str(error)) from error
 
     def _request(
         self,
@@ -178,13 +188,21 @@ class Child:
             process.kill()
 
         watchdog = threading.Timer(timeout or 0, stop)
-        if timeout is not None:
-            watchdog.start()
+        try:
+            if timeout is not None:
+                watchdog.start()
+        except RuntimeError as error:
+            raise ResourceLimit(f"no thread could be started: {error}") from error
         try:
             process.stdin.write(data)
             process.stdin.flush()
+            if not self._is_ready and process.stdout.read(len(_READY)) != _READY:
+                raise EOFError
+            self._is_ready = True
             succeeded, result, peak = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
+            if not self._is_ready:
+                process.kill()  # it may be anything
             status = process.wait()
             if expired.is_set():
                 raise _late(f"{timeout:g} s", doing) from None
@@ -206,6 +224,8 @@ class Child:
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         said = lines[-1].strip()[:200] if lines else ""
+        if not self._is_ready:
+            return _no_process(said or "it ended at once")
         if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
             return ResourceLimit("onnxruntime took too much memory and was stopped")
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
@@ -217,6 +237,18 @@ class Child:
 def _late(spent: str, doing: str) -> ResourceLimit:
     took = f"took more than {spent} {doing}" if doing else f"ran for more than {spent}"
     return ResourceLimit(f"onnxruntime {took} and was stopped")
+
+
+def _no_process(reason: str) -> NoProcess:
+    return NoProcess(f"no child process could be started: {reason}")
+
+
+def _scratch_file() -> IO[bytes]:
+    """A file without a name; in memory where the system has that, as not all have a folder to write to."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):
+            return os.fdopen(os.memfd_create("graphopt"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def run_in_child(
@@ -250,6 +282,8 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     for module in preload:
         importlib.import_module(module)
     threading.Thread(target=receive, daemon=True).start()
+    replies.write(_READY)
+    replies.flush()
     kept: Any = None
     limited = memory is None
     while True:

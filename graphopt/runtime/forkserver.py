@@ -26,17 +26,16 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar
 from functools import lru_cache
 from typing import IO, Any
 
+from graphopt.runtime.interpreter import command, search_path
+
 #: What workers need.
 _IMPORTS = ("numpy", "onnxruntime", "graphopt.runtime.folding.constant_model", "graphopt.runtime.trial")
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from graphopt.runtime.forkserver import boot; boot(int(sys.argv[2]))"
-)
 #: Bytes of a message; the longest carries ``sys.path``.
 _MESSAGE = 1 << 16
 
@@ -97,6 +96,7 @@ class Server:
     def __init__(self, channel: socket.socket, join: Callable[[], object]) -> None:
         self._channel, self._join = channel, join
         self._lock = threading.Lock()
+        self._asked = 0
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -111,8 +111,8 @@ class Server:
         theirs[0], ours[0] = os.pipe()
         ours[1], theirs[1] = os.pipe()
         try:
-            pid = self._request(["fork", sys.path, task], theirs)
-        except OSError:
+            pid = self._request(["fork", search_path(), task], theirs)
+        except BaseException:  # an interrupt, too
             for descriptor in ours:
                 os.close(descriptor)
             raise
@@ -131,16 +131,22 @@ class Server:
     def close(self) -> None:
         """End the server; not from a fork of this process, which holds a copy of this object."""
         if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):  # it is gone
+                self._channel.shutdown(socket.SHUT_RDWR)  # forks of this process may hold the channel, too
             self._channel.close()
             self._join()
 
     def _request(self, request: list[Any], descriptors: Sequence[int] = ()) -> int | None:
         with self._lock:
-            socket.send_fds(self._channel, [json.dumps(request).encode()], list(descriptors))
-            reply = self._channel.recv(_MESSAGE)
-        if not reply:
-            raise ConnectionError("the fork server is gone")
-        answer = json.loads(reply)
+            self._asked += 1
+            message = json.dumps([self._asked, *request]).encode()
+            socket.send_fds(self._channel, [message], list(descriptors))
+            answer: dict[str, Any] = {}
+            while answer.get("to") != self._asked:  # others are of requests that were interrupted
+                reply = self._channel.recv(_MESSAGE)
+                if not reply:
+                    raise ConnectionError("the fork server is gone")
+                answer = json.loads(reply)
         if "error" in answer:
             raise OSError(answer["error"])
         value: int | None = answer["value"]
@@ -157,10 +163,17 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
         return None
     for _ in range(2):  # a server may have been killed
         try:
-            return _server_of(os.getpid()).fork(task, errors)
+            with _starting[os.getpid()]:
+                server = _server_of(os.getpid())
+            return server.fork(task, errors)
         except OSError:
             _server_of.cache_clear()
     return None
+
+
+#: By the number of a process, since a fork may hold a copy of a lock that nobody will release: lets one
+#: thread start the server.
+_starting: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 @lru_cache(maxsize=1)
@@ -176,9 +189,8 @@ def _server_of(process: int) -> Server:
             Context().run(_serve, theirs)
         theirs.close()
         return Server(ours, lambda: os.waitpid(pid, 0))
-    arguments = [json.dumps(sys.path), str(theirs.fileno())]
     process_ = subprocess.Popen(
-        [sys.executable, "-c", _BOOT, *arguments],
+        command(__name__, "boot", [theirs.fileno()]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -211,11 +223,12 @@ def _serve(channel: socket.socket) -> None:
             message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE, 3)
             if not message:
                 break
+            number, *request = json.loads(message)
             try:
-                reply: dict[str, Any] = {"value": _answer(channel, json.loads(message), descriptors)}
+                reply: dict[str, Any] = {"value": _answer(channel, request, descriptors)}
             except OSError as error:
                 reply = {"error": str(error)}
-            channel.send(json.dumps(reply).encode())
+            channel.send(json.dumps(reply | {"to": number}).encode())
     finally:
         os._exit(0)
 
@@ -223,6 +236,8 @@ def _serve(channel: socket.socket) -> None:
 def _detach(channel: socket.socket) -> None:
     """Let go of what the process was forked with: files, pipes and signals."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores it has no statuses of children
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)

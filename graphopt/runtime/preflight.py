@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.errors import ResourceLimit
 from graphopt.runtime import memory, session
-from graphopt.runtime.child import Child, is_child
+from graphopt.runtime.child import Child, NoProcess, is_child
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.session_choice import SessionChoice
@@ -63,7 +63,8 @@ def try_load(
 ) -> None:
     """Make a session in a child, which then ends; arguments and errors as for :func:`create`.
 
-    Nothing is tried on other devices than the CPU, where there is no memory for two sessions, nor in a child.
+    Nothing is tried on other devices than the CPU, where there is no memory for two sessions or no process
+    can be started, nor in a child.
     """
     if device.kind != "cpu" or is_child():
         return
@@ -73,8 +74,11 @@ def try_load(
     available = memory.available()
     if available is not None and 2 * _SESSION * _size(model) > available:
         return
-    with Child(preload=("graphopt.runtime.preflight",)) as child:
-        child.call(load, model, optimizations, choice, doing=f"loading the model {LEVELS[optimizations]}")
+    try:
+        with Child(preload=("graphopt.runtime.preflight",)) as child:
+            child.call(load, model, optimizations, choice, doing=f"loading the model {LEVELS[optimizations]}")
+    except NoProcess:
+        return
     if store is not None and key is not None:
         with contextlib.suppress(ResourceLimit):  # a store that can't be written is no reason to fail
             store.put(_KIND, b"", key)
