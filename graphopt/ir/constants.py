@@ -125,7 +125,7 @@ def read_for_facts(value: onnx_ir.Value) -> None:
     if value.graph is not None:
         contents = value.graph.meta.data.get(CONTENTS)
         if contents is not None:
-            contents.of_facts[value.name] = None
+            contents.note_read_for_facts(value)
 
 
 def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:

@@ -42,7 +42,8 @@ class Contents:
     Attributes:
         digests: by the name of each initializer that was folded, a digest of its contents at that time.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
-        of_facts: small constants that shape facts rely on; they count as built in once the model was changed.
+        of_facts: by name, small constants that shape facts rely on; they count as built in once the model was
+            changed, also if they are gone by then.
         fresh: initializers of the file that were computed from no other, and that facts relied on.
         is_changed: whether a rewrite was made.
         unreadable: the record of the file, if it makes no sense.
@@ -50,12 +51,13 @@ class Contents:
 
     digests: dict[str, str] = field(default_factory=dict)
     built_in: dict[str, None] = field(default_factory=dict)
-    of_facts: dict[str, None] = field(default_factory=dict)
+    of_facts: dict[str, onnx_ir.Value] = field(default_factory=dict)
     fresh: frozenset[str] = frozenset()
     is_changed: bool = False
     unreadable: str | None = None
     _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
+    _given: frozenset[onnx_ir.Value] = frozenset()
     _is_pure: bool = False
     _main: onnx_ir.Graph | None = None
 
@@ -109,14 +111,23 @@ class Contents:
         if self._is_addressable(value):
             self._pending[value] = None
 
+    def note_read_for_facts(self, value: onnx_ir.Value) -> None:
+        """Note that facts come from the contents of ``value``."""
+        if value.name and self._is_addressable(value):
+            self.of_facts[value.name] = value
+
     def watch(self, main: onnx_ir.Graph) -> None:
-        """Recognize tensors of constants of ``main`` and its bodies where they become other constants."""
+        """Recognize constants of ``main`` and its bodies: where their tensors become other constants, and
+        where facts relied on one that is gone."""
         self._main = main
+        given = []
         for graph in with_bodies(main):
             graph.meta[CONTENTS] = self
             for value in constants_in(graph):
                 if value.const_value is not None and self._is_addressable(value):
                     self._holders[id(value.const_value)] = value.const_value, value
+                    given.append(value)
+        self._given = frozenset(given)
 
     def _is_addressable(self, value: onnx_ir.Value) -> bool:
         """Whether other contents can be given to ``value`` by its name: no initializer of a body."""
@@ -125,13 +136,14 @@ class Contents:
     def release(self) -> None:
         """Let go of values and tensors; a changed model relies on what facts were taken from."""
         if self.is_changed and self._main is not None:
-            for value in _addressable(self._main):
-                if value.name in self.of_facts and _SOURCES not in value.metadata_props:
+            for value in self.of_facts.values():
+                is_gone = value.graph is None and value in self._given
+                if is_gone or (value.graph is not None and _SOURCES not in value.metadata_props):
                     self.built_in.update(dict.fromkeys(self._names([value])))
         self.of_facts.clear()
         self.begin()
         self._holders.clear()
-        self._main = None
+        self._given, self._main = frozenset(), None
 
     def _names(self, values: Iterable[onnx_ir.Value]) -> list[str]:
         names: dict[str, None] = {}
@@ -160,6 +172,7 @@ def track(model: onnx_ir.Model) -> None:
             is_changed=False,  # facts are of consequence only for changes from here on
             _pending={},
             _holders={},
+            _given=frozenset(),
             _is_pure=False,
             _main=None,
         )

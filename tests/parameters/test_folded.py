@@ -71,6 +71,25 @@ def test_a_parameter_from_which_a_constant_was_folded_is_refused(tmp_path: Path,
     assert np.array_equal(graphopt.run(changed, {"x": ONE})["y"], graphopt.run(whole, {"x": ONE})["y"])
 
 
+#: Whose branch facts choose, from constants that are gone then.
+CHOSEN = """m (float[N,3] x) => (float[N,3] y) <float t = {1}, float z = {0}, float[3] b = {1, 2, 3}> {
+    c = Greater(t, z)
+    y = If(c) <then_branch = a () => (float[N,3] p) { p = Mul(x, b) },
+               else_branch = e () => (float[N,3] q) { q = Add(x, b) }> }"""
+
+
+@pytest.mark.parametrize("pipeline", ["O1", "O2", "O3"])
+def test_constants_that_facts_relied_on_count_even_if_they_are_gone(tmp_path: Path, pipeline: str) -> None:
+    model = optimized(CHOSEN, pipeline=pipeline)
+    assert list(model.graph.initializers) == ["b"]
+    graphopt.save(model, tmp_path / "m.onnx")
+    for found in (model, optimized(graphopt.load_model(tmp_path / "m.onnx"))):
+        for name in ("t", "z"):
+            with pytest.raises(UsageError, match=f"'{name}' is built into nodes or branches"):
+                graphopt.unlift_parameters(found, {name: np.float32(7), "b": ONE[0]})
+        graphopt.unlift_parameters(found, {"t": np.float32(1), "b": ONE[0]})
+
+
 def test_contents_that_were_folded_change_nothing() -> None:
     original = parse(SHARED)
     model = optimized(SHARED)
