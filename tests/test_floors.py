@@ -64,6 +64,7 @@ RUNTIME_FLOORS = [
     "meter",
     "signature",
     "memory",
+    "interpreter",
     "forkserver",
     "child",
     "devices",
