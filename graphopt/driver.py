@@ -20,6 +20,7 @@ from graphopt.errors import (
     RuntimeFailure,
     UsageError,
     VerificationFailed,
+    exhausted,
     unknown,
 )
 from graphopt.instrument.base import Watcher
@@ -30,7 +31,6 @@ from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import History, Pipeline, Step
 from graphopt.pipelines import registry
-from graphopt.runtime import memory
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.signature import diff
 
@@ -189,9 +189,10 @@ class Job:
         except GraphoptError:  # about the original
             raise
         except Exception as error:  # writing what is broken may fail in any way
-            if memory.is_exhausted(error):
+            limit = exhausted(error)
+            if limit is not None:
                 raise ResourceLimit(
-                    "there is not enough memory to verify the result",
+                    f"{limit} to verify the result",
                     hint="--no-verify writes it without a comparison",
                 ) from error
             why = f"{type(error).__name__}: {error}"

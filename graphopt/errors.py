@@ -159,6 +159,25 @@ class NoCompiler(RuntimeFailure):
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+#: Parts of messages of errors that mean that an allocation, a mapping or a thread failed.
+_NO_MEMORY = (
+    *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
+    *("can't start new thread", "failed to map segment"),
+)
+
+
+def exhausted(error: BaseException) -> str | None:
+    """A message if ``error`` means that the process gets no more memory, threads or open files.
+
+    Imports fail with many types of errors then, as libraries can't be mapped.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "there are too many open files"
+    if isinstance(error, MemoryError) or any(part in str(error) for part in _NO_MEMORY):
+        return "there is not enough memory"
+    return None
+
+
 def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None = None) -> GraphoptError:
     """The error for ``path``, which ``error`` kept from being written: a limit if the disk is full.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from graphopt.errors import FULL, ExitStatus, GraphoptError
+from graphopt.errors import FULL, ExitStatus, GraphoptError, exhausted
 
 #: Characters of a message that are shown.
 _LONGEST = 600
@@ -59,8 +59,9 @@ class Failure:
             return cls(status, f"can't write the output: {error.strerror}", None)
         if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
             return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
-        if isinstance(error, MemoryError):
-            return cls(ExitStatus.RESOURCE_LIMIT, "there is not enough memory", None)
+        limit = exhausted(error)
+        if limit is not None:
+            return cls(ExitStatus.RESOURCE_LIMIT, limit, None)
         text = " ".join(str(error).split())[:300]
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
@@ -108,10 +109,10 @@ def tell(
 
 def _misuse(files: Iterable[str]) -> str | None:
     """The first node in a model among ``files`` that its operator's schema does not allow, and the reason."""
-    from graphopt import ir
-
     for name in files:
         with contextlib.suppress(Exception):  # no file, no model, or none that this process can hold
+            from graphopt import ir
+
             misuse = ir.find_misuse(ir.load(name)) if Path(name).is_file() else None
             if misuse is not None:
                 return misuse

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import IO, Any, TypeVar
 
-from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
 from graphopt.runtime import forkserver
 from graphopt.runtime import memory as ram
 from graphopt.runtime.interpreter import command
@@ -214,7 +214,7 @@ class Child:
         self._peak = max(self._peak, peak)
         if succeeded:
             return result
-        if ram.is_exhausted(result):
+        if exhausted(result) is not None:
             raise ResourceLimit("onnxruntime needs more memory than it may take") from result
         raise result
 

@@ -188,7 +188,7 @@ def _server_of(process: int) -> Server:
         if pid == 0:
             Context().run(_serve, theirs)
         theirs.close()
-        return Server(ours, lambda: os.waitpid(pid, 0))
+        return Server(ours, lambda: _wait(pid))
     process_ = subprocess.Popen(
         command(__name__, "boot", [theirs.fileno()]),
         stdin=subprocess.DEVNULL,
@@ -198,6 +198,12 @@ def _server_of(process: int) -> Server:
     )
     theirs.close()
     return Server(ours, process_.wait)
+
+
+def _wait(pid: int) -> None:
+    """Wait for the end of a child, which leaves no status where this process ignores SIGCHLD."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 # In the server -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Memory: how much is available, limits on it, and errors that mean that there is no more."""
+"""Memory: how much is available, and limits on it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-#: What errors say where an allocation, or a thread, fails; the latter is out of memory or of processes.
-_SIGNS = ("allocate memory", "bad_alloc", "bad allocation", "can't start new thread", "Cannot allocate")
 #: cgroups report a number near 2^63 where there is no limit.
 _NO_LIMIT = 1 << 60
-
-
-def is_exhausted(error: BaseException) -> bool:
-    """Whether ``error`` means that the process can't get more memory or threads."""
-    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS)
 
 
 def available(root: Path = Path("/")) -> int | None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
+from graphopt.cli.failure import tell
+from graphopt.errors import ExitStatus, exhausted
 from graphopt.runtime import memory
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells it")
@@ -71,12 +77,39 @@ def test_a_limit_in_force_is_kept() -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (MemoryError(), True),
-        (RuntimeError("can't start new thread"), True),
-        (RuntimeError("std::bad_alloc"), True),
-        (RuntimeError("Failed to allocate memory for requested buffer of size 7"), True),
-        (ValueError("no such thing"), False),
+        (MemoryError(), "memory"),
+        (RuntimeError("can't start new thread"), "memory"),
+        (RuntimeError("std::bad_alloc"), "memory"),
+        (RuntimeError("Failed to allocate memory for requested buffer of size 7"), "memory"),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "memory"),
+        (ImportError("x.so: failed to map segment from shared object"), "memory"),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "x.py"), "open files"),
+        (OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x.py"), None),
+        (ValueError("no such thing"), None),
     ],
 )
-def test_errors_that_mean_no_more_memory(error: Exception, expected: bool) -> None:
-    assert memory.is_exhausted(error) is expected
+def test_errors_that_mean_that_the_process_gets_no_more(error: Exception, expected: str | None) -> None:
+    limit = exhausted(error)
+    assert expected in limit if limit is not None and expected is not None else limit is expected
+    status = tell(error, debug=False).status
+    assert (status == ExitStatus.RESOURCE_LIMIT) == (expected is not None)
+
+
+def test_a_process_that_ignores_its_children_ends_quietly(tmp_path: Path) -> None:
+    graph = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> {graph}')
+    onnx.save(model, tmp_path / "m.onnx")
+    code = (
+        "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from graphopt.cli.main import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, "optimize", "m.onnx", "-o", "o.onnx"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "verified  equal" in done.stdout
