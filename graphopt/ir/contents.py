@@ -13,8 +13,10 @@ written as the metadata entry ``graphopt:folded`` of the model.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +35,10 @@ _STANDS_FOR = NAMESPACE + "stands_for"
 _VERSION = 1
 #: Hex digits of a digest that the record keeps.
 _DIGITS = 8
+#: Characters above which a record is written compressed: names of one model have much in common.
+_PLAIN = 512
+#: Bytes that a compressed record may take; a longer one is no record of a model that was optimized.
+_LARGEST = 256 << 20
 
 
 @dataclass
@@ -235,13 +241,16 @@ class FoldRecord:
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        """As :meth:`parse` reads it. Initializers are named once, and referred to by their place."""
+        """As :meth:`parse` reads it. Initializers are named once, and referred to by their place.
+
+        A long record is an object whose only entry, ``zlib``, holds the text compressed and in base 85.
+        """
         place = {name: index for index, name in enumerate(self.digests)}
         derived, merged = (
             {name: [place[source] for source in sources] for name, sources in table.items()}
             for table in (self.derived, self.merged)
         )
-        return json.dumps(
+        text = json.dumps(
             {
                 "version": _VERSION,
                 "initializers": self.digests,
@@ -252,6 +261,9 @@ class FoldRecord:
             ensure_ascii=False,
             separators=(",", ":"),
         )
+        if len(text) <= _PLAIN:
+            return text
+        return json.dumps({"zlib": base64.b85encode(zlib.compress(text.encode(), 9)).decode()})
 
     @classmethod
     def parse(cls, text: str) -> FoldRecord:
@@ -261,6 +273,8 @@ class FoldRecord:
             ValueError: it is no such record.
         """
         data = json.loads(text)
+        if isinstance(data, dict) and isinstance(data.get("zlib"), str):
+            data = json.loads(_unpacked(data["zlib"]))
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise ValueError("unknown version")
         digests, derived, merged = (data.get(key) for key in ("initializers", "derived", "merged"))
@@ -275,6 +289,17 @@ class FoldRecord:
             {name: tuple(_named(places, names)) for name, places in merged.items()},
             frozenset(_named(data.get("built_in"), names)),
         )
+
+
+def _unpacked(packed: str) -> bytes:
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b85decode(packed), _LARGEST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof:
+        raise ValueError("it is cut off or too long")
+    return data
 
 
 def _named(places: Any, names: list[str]) -> list[str]:

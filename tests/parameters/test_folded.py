@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +171,17 @@ def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -
     assert (tmp_path / "again.onnx").read_bytes() == path.read_bytes()
 
 
+def test_a_long_record_is_short_in_a_file(tmp_path: Path) -> None:
+    names = [f"encoder/layer_{index}/attention/query/kernel" for index in range(500)]
+    derived = {f"{name}_folded": (name, names[0]) for name in names[1:]}
+    record = ir.FoldRecord(
+        {name: f"{index:08x}" for index, name in enumerate(names)}, derived, {}, frozenset(names)
+    )
+    text = record.to_json()
+    assert len(text) < 10_000
+    assert ir.FoldRecord.parse(text) == record
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -176,6 +190,10 @@ def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -
         '{"version": 1}',
         '{"version":1,"initializers":{},"derived":{"a":[0]},"merged":{},"built_in":[]}',
         "[" * 9999,
+        '{"zlib": "%"}',
+        '{"zlib": ""}',
+        json.dumps({"zlib": base64.b85encode(zlib.compress(b"[]" * 99)).decode()}),
+        json.dumps({"zlib": base64.b85encode(zlib.compress(b" " * 99)[:-5]).decode()}),
     ],
 )
 def test_a_record_that_makes_no_sense_is_refused_once_it_matters(tmp_path: Path, text: str) -> None:
