@@ -110,6 +110,7 @@ def _trilu(given: NodeFacts) -> Fill:
 # Element-wise functions ------------------------------------------------------------------------
 
 _FLOATS = ("float32", "float64")
+_ALL_FLOATS = tuple(dtype for dtype in ir.DataType if dtype.is_floating_point())
 
 
 def _unary(compute: Callable[[Any], Any], kinds: str) -> _Rule:
@@ -132,7 +133,12 @@ def _binary(
     """
 
     def rule(given: NodeFacts) -> Fill:
-        fills = [given.fill(index) for index in range(len(given.facts))]
+        fills = []
+        for index in range(len(given.facts)):
+            fill = given.fill(index)
+            if fill is None and (absorbing is None or given.dtype(index) in _ALL_FLOATS):
+                return None  # before constants are looked at for nothing
+            fills.append(fill)
         if absorbing is not None:
             for fill in fills:
                 if fill is not None and fill.dtype.kind in "iub" and fill == absorbing:

@@ -106,8 +106,11 @@ class NodeFacts:
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None:
             return None
-        number = self.inference.fill(value)
-        if number is not None and self.inference.constant(value) is not None:
+        tensor = self.inference.constant(value)
+        if tensor is None:
+            return self.inference.need(value).fill
+        number = ir.fill_of_tensor(tensor)
+        if number is not None:
             ir.read_for_facts(value)
         return number
 

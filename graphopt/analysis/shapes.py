@@ -197,6 +197,8 @@ class ShapeFacts:
         if before is None or old is new or old.graph is not new.graph:
             return
         after = self._scope.need(new)
+        if after.same_as(before):
+            return
         merged, equal_dims = _merged(before, after)
         facts[new] = merged
         if _says_more(merged, before):
@@ -220,7 +222,8 @@ class ShapeFacts:
     def _infer_again(self, node: ir.Node) -> None:
         facts = self._scope.facts
         before = {value: facts.pop(value) for value in node.outputs if value in facts}
-        self._scope.forget(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
+        if node.op_type != "If":  # whose branches have no inputs: what they read makes them be inferred again
+            self._scope.forget(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
         for value, old in before.items():
             new = self._scope.need(value)
             merged, equal_dims = _merged(old, new)

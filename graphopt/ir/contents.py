@@ -53,6 +53,7 @@ class Contents:
         fresh: initializers of the file that were computed from no other, and that facts relied on.
         is_changed: whether a rewrite was made.
         unreadable: the record of the file, if it makes no sense.
+        pending: constants read since the last change, or since :meth:`begin`.
     """
 
     digests: dict[str, str] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Contents:
     fresh: frozenset[str] = frozenset()
     is_changed: bool = False
     unreadable: str | None = None
-    _pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
+    pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
     _given: frozenset[onnx_ir.Value] = frozenset()
     _is_pure: bool = False
@@ -69,7 +70,7 @@ class Contents:
 
     def begin(self) -> None:
         """Forget what was read: it led to nothing."""
-        self._pending.clear()
+        self.pending.clear()
         self._is_pure = False
 
     def begin_computing(self, sources: Iterable[onnx_ir.Value]) -> None:
@@ -82,8 +83,8 @@ class Contents:
     def commit(self) -> None:
         """Keep what was read since the last change: a change was made because of it."""
         self.is_changed = True
-        if self._pending and not self._is_pure:
-            self.built_in.update(dict.fromkeys(self._names(self._pending)))
+        if self.pending and not self._is_pure:
+            self.built_in.update(dict.fromkeys(self._names(self.pending)))
         self.begin()
 
     def note_constant(
@@ -95,8 +96,8 @@ class Contents:
         """
         held = self._holders.get(id(tensor))
         if held is not None:
-            self._pending[held[1]] = None
-        value.metadata_props[_SOURCES] = json.dumps(self._names(self._pending), ensure_ascii=False)
+            self.pending[held[1]] = None
+        value.metadata_props[_SOURCES] = json.dumps(self._names(self.pending), ensure_ascii=False)
         if not (graph is self._main or (value.producer() is not None and CONTENTS in graph.meta)):
             self._is_pure = False  # it can't be replaced by its name
 
@@ -115,7 +116,7 @@ class Contents:
     def note_read(self, value: onnx_ir.Value) -> None:
         """Note that the contents of ``value`` are read at the moment."""
         if self._is_addressable(value):
-            self._pending[value] = None
+            self.pending[value] = None
 
     def note_read_for_facts(self, value: onnx_ir.Value) -> None:
         """Note that facts come from the contents of ``value``."""
@@ -176,7 +177,7 @@ def track(model: onnx_ir.Model) -> None:
             built_in=dict(before.built_in),
             of_facts={},
             is_changed=False,  # facts are of consequence only for changes from here on
-            _pending={},
+            pending={},
             _holders={},
             _given=frozenset(),
             _is_pure=False,
@@ -187,7 +188,7 @@ def track(model: onnx_ir.Model) -> None:
 
 def contents_of(model: onnx_ir.Model) -> Contents | None:
     """What ``model`` was rewritten by, if anybody collects that."""
-    found: Contents | None = model.graph.meta.get(CONTENTS)
+    found: Contents | None = model.graph.meta.data.get(CONTENTS)  # the store's own lookup is slow
     return found
 
 

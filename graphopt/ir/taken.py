@@ -64,11 +64,13 @@ class TakenNames:
         return name
 
     def _free(self, name: str, taken: Counter[str]) -> None:
-        taken[name] -= 1
-        if taken[name] <= 0:
-            del taken[name]
-            if not self._values[name] and not self._nodes[name]:
-                self._stems.pop(name, None)
+        count = taken.get(name, 0) - 1
+        if count > 0:
+            taken[name] = count
+            return
+        taken.pop(name, None)
+        if name in self._stems and name not in self._values and name not in self._nodes:
+            del self._stems[name]
 
 
 def _names(values: Iterable[onnx_ir.Value]) -> list[str]:

@@ -79,12 +79,14 @@ class ConstantPropagation(Pass):
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
         places = [(graph, self._constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
         wanted = self._affordable(places, cx, limit, most)
+        # What these become is read where: in bodies too, if more can be folded there.
+        inside = [value for values in wanted for value in values if _is_captured(value)]
         epoch = cx.edit.epoch
         for (graph, nodes), values in zip(places, wanted, strict=True):
             computed = [value for value in values if not self._declare(graph, value, cx)]
             if computed:
                 self._evaluate(graph, nodes, computed, cx)
-        return len(places) > 1 and cx.edit.epoch != epoch
+        return bool(inside) and cx.edit.epoch != epoch
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
         """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
@@ -133,9 +135,12 @@ class ConstantPropagation(Pass):
         return found
 
     def _affordable(
-        self, places: Sequence[tuple[ir.Graph, list[ir.Node]]], cx: Context, limit: int, most: int
+        self, places: Sequence[tuple[ir.Graph, list[ir.Node]]], cx: Context, limit: int | None, most: int
     ) -> list[list[ir.Value]]:
         """Which results to keep, graph by graph: those of one size together may add ``most`` bytes."""
+        results = (output for _, nodes in places for node in nodes for output in _named(node))
+        if limit is not None and sum(_nbytes(result, cx) or 0 for result in results) <= limit:
+            limit = None  # whatever is kept fits
         refused: set[int] = set()
         while True:
             growth: Counter[int] = Counter()
@@ -150,7 +155,7 @@ class ConstantPropagation(Pass):
         graph: ir.Graph,
         nodes: Sequence[ir.Node],
         cx: Context,
-        limit: int,
+        limit: int | None,
         growth: Counter[int],
         refused: Container[int],
     ) -> list[ir.Value]:
@@ -160,6 +165,7 @@ class ConstantPropagation(Pass):
         leaves its node in place, and what that node reads is wanted instead.
 
         Args:
+            limit: bytes that a result may take without freeing any; ``None`` if nothing is too large.
             growth: is added up: bytes that are kept and not freed, by their order of magnitude.
             refused: orders of magnitude of which nothing is kept.
         """
@@ -183,6 +189,9 @@ class ConstantPropagation(Pass):
             if node.op_type in _DECLARING and _stays_declared(node.outputs[0], cx):
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, "it declares one number in a few bytes"))
+                continue
+            if limit is None:
+                wanted += read
                 continue
             size = sum(0 if _stays_declared(o, cx) else _nbytes(o, cx) or 0 for o in read)
             gain = _freed_by(node, inside, cx)
@@ -305,6 +314,11 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int
             elif producer is not None and producer in inside and _only_output_read(producer, value):
                 pending.append(producer)
     return freed
+
+
+def _is_captured(value: ir.Value) -> bool:
+    """Whether a body around which ``value`` is computed reads it."""
+    return any(user.graph is not value.graph for user in ir.readers(value))
 
 
 def _only_output_read(node: ir.Node, value: ir.Value) -> bool:

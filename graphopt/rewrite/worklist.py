@@ -66,6 +66,7 @@ class _Run:
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._quantized = False
+        self._reads = ir.contents_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
                 self._push(node)
@@ -99,7 +100,8 @@ class _Run:
         if cx.bars(rule.name, root):
             return False
         cx.attempts += 1
-        cx.forget_reads()
+        if self._reads is not None and self._reads.pending:
+            self._reads.begin()
         found = self._matcher.match(pattern, root)
         if found is None:
             return False
