@@ -50,7 +50,6 @@ class Contents:
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
         of_facts: by name, small constants that shape facts rely on; they count as built in once the model was
             changed, also if they are gone by then.
-        fresh: initializers of the file that were computed from no other, and that facts relied on.
         is_changed: whether a rewrite was made.
         unreadable: the record of the file, if it makes no sense.
         pending: constants read since the last change, or since :meth:`begin`.
@@ -59,7 +58,6 @@ class Contents:
     digests: dict[str, str] = field(default_factory=dict)
     built_in: dict[str, None] = field(default_factory=dict)
     of_facts: dict[str, onnx_ir.Value] = field(default_factory=dict)
-    fresh: frozenset[str] = frozenset()
     is_changed: bool = False
     unreadable: str | None = None
     pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
@@ -230,8 +228,8 @@ class FoldRecord:
 
     Attributes:
         digests: by name of each folded initializer, a digest of the contents that it had.
-        derived: by name of a constant that graphopt computed, the initializers that it was computed from;
-            none, if facts relied on one that was not computed from any.
+        derived: by name of a constant that graphopt computed, the initializers that it was computed from,
+            perhaps none.
         merged: by name of an initializer, itself and others that were equal to it, which it stands for.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
@@ -327,10 +325,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
     for value in _addressable(model.graph):
         name = value.name or ""
         if _SOURCES in value.metadata_props:
-            sources = sources_of(value)
-            relied_on = contents.is_changed and name in contents.of_facts
-            if sources or relied_on or name in contents.fresh:  # or another run would count it as an original
-                derived[name] = sources
+            derived[name] = sources_of(value)  # also of none: another run would count it as an original
             continue
         if _STANDS_FOR in value.metadata_props:
             merged[name] = sources_of(value)
@@ -349,7 +344,6 @@ def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
     model.graph.meta[CONTENTS] = Contents(
         dict(record.digests),
         dict.fromkeys(sorted(record.built_in)),
-        fresh=frozenset(name for name, sources in record.derived.items() if not sources),
         is_changed=True,
     )
     for value in _addressable(model.graph):

@@ -12,7 +12,7 @@ from graphopt.partitioning.policy import Policy
 from graphopt.partitioning.propose import Partition, edges
 
 #: Constants up to this size are copied into each function that reads them; larger ones are its inputs.
-_COPIED_BYTES = 1024
+COPIED_BYTES = 1024
 #: Since this opset, Constant takes all types.
 _ANY_CONSTANT = 9
 #: Functions came with this IR version.
@@ -26,28 +26,34 @@ def outline_groups(
     policy: Policy,
     *,
     variables: Container[ir.Value] = (),
-) -> list[tuple[ir.Function, ir.Node]]:
+) -> dict[Partition, tuple[ir.Function, ir.Node]]:
     """Make functions ``group_0``, ``group_1``, … of ``domain`` of ``groups``, all of one graph.
 
-    Values come out of a function once: what a group passes through, or computes twice, is read from
-    outside, or from the first node that computes it. (The seed's ``unmergeAliasedOutputs`` and
-    ``unmergeOutputsAlisingInputs`` put such nodes back; ours never come in.) Small constants are copied
-    into the function, so that what it computes can be told from it alone.
+    They are numbered in the order in which their calls stand in the graph, so that inlining and outlining
+    them again gives the same names. Values come out of a function once: what a group passes through, or
+    computes twice, is read from outside, or from the first node that computes it. (The seed's
+    ``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` put such nodes back; ours never come in.)
+    Small constants are copied into the function, so that its nodes alone determine the result.
 
     Args:
         variables: constants that count as inputs, whatever their size.
+
+    Returns:
+        The function and the call of each group, in the order of the calls.
     """
     graph = groups[0].graph
-    members = [_without_aliases(group.nodes, cx) for group in groups]
-    for nodes in members:
+    cx.edit.arrange(graph, _in_rows(graph, [group.nodes for group in groups], policy))
+    place = {node: index for index, node in enumerate(graph)}
+    in_order = sorted(groups, key=lambda group: place[group.nodes[0]])
+    members = {group: _without_aliases(group.nodes, cx) for group in in_order}
+    for nodes in members.values():
         _take_constants(nodes, graph, variables, cx)
-    cx.edit.arrange(graph, _in_rows(graph, members, policy))
     number = sum(key[0] == domain for key in cx.model.functions)
-    made = []
-    for nodes in members:
+    made = {}
+    for group, nodes in members.items():
         while (domain, f"group_{number}", "") in cx.model.functions:
             number += 1
-        made.append(ir.outline(cx.edit, nodes, domain, f"group_{number}", in_a_row=True))
+        made[group] = ir.outline(cx.edit, nodes, domain, f"group_{number}", in_a_row=True)
         number += 1
     return made
 
@@ -90,7 +96,7 @@ def _take_constants(
     for node in nodes:
         for index, value in enumerate(node.inputs):
             tensor = None if value is None or value in variables else ir.constant_of(value)
-            if value is None or tensor is None or tensor.nbytes > _COPIED_BYTES:
+            if value is None or tensor is None or tensor.nbytes > COPIED_BYTES:
                 continue
             if value not in copies:
                 ir.read(value)
@@ -103,11 +109,13 @@ def _take_constants(
         cx.edit.insert_before(nodes[0], made)
         nodes[:0] = made
     for value in copies:
-        if not ir.is_read(value):
-            _drop(value, cx)
+        drop_if_unread(value, cx)
 
 
-def _drop(value: ir.Value, cx: Context) -> None:
+def drop_if_unread(value: ir.Value, cx: Context) -> None:
+    """Remove ``value``, a constant, unless something reads it or a caller may set it."""
+    if ir.is_read(value):
+        return
     producer = value.producer()
     if producer is not None:
         cx.edit.remove(producer)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 
 from graphopt import ir
 from graphopt.context import Options
 from graphopt.driver import Job, make_pipeline
+from graphopt.ops import native
 from tests.support import parse
 
 ATTENTION = """g (float[B, 6, 8] q, float[B, 6, 8] k, float[B, 6, 8] v, float[B, 6, 6] mask) => (float[B, 6, 8] y, float[B, 6, 8] z)
@@ -31,6 +33,28 @@ ATTENTION = """g (float[B, 6, 8] q, float[B, 6, 8] k, float[B, 6, 8] v, float[B,
     z = Sub(j, l)
 }"""
 
+#: The group of ``late`` begins first and ends last; ``p`` and ``q`` are one function, whose second copy needs names
+#: like those of ``r``; nodes inside and outside of groups read the constant ``rows``.
+NAMES = """g (float[B, 6, 8] x, float[B, 6, 8] y, float[8, 8] w) => (float[B, 6, 8] late, float[B, C] p, float[B, C] q,
+    float[B, 6, 8] r, float[B, C] m) {
+    [early] a = Tanh(x)
+    [k_1] b = Sigmoid(y)
+    [k_2] c = Exp(b)
+    [k_3] r = Neg(c)
+    rows = Constant <value = int64[2] {0, -1}> ()
+    mm = MatMul(y, w)
+    [flat] m = Reshape(mm, rows)
+    [k] d = Abs(x)
+    [l] e = Sqrt(d)
+    [s] e2 = Reshape(e, rows)
+    [t] p = Exp(e2)
+    [n] f = Abs(mm)
+    [o] h = Sqrt(f)
+    [u] h2 = Reshape(h, rows)
+    [v] q = Exp(h2)
+    [z] late = Mul(a, mm)
+}"""
+
 
 def optimized(data: bytes) -> bytes:
     model = ir.from_proto(onnx.ModelProto.FromString(data))
@@ -38,10 +62,17 @@ def optimized(data: bytes) -> bytes:
     return ir.to_bytes(model)
 
 
-def test_groups_are_the_same_again() -> None:
-    first = optimized(ir.to_bytes(parse(ATTENTION, ir_version=10)))
+@pytest.mark.parametrize("text", [ATTENTION, NAMES])
+def test_groups_are_the_same_again(text: str) -> None:
+    first = optimized(ir.to_bytes(parse(text, ir_version=10)))
     functions = onnx.ModelProto.FromString(first).functions
     assert functions, "nothing is grouped"
     assert any(node.op_type == "Constant" for function in functions for node in function.node)
     second = optimized(first)
     assert second == first
+
+
+def test_groups_are_numbered_in_the_order_of_their_calls() -> None:
+    model = onnx.ModelProto.FromString(optimized(ir.to_bytes(parse(NAMES, ir_version=10))))
+    names = [node.name for node in model.graph.node if node.domain == native.DOMAIN]
+    assert names == [f"group_{number}" for number in range(len(names))] and len(names) > 2

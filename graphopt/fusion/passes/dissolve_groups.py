@@ -10,6 +10,7 @@ from graphopt.context import Context
 from graphopt.fusion.functions import note_signatures, signatures_of
 from graphopt.numerics import Numerics
 from graphopt.ops import native
+from graphopt.partitioning.outlining import COPIED_BYTES
 from graphopt.passes.base import Pass
 
 #: Before it, initializers are inputs.
@@ -52,12 +53,15 @@ def dissolve(model: ir.Model, cx: Context) -> None:
         return
     for key in groups:
         cx.edit.free_names(model.functions[key].graph)
-    for graph in list(ir.graphs_of(model)):
-        calls = [node for node in graph if node.op_identifier() in groups]
-        held = {value.name: value for value in ir.constants_in(graph) if value.name} if calls else {}
-        for call in calls:
-            if ir.inline_obstacle(cx.edit, call) is None:
-                _lift_constants(ir.inline_call(cx.edit, call, prefixed=False), graph, held, cx)
+    graphs = list(ir.graphs_of(model))
+    constants = {graph: _Constants(graph) for graph in graphs}
+    calls = [(graph, node) for graph in graphs for node in graph if node.op_identifier() in groups]
+    first = {node.op_identifier(): node for _, node in reversed(calls)}
+    # the first call of each function gets its names back before copies of it need others
+    for graph, call in sorted(calls, key=lambda item: first[item[1].op_identifier()] is not item[1]):
+        if ir.inline_obstacle(cx.edit, call) is None:
+            place = constants[graph].place[call]
+            _lift_constants(ir.inline_call(cx.edit, call, prefixed=False), place, constants[graph], cx)
     called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
     for key in groups:
         if key not in called:
@@ -66,19 +70,57 @@ def dissolve(model: ir.Model, cx: Context) -> None:
     cx.look_afresh("inline")
 
 
-def _lift_constants(nodes: list[ir.Node], graph: ir.Graph, held: dict[str, ir.Value], cx: Context) -> None:
-    """Make constants of ``graph`` of the Constant nodes that a function has instead, by their old names.
+class _Constants:
+    """Constants of a graph by name, and small ones by contents, as ``constant-pooling`` left them.
+
+    Attributes:
+        place: of each node of the graph, before groups were dissolved.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.place = {node: index for index, node in enumerate(graph)}
+        self._by_name: dict[str, ir.Value] = {}
+        self._by_contents: dict[str, ir.Value] = {}
+        for value in ir.constants_in(graph):
+            self._add(value)
+
+    def _add(self, value: ir.Value) -> None:
+        tensor = ir.constant_of(value)
+        if tensor is None:
+            return
+        self._by_name[value.name or ""] = value
+        if tensor.nbytes <= COPIED_BYTES:
+            self._by_contents.setdefault(ir.hash_of(tensor), value)
+
+    def get(self, tensor: ir.TensorProtocol, name: str, place: int, cx: Context) -> ir.Value:
+        """A constant with the contents of ``tensor`` that nodes at ``place`` can read, made if there is none.
+
+        Args:
+            name: that of the constant to prefer, and of a new one.
+        """
+        contents = ir.hash_of(tensor)
+        for value in (self._by_name.get(name), self._by_contents.get(contents)):
+            known = ir.constant_of(value)
+            if value is None or known is None or ir.hash_of(known) != contents:
+                continue
+            producer = value.producer()
+            if producer is None or self.place.get(producer, place) < place:
+                return value
+        value = cx.edit.constant(self.graph, tensor, name)
+        self._add(value)
+        return value
+
+
+def _lift_constants(nodes: list[ir.Node], place: int, constants: _Constants, cx: Context) -> None:
+    """Make constants of the graph of the Constant nodes that a function has instead, by their old names.
 
     Args:
-        held: the constants of ``graph`` by name, which gets the new ones.
+        nodes: those of the function, inlined at ``place``.
     """
     for node in nodes:
         tensor = ir.constant_of(node.outputs[0]) if node.op_type == "Constant" else None
         if tensor is None or node.name is None:
             continue
-        value = held.get(node.name)
-        known = ir.constant_of(value)
-        if value is None or known is None or ir.hash_of(known) != ir.hash_of(tensor):
-            value = held[node.name] = cx.edit.constant(graph, tensor, node.name)
-        cx.edit.replace(node.outputs[0], value)
+        cx.edit.replace(node.outputs[0], constants.get(tensor, node.name, place, cx))
         cx.edit.remove(node)

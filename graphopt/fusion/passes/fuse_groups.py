@@ -12,6 +12,7 @@ from graphopt.fusion.functions import name_of, note_signatures, signatures_of
 from graphopt.fusion.passes.dissolve_groups import dissolve, why_no_groups
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
+from graphopt.fusion.reduction_axes import count_axes_from_front
 from graphopt.fusion.signature import Signature
 from graphopt.ops import native
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
@@ -53,7 +54,13 @@ class FuseGroups(Pass):
         signatures = signatures_of(model)
         withheld = {(owner, node): why for owner, node, why in cx.options.withheld}
         made = False
-        for proposal in propose_kernels(model.graph, policy):
+        proposals = propose_kernels(model.graph, policy)
+        if any(proposal.groups for proposal in proposals):
+            count_axes_from_front(model, cx)
+            cx.edit.resync(
+                "names"
+            )  # so that new names depend on the model alone, not on those of removed values
+        for proposal in proposals:
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.outside.items()}
             asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
@@ -87,8 +94,9 @@ def make_groups(
         for value in group.inputs
         if ir.constant_of(value) is not None and not is_inside(value, group)
     }
-    calls = []
-    for function, call in outline_groups(cx, groups, native.DOMAIN, policy, variables=variables):
+    calls = {}
+    made = outline_groups(cx, groups, native.DOMAIN, policy, variables=variables)
+    for group, (function, call) in made.items():
         inputs = [value for value in call.inputs if value is not None]
         signature = Signature.of(inputs, function.outputs, cx)
         name = name_of(function, signature)
@@ -99,10 +107,10 @@ def make_groups(
             cx.edit.redirect(call, known)
             cx.edit.remove_function(function)
         signatures[name] = signature
-        calls.append(call)
+        calls[group] = call
         for value in call.outputs:
             _declare(value, cx)
-    return calls
+    return [calls[group] for group in groups]
 
 
 def _declare(value: ir.Value, cx: Context) -> None:

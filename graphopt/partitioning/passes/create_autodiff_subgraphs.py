@@ -70,15 +70,15 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
         return []
     wanted = policy.wanted
     made = outline_groups(cx, groups, autodiff.GROUPS, policy, variables=wanted)
-    for function, call in made:
+    for function, call in made.values():
         for value, inner in zip(call.outputs, function.outputs, strict=True):
             if inner in wanted:
                 wanted[value] = None
             _note(cx, value, inner in wanted)
-    for function, call in made:
+    for function, call in made.values():
         for outer, formal in zip(call.inputs, function.inputs, strict=True):
             _note(cx, formal, outer in wanted)
-    return [call for _, call in made]
+    return [made[group][1] for group in groups]
 
 
 def _note(cx: Context, value: ir.Value, wanted: bool) -> None:
