@@ -23,7 +23,7 @@ _LOADING = 60.0
 #: Seconds on the clock for one of CPU time, before a child is ended: it may wait for others, or for a lock.
 SLACK = 8.0
 #: Seconds on the clock that a child may take in any case.
-_START = 30.0
+START = 30.0
 
 
 class Runner(Protocol):
@@ -185,7 +185,7 @@ class RemoteRuns:
             child.ask(
                 "load",
                 level,
-                timeout=_START + SLACK * self._loading,
+                timeout=START + SLACK * self._loading,
                 cpu=self._loading,
                 doing=f"loading the model {LEVELS[level]}",
             )
@@ -205,7 +205,7 @@ class RemoteRuns:
                 level,
                 dict(feeds),
                 most,
-                timeout=None if most is None else _START + SLACK * most,
+                timeout=None if most is None else START + SLACK * most,
                 cpu=most,
                 doing=f"running the model {LEVELS[level]}",
             )
@@ -228,7 +228,7 @@ class RemoteRuns:
             self._loaded.clear()
         if not self._child.alive or not self._child.made:
             self._loaded.clear()
-            self._child.new(Runs, *self._arguments, timeout=_START)
+            self._child.new(Runs, *self._arguments, timeout=START)
         return self._child
 
 

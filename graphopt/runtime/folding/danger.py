@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from graphopt import ir
+from graphopt.ops import facts
 from graphopt.runtime.hazards import dtype_of, is_safe_divisor
 
 Constant = Callable[[ir.Value], ir.TensorProtocol | None]
@@ -31,6 +32,10 @@ _SIZED_BY = {
     "Resize": (0, 2, 3),
     "Upsample": (0, 1),
 }
+#: Besides element-wise operators: those that move elements, and what shapes are computed with.
+_PLAIN = frozenset(
+    {*facts.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
+)
 _RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
 
@@ -43,6 +48,16 @@ class Danger(NamedTuple):
 
 
 SAFE, OPEN = Danger("safe"), Danger("open")
+
+
+def is_plain(node: ir.Node) -> bool:
+    """Whether ``node``, if nothing dangerous is known of it, may be computed in graphopt's own process.
+
+    Nearly all foldable nodes are element-wise or move elements. All others (equations, reductions,
+    convolutions, recurrences, operators of vendors, bodies and calls) have kernels or type inference in
+    onnxruntime that malformed models may crash.
+    """
+    return facts.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 
 
 def danger_of(

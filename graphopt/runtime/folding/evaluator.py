@@ -1,7 +1,8 @@
 """Compute nodes whose inputs are constant with the runtime's own kernels.
 
 All of them run in one onnxruntime session where possible. What can't run is found by halving
-the list and left out. What could kill the process is refused, or runs in a child.
+the list and left out. What is known to kill a process is refused, or runs in a child by itself; so does a
+session with any node that is not :func:`plain <graphopt.runtime.folding.danger.is_plain>`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from graphopt.budget import Budget
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.child import Child
 from graphopt.runtime.folding.constant_model import run_constant_model
-from graphopt.runtime.folding.danger import Constant, Danger, Functions, danger_of
+from graphopt.runtime.folding.danger import Constant, Danger, Functions, danger_of, is_plain
+from graphopt.runtime.trial import SLACK, START
 from graphopt.runtime.values import LOW_TYPES
 
 #: Larger constants are handed to onnxruntime without a copy.
@@ -37,7 +39,7 @@ class Evaluator:
         functions: the model's functions, by identifier; read anew at each evaluation.
         constant: the tensor that a value always holds, if it is a constant.
         limit: bytes that a result may take.
-        timeout: seconds that what runs in a child may take, each time.
+        timeout: seconds that what is risky may take, each time.
         child: a process for risky work that is already there; else one is started if needed.
         budget: the time and memory that may be spent.
         filled: whether a value is known to have elements: without any, some nodes are risky.
@@ -104,19 +106,22 @@ class Evaluator:
     # Used by _Evaluation ----------------------------------------------------------------------
 
     def _run(
-        self, data: bytes, large: Mapping[str, tuple[Any, str]], risky: bool
+        self, data: bytes, large: Mapping[str, tuple[Any, str]], *, plain: bool, risky: bool
     ) -> dict[str, tuple[Any, str]]:
         self.sessions += 1
         left = self.budget.left
-        if not risky:
+        if plain and not risky:
             return run_constant_model(data, large, left)
         if self._child is None:
             memory = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
             preload = ("onnxruntime", "graphopt.runtime.folding.constant_model")
             self._child = Child(memory=memory, preload=preload)
             self._owns_child = True
-        timeout = self._timeout if left is None else min(self._timeout, left)
-        return self._child.call(run_constant_model, data, dict(large), timeout=timeout)
+        if risky:
+            timeout = self._timeout if left is None else min(self._timeout, left)
+            return self._child.call(run_constant_model, data, dict(large), timeout=timeout)
+        longest = None if left is None else START + SLACK * left
+        return self._child.call(run_constant_model, data, dict(large), left, timeout=longest)
 
 
 class _Evaluation:
@@ -228,7 +233,7 @@ class _Evaluation:
         data = model.serialized(
             imports, min(evaluator._ir_version, _NEWEST_IR), evaluator._functions.values()
         )
-        results = evaluator._run(data, model.large, risky)
+        results = evaluator._run(data, model.large, plain=all(map(is_plain, nodes)), risky=risky)
         tensors: Tensors = {}
         for value, name in model.names.items():
             if name in results:

@@ -408,3 +408,27 @@ def test_the_model_is_left_alone():
     assert ir.to_bytes(model) == before
     assert uses == {value: list(value.uses()) for node in model.graph for value in node.outputs}
     assert len(list(model.graph.initializers["a"].uses())) == 1
+
+
+def test_what_nothing_is_known_against_may_crash():
+    model = parse(
+        "g () => (y, z) <float[2, 2] x = {1, 2, 3, 4}, float a = {1}> "
+        '{ y = Einsum <equation = "->ij"> (a) z = Einsum <equation = "ij->ji"> (x) }'
+    )
+    found, reasons, _ = evaluate(model)
+    assert found["z"].numpy().tolist() == [[1, 3], [2, 4]] and set(found) == {"z"}
+    assert "crashed" in reasons["Einsum"]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [("t = Transpose(x) y = Mul(t, x)", True), ("y = MatMul(x, x)", False), ("y = ReduceSum(x)", False)],
+)
+def test_only_plain_operators_run_in_this_process(node, expected, monkeypatch):
+    here = []
+    monkeypatch.setattr(
+        "graphopt.runtime.folding.evaluator.run_constant_model", lambda *_: here.append(1) or {}
+    )
+    monkeypatch.setattr(Child, "call", lambda *_, **__: {})
+    evaluate(parse(f"g () => (y) <float[2, 2] x = {{1, 2, 3, 4}}> {{ {node} }}"))
+    assert bool(here) == expected
