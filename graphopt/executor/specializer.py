@@ -7,6 +7,7 @@ one list of plans, whose guards one function asks in turn.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -51,6 +52,7 @@ class Job:
         record: what was seen.
         behaviour: how closely it keeps to that.
         thread: the one that decided on it.
+        process: the one that does it. A fork of that has no thread that would.
         done: it is there, or failed.
         begun: when it was decided on, in seconds of :func:`time.monotonic`.
     """
@@ -59,11 +61,14 @@ class Job:
     record: Profile
     behaviour: Behaviour
     thread: int = field(default_factory=threading.get_ident)
+    process: int = field(default_factory=os.getpid)
     done: threading.Event = field(default_factory=threading.Event)
     begun: float = field(default_factory=time.monotonic)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until ``seconds`` after its beginning at the latest; whether it is done."""
+        """Wait until ``seconds`` after its beginning at the latest, in its process; whether it is done."""
+        if os.getpid() != self.process:
+            return self.done.is_set()
         left = None if seconds is None else max(0.0, self.begun + seconds - time.monotonic())
         return self.done.wait(left)
 
@@ -286,7 +291,7 @@ class Specializer:
         """Wait until the specialization that is being made is there."""
         job = self._job
         if job is not None:
-            job.done.wait()
+            job.wait(None)
 
     def _release(self) -> None:
         """Let the original go, unless a specialization is being made, after which the delay begins anew."""

@@ -135,6 +135,7 @@ class Server:
                 self._channel.shutdown(socket.SHUT_RDWR)  # forks of this process may hold the channel, too
             self._channel.close()
             self._join()
+            atexit.unregister(self.close)
 
     def _request(self, request: list[Any], descriptors: Sequence[int] = ()) -> int | None:
         with self._lock:
@@ -161,14 +162,27 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
     """
     if not sys.platform.startswith("linux"):
         return None
-    for _ in range(2):  # a server may have been killed
+    for _ in range(2):
         try:
             with _starting[os.getpid()]:
                 server = _server_of(os.getpid())
-            return server.fork(task, errors)
         except OSError:
-            _server_of.cache_clear()
+            return None
+        try:
+            return server.fork(task, errors)
+        except ConnectionError:  # it was killed
+            _forget(server)
+        except OSError:  # it can't fork
+            return None
     return None
+
+
+def _forget(server: Server) -> None:
+    """Let the next worker be forked by a new server, unless another thread has seen to it."""
+    with _starting[os.getpid()]:
+        if _server_of(os.getpid()) is server:
+            _server_of.cache_clear()
+            server.close()
 
 
 #: By the number of a process, since a fork may hold a copy of a lock that nobody will release: lets one

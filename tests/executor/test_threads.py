@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -183,6 +184,17 @@ def test_a_run_waits_no_longer_than_the_options_say() -> None:
     executor.wait()
     run_any(executor, [rows(3)], times=1)
     assert gate.passed == 1 and executor.debug_state().hits("static-1") == 1
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    executor = with_optimizer(gate)
+    with _compiling(gate, executor), monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)  # as in a fork
+        run_any(executor, [rows(3)], times=2)
+        executor.wait()
+        assert executor.debug_state().hits("general") == 3
+    executor.wait()
 
 
 def test_the_time_to_wait_counts_from_the_beginning_of_the_specialization() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,16 @@ def test_an_interrupted_request_does_not_disturb_the_next(monkeypatch: pytest.Mo
         with Child() as other:
             assert other.call(os.getpid) == other._process.pid  # type: ignore[union-attr]
             assert running.call(double, 2) == 4 and running.alive
+
+
+@linux_only
+def test_a_server_that_was_killed_is_replaced_and_leaves_no_zombie() -> None:
+    with Child() as running:
+        server = running.call(os.getppid)
+        os.kill(server, signal.SIGKILL)
+        with Child() as other:
+            assert other.call(double, 2) == 4
+    assert not Path(f"/proc/{server}").exists()
 
 
 @linux_only
