@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.fusion.nan_sources import reduces_nans
 from graphopt.fusion.operator import find
 
 #: What a Gemm takes in behind it.
@@ -39,6 +40,8 @@ def why_left(node: ir.Node, cx: Context) -> str | None:
         return "onnxruntime computes it in the product before it at no cost"
     if node.op_type == "Transpose" and _transposes_product(node, cx):
         return "onnxruntime reads the product behind it transposed at no cost"
+    if reduces_nans(node, cx):
+        return "what it reduces may hold NaN, which onnxruntime drops or keeps by its place"
     return None
 
 

@@ -103,6 +103,8 @@ class Contents:
         """Note that ``kept`` also stands for ``gone``, an equal constant."""
         if kept.graph is None or CONTENTS not in kept.graph.meta:
             return
+        if gone.name in self.of_facts:
+            self.note_read_for_facts(kept)
         names = self._names((kept, gone))
         if _SOURCES in kept.metadata_props:
             kept.metadata_props[_SOURCES] = json.dumps(names, ensure_ascii=False)

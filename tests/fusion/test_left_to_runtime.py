@@ -15,7 +15,7 @@ INPUTS = (
     "float[N,64] x, float[64,64] w, float[64] bias, float[N,64] full, float[B,N,64] xs, float[B,M,64] ks,"
     " uint8[N,64] q, float one, uint8 zero"
 )
-SCALES = "float half = {0.5}, float[1] third = {0.3}, float[64] many = {0}, float[2] two = {1, 2}"
+SCALES = "float half = {0.5}, float[1] third = {0.3}, float[64] many = {0}, float[2] two = {1, 2}, float even = {2}, int64[1] axes = {0}"
 
 
 def reason(body: str, name: str, outputs: str = "float[N,64] y") -> str:
@@ -27,7 +27,16 @@ def reason(body: str, name: str, outputs: str = "float[N,64] y") -> str:
         return why_left(node, cx) or ""
 
 
+NAN = "which onnxruntime drops or keeps by its place"
 LEFT = {
+    "the maximum of a root": ("a = Sqrt(x) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
+    "the minimum behind a logarithm and a view": (
+        "a = Log(x) b = Unsqueeze(a, axes) c = Neg(b) y = ReduceMin <axes = [0], keepdims = 0> (c)",
+        "y",
+        NAN,
+    ),
+    "the maximum of a quotient": ("a = Div(x, full) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
+    "the maximum of a broken power": ("a = Pow(x, half) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
     "behind a dequantization": ("a = DequantizeLinear(q, one, zero) y = Exp(a)", "y", "quantized"),
     "before a quantization": ("a = Exp(x) y = QuantizeLinear(a, one, zero)", "a", "quantized"),
     "before a dynamic quantization": ("a = Exp(x) y, s, z = DynamicQuantizeLinear(a)", "a", "quantized"),
@@ -57,6 +66,29 @@ LEFT = {
 }
 
 TAKEN = {
+    "the maximum of what is fed": ("y = ReduceMax <axes = [-1]> (x)", "y"),
+    "the sum of roots": ("a = Sqrt(x) y = ReduceSum(a, axes)", "y"),
+    "the maximum of a norm": (
+        "s = Mul(x, x) m = ReduceMean <axes = [-1]> (s) e = Add(m, half) r = Sqrt(e) n = Div(x, r)"
+        " y = ReduceMax <axes = [-1]> (n)",
+        "y",
+    ),
+    "the maximum of logarithms of clipped numbers": (
+        "a = Clip(x, half) b = Log(a) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
+    "the maximum of squares and quotients by a number": (
+        "a = Pow(x, even) b = Div(a, half) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
+    "the maximum of a product of what may be NaN": (
+        "a = Sqrt(x) p = MatMul(a, w) y = ReduceMax <axes = [-1]> (p)",
+        "y",
+    ),
+    "the maximum of integers": (
+        "a = Sqrt(x) b = Cast <to = 6> (a) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
     "what is not quantized": ("a = Exp(x) y = Neg(a)", "a"),
     "a product times what is no constant": ("p = MatMul(x, w) y = Mul(p, one)", "y"),
     "a product times many numbers": ("p = MatMul(x, w) y = Mul(p, many)", "y"),
