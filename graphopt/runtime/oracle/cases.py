@@ -228,7 +228,9 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
             # some kernels leave the results of empty inputs uninitialized: run twice
             failure = _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
-                cases.skipped.append(Skipped("more dims of size 0", "it hangs or crashes"))
+                crashed = isinstance(failure, ProcessCrashed)
+                cause = "it crashes" if crashed else "a limit on time or memory"
+                cases.skipped.append(Skipped("more dims of size 0", cause, str(failure)))
                 break
     for case in cases.found:
         case.empty = True

@@ -39,6 +39,23 @@ def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
     assert bool(cases.skipped) is not bool(found)
 
 
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        (ProcessCrashed("onnxruntime crashed (SIGSEGV)"), "it crashes"),
+        (ResourceLimit("onnxruntime needs more memory than it may take"), "a limit on time or memory"),
+    ],
+)
+def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, cause: str) -> None:
+    class Failing(Flaky):
+        def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+            raise failure
+
+    inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    last = empty_cases(inputs, Failing(0), [Legal({"N": 2}, 0)], random=False).skipped[-1]
+    assert (last.cause, last.detail) == (cause, str(failure))
+
+
 class Endless:
     """Does not end unless an element is positive, and takes a second of CPU time otherwise."""
 
