@@ -391,4 +391,4 @@ def written_record(model: onnx_ir.Model) -> str | None:
         record = fold_record(model)
     except ValueError as error:
         return json.dumps({"version": 0, "unreadable": str(error)})
-    return record.to_json() if record.digests else None
+    return record.to_json() if record.digests or (record.derived and model.functions) else None

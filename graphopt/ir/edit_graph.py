@@ -214,18 +214,23 @@ class GraphEditor:
         """Whether ``new`` can replace ``old`` without an Identity that keeps an interface name."""
         return not old.is_graph_output() or self._can_be_output(old, new)
 
-    def _can_be_output(self, old: onnx_ir.Value, new: onnx_ir.Value) -> bool:
+    def _can_be_output(self, old: onnx_ir.Value, new: onnx_ir.Value, *, restores: bool = False) -> bool:
         producer, own = new.producer(), old.producer()
         return (
             producer is not None
             and own is not None
             and not new.is_graph_output()
             and (producer.graph is own.graph or producer.graph is None)
-            and (self.declared_truly(old) or all(reader is own for reader in readers(new)))
+            and (restores or self.declared_truly(old) or all(reader is own for reader in readers(new)))
         )
 
     def replace(
-        self, old: onnx_ir.Value, new: onnx_ir.Value, *, keep: Container[onnx_ir.Node] = frozenset()
+        self,
+        old: onnx_ir.Value,
+        new: onnx_ir.Value,
+        *,
+        keep: Container[onnx_ir.Node] = frozenset(),
+        restores: bool = False,
     ) -> None:
         """Let every reader of ``old``, in bodies too, read ``new``, but for the nodes in ``keep``.
 
@@ -233,11 +238,14 @@ class GraphEditor:
         ``new`` takes them over, or an Identity bears them when ``new`` can't (it is an input,
         an initializer, an output already, or of an outer graph; or others read it, who must not
         come to rely on a declaration that may be wrong).
+
+        Args:
+            restores: ``new`` was that output before, under the same declaration.
         """
         if old is new:
             return
         name_references.take_over(new, old, name=False)
-        keeps_name = self.can_stand_for(old, new)
+        keeps_name = not old.is_graph_output() or self._can_be_output(old, new, restores=restores)
         replace_uses(old, new, keep)
         if old.is_graph_output():
             self._replace_output(old, new, keeps_name)

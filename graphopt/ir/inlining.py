@@ -77,7 +77,8 @@ def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> l
     Domains that the function imports are imported where the call stood.
 
     Args:
-        prefixed: names begin with that of the call; else they are those of the function where these are free.
+        prefixed: names begin with that of the call; else the call is taken back: names are those of the
+            function where these are free, and outputs of the graph are declared as they were before it.
 
     Raises:
         UnsupportedModel: see :func:`inline_obstacle`.
@@ -114,7 +115,7 @@ def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> l
         if new is None or not (old.uses() or old.is_graph_output()):
             continue
         was_output = old.is_graph_output()
-        edit.replace(old, new)
+        edit.replace(old, new, restores=not prefixed and new in fresh)
         if new in fresh and not was_output:
             edit.take_over(new, old)
         fresh.discard(new)

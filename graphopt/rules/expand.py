@@ -9,7 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.ops import facts
-from graphopt.rewrite import Exact, Match, Outcome, rule
+from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 
@@ -23,6 +23,23 @@ _BROADCASTING = (*sorted(facts.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", 
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """An operand of an elementwise operator need not be expanded if the operator broadcasts it as far."""
+    dtype = m.dtype(m.root.outputs[0])
+    if m.root.op_type == "Where" and (dtype is None or dtype.is_floating_point()):
+        return m.no("onnxruntime's Where may change the sign of zeros", m.root.outputs[0])
+    return _without_expands(op, m, xs)
+
+
+@rule(lambda op, xs: op.Where(xs.rest()), numerics=Reassociates)
+def expand_before_where(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """An operand of Where need not be expanded if Where broadcasts it as far; zeros may change their sign.
+
+    Which shapes meet decides whether onnxruntime (1.31) gives 0.0 for -0.0.
+    """
+    return _without_expands(op, m, xs)
+
+
+def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
+    """The root on operands that are expanded only where it does not broadcast them by itself."""
     result = m.shape(m.root.outputs[0])
     if result is None:
         return m.no("the rank of the result is unknown", m.root.outputs[0])

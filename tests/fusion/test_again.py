@@ -55,6 +55,23 @@ NAMES = """g (float[B, 6, 8] x, float[B, 6, 8] y, float[8, 8] w) => (float[B, 6,
     [z] late = Mul(a, mm)
 }"""
 
+#: A group returns a value that it reads itself, and whose declaration is not known to be right.
+DECLARED = """g (float[B, 8] x, int64[2] shape) => (float[4, 16] u, float[P, Q] y) {
+    r = Reshape(x, shape)
+    u = Sin(r)
+    y = Exp(u)
+}"""
+
+#: A group reads a constant that is known from a shape, not computed from other constants.
+FROM_SHAPE = """g (float[B, 2] x, float[6, 8] w) => (float[B, 2] y) {
+    s = Shape(w)
+    six = Constant <value_int = 6>()
+    c = Equal(s, six)
+    a = Sin(x)
+    b = Where(c, a, x)
+    y = Exp(b)
+}"""
+
 
 def optimized(data: bytes) -> bytes:
     model = ir.from_proto(onnx.ModelProto.FromString(data))
@@ -62,12 +79,10 @@ def optimized(data: bytes) -> bytes:
     return ir.to_bytes(model)
 
 
-@pytest.mark.parametrize("text", [ATTENTION, NAMES])
+@pytest.mark.parametrize("text", [ATTENTION, NAMES, DECLARED, FROM_SHAPE])
 def test_groups_are_the_same_again(text: str) -> None:
     first = optimized(ir.to_bytes(parse(text, ir_version=10)))
-    functions = onnx.ModelProto.FromString(first).functions
-    assert functions, "nothing is grouped"
-    assert any(node.op_type == "Constant" for function in functions for node in function.node)
+    assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
     second = optimized(first)
     assert second == first
 
@@ -76,3 +91,8 @@ def test_groups_are_numbered_in_the_order_of_their_calls() -> None:
     model = onnx.ModelProto.FromString(optimized(ir.to_bytes(parse(NAMES, ir_version=10))))
     names = [node.name for node in model.graph.node if node.domain == native.DOMAIN]
     assert names == [f"group_{number}" for number in range(len(names))] and len(names) > 2
+
+
+def test_small_constants_are_copied_into_groups() -> None:
+    functions = onnx.ModelProto.FromString(optimized(ir.to_bytes(parse(ATTENTION, ir_version=10)))).functions
+    assert any(node.op_type == "Constant" for function in functions for node in function.node)
