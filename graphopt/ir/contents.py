@@ -33,6 +33,8 @@ _SOURCES = NAMESPACE + "sources"
 #: Metadata of a constant that stands for others of the original model, equal to it: all their names, as JSON.
 _STANDS_FOR = NAMESPACE + "stands_for"
 _VERSION = 1
+#: Lists of names as JSON; an encoder that is kept, as most lists are short.
+_as_text = json.JSONEncoder(ensure_ascii=False).encode
 #: Hex digits of a digest that the record keeps.
 _DIGITS = 8
 #: Characters above which a record is written compressed: names of one model have much in common.
@@ -95,7 +97,7 @@ class Contents:
         held = self._holders.get(id(tensor))
         if held is not None:
             self.pending[held[1]] = None
-        value.metadata_props[_SOURCES] = json.dumps(self._names(self.pending), ensure_ascii=False)
+        value.metadata_props[_SOURCES] = _as_text(self._names(self.pending))
         if not (graph is self._main or (value.producer() is not None and CONTENTS in graph.meta)):
             self._is_pure = False  # it can't be replaced by its name
 
@@ -107,11 +109,11 @@ class Contents:
             self.note_read_for_facts(kept)
         names = self._names((kept, gone))
         if _SOURCES in kept.metadata_props:
-            kept.metadata_props[_SOURCES] = json.dumps(names, ensure_ascii=False)
+            kept.metadata_props[_SOURCES] = _as_text(names)
         elif _SOURCES in gone.metadata_props:  # that it was computed to be equal may no longer be so
             self.built_in.update(dict.fromkeys(names))
         else:
-            kept.metadata_props[_STANDS_FOR] = json.dumps(names, ensure_ascii=False)
+            kept.metadata_props[_STANDS_FOR] = _as_text(names)
 
     def note_read(self, value: onnx_ir.Value) -> None:
         """Note that the contents of ``value`` are read at the moment."""
@@ -352,7 +354,7 @@ def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
         for key, table in ((_SOURCES, record.derived), (_STANDS_FOR, record.merged)):
             value.metadata_props.pop(key, None)
             if value.name in table:
-                value.metadata_props[key] = json.dumps(list(table[value.name]), ensure_ascii=False)
+                value.metadata_props[key] = _as_text(table[value.name])
 
 
 def build_in(model: onnx_ir.Model, parts: Iterable[onnx_ir.Model]) -> None:

@@ -79,14 +79,12 @@ class ConstantPropagation(Pass):
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
         places = [(graph, self._constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
         wanted = self._affordable(places, cx, limit, most)
-        # What these become is read where: in bodies too, if more can be folded there.
-        inside = [value for values in wanted for value in values if _is_captured(value)]
         epoch = cx.edit.epoch
         for (graph, nodes), values in zip(places, wanted, strict=True):
             computed = [value for value in values if not self._declare(graph, value, cx)]
             if computed:
                 self._evaluate(graph, nodes, computed, cx)
-        return bool(inside) and cx.edit.epoch != epoch
+        return len(places) > 1 and cx.edit.epoch != epoch
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
         """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
@@ -314,11 +312,6 @@ def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int
             elif producer is not None and producer in inside and _only_output_read(producer, value):
                 pending.append(producer)
     return freed
-
-
-def _is_captured(value: ir.Value) -> bool:
-    """Whether a body around which ``value`` is computed reads it."""
-    return any(user.graph is not value.graph for user in ir.readers(value))
 
 
 def _only_output_read(node: ir.Node, value: ir.Value) -> bool:

@@ -219,8 +219,11 @@ class Matcher:
 
     def _is_number(self, value: ir.Value, number: float) -> bool:
         """Whether every element of ``value`` is known to be ``number``."""
-        found = is_number(self._cx.facts.fill(value), number)
-        if found and ir.constant_of(value) is not None:
+        tensor = ir.constant_of(value)
+        if tensor is None:
+            return is_number(self._cx.facts.fill(value), number)
+        found = is_number(ir.fill_of_tensor(tensor), number)
+        if found:
             ir.read(value)
         return found
 
