@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -32,6 +33,9 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
+        quantized = any(
+            node.op_type in propagation.QUANTIZERS for graph in ir.graphs_of(model) for node in graph
+        )
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -42,12 +46,13 @@ class CommonSubexpressionElimination(Pass):
                     if nested:
                         pending.extend((body, _Scope(scope, node)) for body in nested)
                     else:
-                        self._visit(node, scope, cx)
+                        self._visit(node, scope, cx, quantized)
 
-    def _visit(self, node: ir.Node, scope: _Scope, cx: Context) -> None:
+    def _visit(self, node: ir.Node, scope: _Scope, cx: Context, quantized: bool) -> None:
         keys = [key for key in (_key(node, cx), _contents_key(node, cx)) if key is not None]
         first = next((found for key in keys if (found := scope.find(key)) is not None), None)
-        if first is None or not _can_merge(node, first, cx) or self._provokes(node, first, cx):
+        merges = first is not None and _can_merge(node, first, cx)
+        if first is None or not merges or (quantized and _provokes(node, first, cx)):
             for key in keys:
                 scope.seen.setdefault(key, node)
             return
@@ -58,13 +63,6 @@ class CommonSubexpressionElimination(Pass):
             cx.edit.replace(old, new)
         cx.edit.remove(node)
         cx.wrote(action, node, [first])
-
-    def _provokes(self, node: ir.Node, first: ir.Node, cx: Context) -> bool:
-        """Whether onnxruntime's propagation of quantization goes wrong if ``first`` stands for ``node``."""
-        users = [*ir.readers(first.outputs[0]), *ir.readers(node.outputs[0])]
-        if not any(user.op_type in propagation.MOVERS for user in users):
-            return False
-        return propagation.provoked(cx, node, first.outputs, heals=True)
 
 
 @dataclass
@@ -88,6 +86,14 @@ class _Scope:
                 return found
             scope = outer
         return None
+
+
+def _provokes(node: ir.Node, first: ir.Node, cx: Context) -> bool:
+    """Whether onnxruntime's propagation of quantization goes wrong if ``first`` replaces ``node``."""
+    few = itertools.islice(ir.readers(first.outputs[0]), propagation.FEW)  # as many as propagation looks at
+    if not any(user.op_type in propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
+        return False
+    return propagation.provoked(cx, node, first.outputs, heals=True)
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:

@@ -28,7 +28,7 @@ QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
 #: Where more nodes read a value, a rewrite that concerns one of them leaves others.
-_FEW = 16
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
         producer = view.producer(value)
         if producer is not None:
             found[producer] = None
-        if ir.use_count(value) <= _FEW:
+        if ir.use_count(value) <= FEW:
             found |= dict.fromkeys(view.readers(value))
     return [node for node in found if node not in view.removed]
 
@@ -261,7 +261,7 @@ def _removed(
             or (
                 output not in kept
                 and not output.is_graph_output()
-                and ir.use_count(output) <= _FEW
+                and ir.use_count(output) <= FEW
                 and all(reader in removed for reader in ir.readers(output))
             )
             for output in node.outputs

@@ -53,7 +53,7 @@ def test_a_definition_by_operators_that_mean_something_else_since_is_refused() -
         )
         with context_for(model) as cx:
             (node,), x = list(model.graph), model.graph.inputs[0]
-            forward = Forward(node, cx, {x: None})
+            forward = Forward(node, cx, {x: None}, {node.outputs[0]})
             with pytest.raises(NoGradient) if refused else nullcontext():
                 by_standard(Operations(cx, model.graph), forward, [node.outputs[0]])
 
