@@ -165,7 +165,7 @@ def compile(
         pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
         pre_passes: as for :func:`optimize`, before the pipeline of each plan.
         verify: compare each plan with the original before it runs. A specialization that differs is dropped;
-            in the place of a general plan that differs, the original runs.
+            the original runs instead of a general plan that differs.
         clock: seconds, by which the original is released.
         arguments: others of :func:`optimize`, for all plans. With ``strict``, a general plan that differs
             from the original is an error.

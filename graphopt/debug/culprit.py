@@ -32,7 +32,7 @@ class Culprit:
         needs: other rewrites without which it does no harm.
         masked_by: a later rewrite after which the check holds again.
         feeds: inputs that show it.
-        owners: rules and passes of which one is at fault, where the search ended before it was known which.
+        owners: the rules and passes that are still suspect, where the search ended early.
         runs: how many times the pipeline ran.
     """
 

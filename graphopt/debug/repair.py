@@ -43,7 +43,7 @@ def repair(
 
     Each is found by bisection and refused by rule and node; where that is not enough, its rule is
     refused everywhere; a pass that does harm without asking does not run at all. Where the searches have
-    used up their runs, the rules of which one is at fault are refused everywhere, and at last no pass runs
+    used up their runs, all rules that are still suspect are refused everywhere, and at last no pass runs
     that is not required. Nothing is searched where the result can't be loaded and onnxruntime can't load the
     original with its optimizations either: many rewrites, each of them right, expose the same contradiction.
     A job that is not verified has to end, and its result has to be sound in structure and called alike.

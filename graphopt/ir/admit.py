@@ -153,7 +153,7 @@ def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
         return tuple((entry.key, entry.value) for entry in item.external_data)
     try:
         array = onnx.numpy_helper.to_array(item)
-    except Exception:  # a malformed one, which is told of elsewhere
+    except Exception:  # malformed; reported by the check that follows
         return (item.SerializeToString(),)
     return item.data_type, array.shape, array.tolist() if array.dtype.kind == "O" else array.tobytes()
 
@@ -178,7 +178,7 @@ def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | 
 
 
 def _check_imports(holder: onnx.ModelProto | onnx.FunctionProto, what: str) -> None:
-    """Check that no domain is imported in two versions, of which onnxruntime takes one or the other."""
+    """Check that no domain is imported in two versions: onnxruntime would use either."""
     versions: dict[str, int] = {}
     for entry in holder.opset_import:
         domain = entry.domain or "ai.onnx"

@@ -50,7 +50,7 @@ class MergeIfs(Pass):
                 self._merge(group, cx)
 
     def _merge(self, group: _Group, cx: Context) -> None:
-        """Put one If in the place of all Ifs of ``group``."""
+        """Replace all Ifs of ``group`` by one."""
         _read_directly(group, cx)
         into = group.branches[0]
         returned: tuple[list[ir.Value], list[ir.Value]] = (list(into[0].outputs), list(into[1].outputs))

@@ -49,7 +49,7 @@ class Bundle:
         check: compare each file with its size and SHA-256 in the plan before it is used for the first time,
             which takes about a second for 1 to 2 GB. Without, damage goes unnoticed.
 
-    If the folder is replaced by another bundle, or removed, the loaded one goes on with its own files, which
+    If the folder is replaced by another bundle, or removed, the loaded one keeps its own files, which
     it holds open.
 
     Attributes:
