@@ -71,7 +71,7 @@ def export_decoder(name: str, path: Path) -> None:
         configuration.hidden_size // configuration.num_attention_heads
     )
 
-    class Step(torch.nn.Module):
+    class Step(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
         """Takes and gives the caches as plain tensors."""
 
         def __init__(self) -> None:
@@ -138,7 +138,7 @@ def open_nets() -> dict[str, Callable[[], tuple[Any, Any]]]:
     import torch
     from torch import nn
 
-    class First(nn.Module):
+    class First(nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
         """A recurrence's outputs without its states, through a layer."""
 
         def __init__(self, recurrence: Any, width: int) -> None:

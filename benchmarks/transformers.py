@@ -56,7 +56,7 @@ def export(name: str, exporter: str, path: Path) -> None:
     kind, configuration = configurations()[name]
     model = kind(configuration).eval()
 
-    class Plain(torch.nn.Module):
+    class Plain(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
         """Takes and gives plain tensors."""
 
         def __init__(self) -> None:
