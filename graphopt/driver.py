@@ -207,12 +207,8 @@ class Job:
 
 
 def _remarks_of(model: ir.Model) -> list[str]:
-    """What loading ``model`` did to it that its author should know."""
-    names = model.graph.meta.get(ir.MERGED, ())
-    return [
-        f"warning: the model defines {name!r} more than once, each time with the same contents"
-        for name in names
-    ]
+    """Warnings about definitions that loading ``model`` dropped."""
+    return [f"warning: {remark}" for remark in model.graph.meta.get(ir.LOADED_WITH, ())]
 
 
 def copy(model: ir.Model) -> ir.Model:

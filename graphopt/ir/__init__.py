@@ -8,7 +8,7 @@ from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import (
     FUNCTIONS,
-    MERGED,
+    LOADED_WITH,
     as_variables,
     constant_of,
     fill_of_tensor,

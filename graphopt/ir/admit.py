@@ -1,8 +1,8 @@
 """Take in what onnxruntime takes, though ONNX or onnx-ir do not.
 
-Before onnx-ir reads a proto: initializers without a name go (nothing can read them); equal constants
-with one name become one, and different ones are refused; a body that returns a value of an outer graph
-directly gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
+Before onnx-ir reads a proto: initializers without a name go (nothing can read them); of several constants
+with one name, and of several imports of a domain, the last is kept; a body that returns a value of an outer
+graph directly gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
 to, and a value of a body does not bear the name of an outer value that the body could read.
 """
 
@@ -27,7 +27,8 @@ _Attribute = onnx.AttributeProto
 def admit(proto: onnx.ModelProto) -> list[str]:
     """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place.
 
-    Returns the names of constants that were defined several times, equally.
+    Returns remarks on definitions that were dropped: of several constants of one name, and of several imports
+    of a domain, the last is kept, as by onnxruntime.
 
     Raises:
         InvalidModel: the model defines something twice, or has a name that is not UTF-8.
@@ -35,11 +36,11 @@ def admit(proto: onnx.ModelProto) -> list[str]:
     for holder in (proto, *proto.functions):
         if not _are_utf8([entry.domain for entry in holder.opset_import]):
             raise InvalidModel("the domain of an opset import is not UTF-8")
-    _check_imports(proto, "the model")
+    remarks = _import_once(proto, "the model")
     for function in proto.functions:
-        _check_imports(function, f"function {function.name!r}")
+        remarks += _import_once(function, f"function {function.name!r}")
     _check_functions(proto.functions)
-    merged = _name_once(proto.graph)
+    remarks += _name_once(proto.graph)
     _mend_text(proto.graph)
     _check_attributes(proto.graph.node)
     pending = _bodies(proto.graph.node)
@@ -49,12 +50,12 @@ def admit(proto: onnx.ModelProto) -> list[str]:
         pending += _bodies(function.node)
     while pending:
         body = pending.pop()
-        merged += _name_once(body)
+        remarks += _name_once(body)
         _mend_text(body)
         _check_attributes(body.node)
         _return_own_values(body)
         pending += _bodies(body.node)
-    return merged
+    return remarks
 
 
 def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
@@ -99,10 +100,10 @@ def _mended(text: str | bytes) -> str:
 
 
 def _name_once(graph: onnx.GraphProto) -> list[str]:
-    """Keep one definition of each name; returns the names of constants that had several.
+    """Keep one definition of each name; returns remarks on constants that had several.
 
     Raises:
-        InvalidModel: a name has several definitions that are not all the same constant.
+        InvalidModel: a name has several definitions that are not all constants.
     """
     listed = [info.name for info in graph.input]
     defaults = frozenset(listed)
@@ -119,7 +120,7 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
     own = len(names) + len({name for name in initializers if name in defaults})
     if own + optional != len(others) + len(constants) or not all(initializers):
         several = [name for name, count in Counter(constants).items() if name and count > 1]
-        _check_equal(graph, frozenset(several))
+        different = _different(graph, frozenset(several))
         last = Counter(constants)
         _keep_last(graph.initializer, last, lambda tensor: tensor.name)
         _keep_last(graph.node, last, lambda node: node.output[0] if _is_constant(node) else None)
@@ -128,19 +129,25 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
         for name, count in Counter([*others, *once, *made]).items():
             if count > 1 and name:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
-        return several
+        return [
+            f"the model defines {name!r} more than once, "
+            + ("with different contents: the last counts" if name in different else "with the same contents")
+            for name in several
+        ]
     return []
 
 
-def _check_equal(graph: onnx.GraphProto, names: Container[str]) -> None:
-    """Check that constants of one name are equal; onnxruntime takes the last, and onnx none."""
+def _different(graph: onnx.GraphProto, names: Container[str]) -> frozenset[str]:
+    """The names of constants that are defined with different contents."""
     held: dict[str, tuple[object, ...]] = {}
+    found_different: list[str] = []
     found = [(tensor.name, tensor) for tensor in graph.initializer if tensor.name in names]
     nodes = [(node.output[0], node) for node in graph.node if _is_constant(node) and node.output[0] in names]
     for name, item in (*found, *nodes):
         contents = _contents(item)
         if held.setdefault(name, contents) != contents:
-            raise InvalidModel(f"{name!r} is defined twice in graph {graph.name!r}, with different contents")
+            found_different.append(name)
+    return frozenset(found_different)
 
 
 def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
@@ -177,14 +184,21 @@ def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | 
         items.extend(kept)
 
 
-def _check_imports(holder: onnx.ModelProto | onnx.FunctionProto, what: str) -> None:
-    """Check that no domain is imported in two versions: onnxruntime would use either."""
-    versions: dict[str, int] = {}
+def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> list[str]:
+    """Keep the last import of each domain; returns remarks on those that had several versions."""
+    last: dict[str, onnx.OperatorSetIdProto] = {}
+    remarks = []
     for entry in holder.opset_import:
         domain = entry.domain or "ai.onnx"
-        if versions.setdefault(domain, entry.version) != entry.version:
-            numbers = f"{versions[domain]} and {entry.version}"
-            raise InvalidModel(f"{what} imports {domain} in two versions, {numbers}")
+        if domain in last and last[domain].version != entry.version:
+            versions = f"{last[domain].version} and {entry.version}"
+            remarks.append(f"{owner} imports {domain} in two versions, {versions}: the last counts")
+        last[domain] = entry
+    if len(last) != len(holder.opset_import):
+        kept = list(last.values())
+        del holder.opset_import[:]
+        holder.opset_import.extend(kept)
+    return remarks
 
 
 def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:

@@ -13,8 +13,8 @@ from graphopt.ir.onnxir import onnx_ir
 NAMESPACE = "graphopt."
 #: Key in ``graph.meta`` of the main graph: the model's IR version (set by the Editor and the loader).
 IR_VERSION = "graphopt.ir_version"
-#: Key in ``graph.meta`` of the main graph: names that the file gave to several equal constants.
-MERGED = "graphopt.merged"
+#: Key in ``graph.meta`` of the main graph: remarks on what loading dropped.
+LOADED_WITH = "graphopt.loaded_with"
 #: Key in ``graph.meta`` of the main graph: identifiers of the functions that the model came with.
 FUNCTIONS = "graphopt.functions"
 #: Key in ``graph.meta`` of the main graph: its nodes refer to attributes, though no function is around them.

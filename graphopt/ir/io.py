@@ -21,7 +21,7 @@ from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageErr
 from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
 from graphopt.ir.beside import DataFile, is_own, locations, mentions, remove_orphans, remove_unread
-from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION, MERGED
+from graphopt.ir.constants import DATA_FILES, FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.depth import MOST_NESTED, nesting
 from graphopt.ir.external import (
     Folders,
@@ -110,11 +110,11 @@ def _from_proto(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     try:
         has_external_data = any(True for _ in external_protos(proto))
         carrier.stow(proto)
-        merged = admit(proto)
+        remarks = admit(proto)
         model = onnx_ir.from_proto(proto)
         carrier.attach(proto, model)
-        if merged:
-            model.graph.meta[MERGED] = tuple(merged)
+        if remarks:
+            model.graph.meta[LOADED_WITH] = tuple(remarks)
     except GraphoptError:
         raise
     except Exception as error:  # onnx-ir and protobuf raise whatever a malformed part makes them raise

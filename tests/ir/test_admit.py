@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt import ir
-from graphopt.errors import InvalidModel
 from tests.ir.models import floats, model, run, weight
 
 NODE = helper.make_node
@@ -49,18 +48,35 @@ def test_equal_constants_with_one_name_become_one() -> None:
         )
 
 
-def test_different_constants_with_one_name_are_refused() -> None:
-    """onnxruntime takes the last, and onnx none."""
+def test_of_different_constants_with_one_name_the_last_counts() -> None:
+    """As for onnxruntime; onnx's checker refuses them."""
     read = NODE("Mul", ["x", "w"], ["y"])
-    default = model([read], [_scale("w", 1), _scale("w", 2)], inputs=[floats("x", "N", 4), floats("w")])
+    default = model([read], [_scale("w", 1), _scale("w", 2)], inputs=[floats("x", "N", 4), floats("w", 4)])
     for proto in (
         model([_constant("w", 1), read, _constant("w", 2)]),
         model([read], [_scale("w", 1), _scale("w", 2)]),
         model([_constant("w", 1), read], [_scale("w", 2)]),
         default,
     ):
-        with pytest.raises(InvalidModel, match=r"'w' is defined twice in graph .*, with different contents"):
-            ir.from_proto(proto)
+        loaded = _same(proto)
+        [remark] = graphopt.optimize(loaded, verify=False).report.remarks
+        assert (
+            remark
+            == "warning: the model defines 'w' more than once, with different contents: the last counts"
+        )
+
+
+@pytest.mark.parametrize("versions", [(17, 13), (13, 17)])
+def test_of_several_imports_of_a_domain_the_last_counts(versions: tuple[int, int]) -> None:
+    """As for onnxruntime."""
+    proto = model([NODE("Neg", ["x"], ["y"])])
+    del proto.opset_import[:]
+    for version in versions:
+        proto.opset_import.add(domain="", version=version)
+    loaded = _same(proto)
+    assert loaded.opset_imports == {"": versions[1]}
+    [remark] = graphopt.optimize(loaded, verify=False).report.remarks
+    assert f"ai.onnx in two versions, {versions[0]} and {versions[1]}: the last counts" in remark
 
 
 def test_initializers_without_a_name_go() -> None:

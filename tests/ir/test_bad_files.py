@@ -269,21 +269,12 @@ FAULTS |= {
         lambda: _calls(_function("F", [NODE("Neg", ["a"], ["b"]), NODE("Abs", ["a"], ["b"])])),
         "'b' is defined 2 times in function 'F'",
     ),
-    "two versions of a domain": (
-        lambda: _imports_again(chain(1), "ai.onnx"),
-        "ai.onnx in two versions, 17 and 13",
-    ),
     "an attribute given twice": (
         lambda: model([_attribute_again(NODE("Elu", ["x"], ["y"], "n", alpha=1.0))]),
         "Elu 'n' has attribute 'alpha' 2 times",
     ),
 }
 CYCLE_END = [NODE("Add", ["a", "b"], ["y"])]
-
-
-def _imports_again(proto: onnx.ModelProto, domain: str) -> onnx.ModelProto:
-    proto.opset_import.add(domain=domain, version=13)
-    return proto
 
 
 def _attribute_again(node: onnx.NodeProto) -> onnx.NodeProto:
