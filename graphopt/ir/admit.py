@@ -22,6 +22,8 @@ from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bodies
 
 _Attribute = onnx.AttributeProto
+#: Names in one remark.
+_LISTED = 3
 
 
 def admit(proto: onnx.ModelProto) -> list[str]:
@@ -129,12 +131,19 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
         for name, count in Counter([*others, *once, *made]).items():
             if count > 1 and name:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+        equal = [name for name in several if name not in different]
+        unequal = [name for name in several if name in different]
+        remarks = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
         return [
-            f"the model defines {name!r} more than once, "
-            + ("with different contents: the last counts" if name in different else "with the same contents")
-            for name in several
+            f"the model defines {_listed(names)} more than once, {how}" for names, how in remarks if names
         ]
     return []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and the number of others."""
+    text = ", ".join(map(repr, names[:_LISTED]))
+    return text if len(names) <= _LISTED else f"{text} and {len(names) - _LISTED} other constants"
 
 
 def _different(graph: onnx.GraphProto, names: Container[str]) -> frozenset[str]:
@@ -186,16 +195,17 @@ def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | 
 
 def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> list[str]:
     """Keep the last import of each domain; returns remarks on those that had several versions."""
-    last: dict[str, onnx.OperatorSetIdProto] = {}
-    remarks = []
+    entries: dict[str, list[onnx.OperatorSetIdProto]] = {}
     for entry in holder.opset_import:
-        domain = entry.domain or "ai.onnx"
-        if domain in last and last[domain].version != entry.version:
-            versions = f"{last[domain].version} and {entry.version}"
-            remarks.append(f"{owner} imports {domain} in two versions, {versions}: the last counts")
-        last[domain] = entry
-    if len(last) != len(holder.opset_import):
-        kept = list(last.values())
+        entries.setdefault(entry.domain or "ai.onnx", []).append(entry)
+    remarks = []
+    for domain, found in entries.items():
+        versions = dict.fromkeys(entry.version for entry in found)
+        if len(versions) > 1:
+            listed = ", ".join(map(str, versions))
+            remarks.append(f"{owner} imports {domain} in versions {listed}: {found[-1].version} counts")
+    if len(entries) != len(holder.opset_import):
+        kept = [found[-1] for found in entries.values()]
         del holder.opset_import[:]
         holder.opset_import.extend(kept)
     return remarks

@@ -76,7 +76,14 @@ def test_of_several_imports_of_a_domain_the_last_counts(versions: tuple[int, int
     loaded = _same(proto)
     assert loaded.opset_imports == {"": versions[1]}
     [remark] = graphopt.optimize(loaded, verify=False).report.remarks
-    assert f"ai.onnx in two versions, {versions[0]} and {versions[1]}: the last counts" in remark
+    assert f"ai.onnx in versions {versions[0]}, {versions[1]}: {versions[1]} counts" in remark
+
+
+def test_many_constants_with_one_name_are_one_remark() -> None:
+    nodes = [NODE("Sum", ["x", *(f"w{i}" for i in range(5))], ["y"])]
+    twice = [_scale(f"w{i}", k) for i in range(5) for k in (1, 2)]
+    [remark] = graphopt.optimize(_same(model(nodes, twice)), verify=False).report.remarks
+    assert "defines 'w0', 'w1', 'w2' and 2 other constants more than once, with different" in remark
 
 
 def test_initializers_without_a_name_go() -> None:
