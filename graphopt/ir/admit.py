@@ -133,7 +133,7 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
         equal = [name for name in several if name not in different]
         unequal = [name for name in several if name in different]
-        remarks = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
+        kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
         return [
             f"the model defines {_listed(names)} more than once, {how}" for names, how in remarks if names
         ]
