@@ -134,9 +134,7 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
         equal = [name for name in several if name not in different]
         unequal = [name for name in several if name in different]
         kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
-        return [
-            f"the model defines {_listed(names)} more than once, {how}" for names, how in remarks if names
-        ]
+        return [f"the model defines {_listed(names)} more than once, {how}" for names, how in kinds if names]
     return []
 
 
