@@ -9,9 +9,10 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder, single
+from graphopt.rules import _quantized as quantized
 from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._constants import affordable, exact, factor_of, keeps_shape, rounded
-from graphopt.rules._forms import operand, producer_of
+from graphopt.rules._forms import operand
 from graphopt.rules._linear import by_channel, folded_name, with_affine
 
 #: Types that runtimes compute Gemm in.
@@ -37,15 +38,11 @@ def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Va
     for factor in (a, b):
         if m.rank(factor) != 2:
             return m.no("not a matrix", factor)
-        if _is_dequantized(factor):
+        if quantized.is_quantizer(factor.producer(), "DequantizeLinear"):
             return m.no("runtimes compute a product of dequantized matrices in integers", factor)
     if not keeps_shape(m, product, c):
         return m.no("the sum may be wider than the product", c)
     return op.Gemm(a, b, c)
-
-
-def _is_dequantized(value: ir.Value) -> bool:
-    return producer_of(value, "DequantizeLinear", domains=("", ir.MICROSOFT)) is not None
 
 
 @rule(

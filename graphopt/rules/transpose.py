@@ -8,6 +8,7 @@ from graphopt.ops import facts
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _quantized as quantized
 from graphopt.rules import _runtime_fusions as fusions
 from graphopt.rules._permute import Region
 
@@ -172,6 +173,9 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
         return m.no("others read the transposed matrix", transposed, shared=True)
     if m.dtype(a) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return m.no("no float or double", a)
+    for factor in (a, b):
+        if quantized.is_quantizer(factor.producer(), "DequantizeLinear"):
+            return m.no("runtimes compute a product of dequantized matrices in integers", factor)
     return op.Gemm(a, b, **{"transA" if m.root.inputs[0] is transposed else "transB": 1})
 
 
