@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 
 #: cgroups report a number near 2^63 where there is no limit.
 _NO_LIMIT = 1 << 60
+#: Bytes that a process which makes sessions may take at least, however little their results take.
+SESSION_BYTES = 1 << 28
 
 
 def available(root: Path = Path("/")) -> int | None:

@@ -15,6 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.budget import Budget
 from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.runtime import memory as ram
 from graphopt.runtime.child import Child
 from graphopt.runtime.folding.constant_model import run_constant_model
 from graphopt.runtime.folding.danger import Constant, Danger, Functions, danger_of, is_plain
@@ -113,7 +114,8 @@ class Evaluator:
         if plain and not risky:
             return run_constant_model(data, large, left)
         if self._child is None:
-            memory = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
+            results = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
+            memory = max(results, ram.SESSION_BYTES)
             preload = ("onnxruntime", "graphopt.runtime.folding.constant_model")
             self._child = Child(memory=memory, preload=preload)
             self._owns_child = True

@@ -39,7 +39,7 @@ class Room:
             available: bytes that can be had; by default as many as the system says.
         """
         weights = ir.initializer_bytes(model)
-        bound = None if limit is None else limit + 3 * weights
+        bound = None if limit is None else max(limit, memory.SESSION_BYTES) + 3 * weights
         available = memory.available() if available is None else available
         if available is None:
             return cls(bound)
