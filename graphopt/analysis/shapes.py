@@ -151,7 +151,7 @@ class ShapeFacts:
         self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
     def presume(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None:
-        """Take it that ``value``, of which nothing else tells, has the type and shape of ``like``.
+        """Assume the type and shape of ``like`` for ``value``, whose own are unknown.
 
         Args:
             sliced: those of one slice of ``like`` along its first axis instead.
@@ -161,7 +161,7 @@ class ShapeFacts:
         self._scope.settle(value, Fact(fact.dtype, shape, container=fact.container, element=fact.element))
 
     def presume_declared(self, value: ir.Value) -> None:
-        """Take it that ``value``, of which nothing else is known, has its declared type."""
+        """Assume the declared type of ``value``, if nothing else is known."""
         if value.type is not None and value not in self._scope.facts:
             self._scope.settle(value, declared_fact(value.type))
 

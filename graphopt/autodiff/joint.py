@@ -239,7 +239,7 @@ def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -
     """The values of the main graph by name.
 
     Args:
-        shown: values that an output of the graph is a copy of; the name of that output stands for them.
+        shown: values that a graph output copies; they are reported under the name of that output.
     """
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
     found = {value.name: value for value in own if value.name}

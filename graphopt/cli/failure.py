@@ -89,7 +89,7 @@ class Failure:
 def tell(
     error: Exception, *, debug: bool, kept: bool = False, about: str = "", files: Iterable[str] = ()
 ) -> Failure:
-    """Tell ``error`` on stderr, after its traceback where that is wanted; returns what was told.
+    """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
 
     Args:
         files: paths that may name models. If one of these breaks the rules of ONNX, an internal error is
