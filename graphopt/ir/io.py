@@ -303,7 +303,7 @@ def _saving_with_data(
             content = stack.enter_context(publish.temporary_file(path.with_name(path.name + suffix)))
             with open(content, "wb") as file:
                 relocated = write_external_data(model, file, threshold, attributes=is_json)
-                is_needed = file.tell() > 0 or not is_json
+                is_needed = file.tell() > 0
             seen, old = _identity(path), data_files(path)
             data = DataFile(path, suffix, content, first=not old)
             staged = stack.enter_context(publish.temporary_file(path))
