@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from graphopt import config, ir
 from graphopt.driver import Job, copy
 from graphopt.errors import InvalidModel, NotFused, PassFailed, VerificationFailed
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.runtime.session import Source
     from graphopt.runtime.signature import Signature
     from graphopt.tune.tuned import Tune, Tuner
 
 PathLike = str | os.PathLike[str]
+#: A model as callers hold it.
+ModelLike = ir.ModelLike
 
 
 def choose_device(
@@ -54,20 +59,32 @@ def meant_device(device: str | Device | None, settings: config.Settings) -> Devi
     return parse_device(device or settings.device) or choose_device(None, settings)[0]
 
 
-def loaded(model: ir.Model | PathLike) -> ir.Model:
-    """``model`` itself, or the one of this path."""
-    return (
-        model
-        if isinstance(model, ir.Model)
-        else ir.load(model, allow_external=config.current().allow_external)
-    )
+def loaded(model: ModelLike) -> ir.Model:
+    """``model`` as a :class:`graphopt.ir.Model`; that of the caller itself if it is one, else a new one.
+
+    Raises:
+        TypeError: ``model`` is none of the accepted types.
+        UsageError: there is no such file.
+        InvalidModel: it is no valid model, or its external data is missing.
+    """
+    return ir.as_model(model, allow_external=config.current().allow_external)
 
 
-def working_copy(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathLike, int | None]:
+def original_of(model: ModelLike) -> ir.Model | Source:
+    """``model`` in the form in which onnxruntime, too, reads it as the caller gave it, as far as possible."""
+    if isinstance(model, (onnx.ModelProto, bytes)):
+        return ir.serialized(model) or loaded(model)
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else loaded(model)
+
+
+def working_copy(model: ModelLike) -> tuple[ir.Model, ir.Model | Source, int | None]:
     """What is to be changed, what it is compared with, and the bytes of its files if it comes from some."""
-    if isinstance(model, ir.Model):
-        return copy(model), model, None
     found = loaded(model)
+    if isinstance(model, ir.Model):
+        return copy(found), found, None
+    if isinstance(model, (onnx.ModelProto, bytes)):
+        data = ir.serialized(model)
+        return (copy(found), found, None) if data is None else (found, data, None)
     size = os.stat(model).st_size + sum(external_bytes(found).values())
     # onnxruntime reads the original's file itself, unless it could not
     readable = Path(model).suffix == ".onnx" and not config.current().allow_external
@@ -75,7 +92,7 @@ def working_copy(model: ir.Model | PathLike) -> tuple[ir.Model, ir.Model | PathL
 
 
 def oracle_for(
-    original: ir.Model | PathLike,
+    original: ModelLike,
     inputs: InputOptions | None,
     settings: config.Settings,
     device: str | Device | None,
@@ -92,7 +109,7 @@ def oracle_for(
     chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
     oracle = Oracle(
-        original,
+        original_of(original),
         options=options,
         device=chosen,
         seconds=settings.verify_seconds,
@@ -127,7 +144,7 @@ def tuner_for(
 
 def saver_for(
     folder: Path,
-    original: ir.Model | PathLike,
+    original: ModelLike,
     job: Job,
     inputs: InputOptions | None,
     settings: config.Settings,
@@ -169,7 +186,7 @@ def libraries_of(
 def produce(
     job: Job,
     candidate: ir.Model,
-    original: ir.Model | PathLike,
+    original: ModelLike,
     found: Callable[[Culprit, int], None] | None,
     *,
     repairs: bool,

@@ -11,7 +11,7 @@ in force: those of the nearest ``graphopt.toml``, of the environment, or of
 """
 
 from graphopt.api.bailing import Bailed, bailout, with_bailouts
-from graphopt.api.files import is_bundle, load, load_model, save
+from graphopt.api.files import is_bundle, load, load_model, save, to_proto
 from graphopt.api.gradients import grad, split, value_and_grad, verify_split
 from graphopt.api.native import build_kernels, kernels
 from graphopt.api.optimizing import Result, explain, optimize
@@ -51,6 +51,7 @@ __all__ = [
     "save",
     "specialize",
     "split",
+    "to_proto",
     "train_step",
     "try_out",
     "unlift_parameters",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
-from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for, settings_among
+from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for, settings_among
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Report
@@ -27,7 +27,7 @@ _OCCURRENCES = (0, 1)
 
 
 def bailout(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     at: int | str,
     *,
     profile: Profile | None = None,
@@ -42,7 +42,7 @@ def bailout(
     >>> save(found.rest, "rest.onnx")                             # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         at: the number of a place, or the name of the value behind which it lies.
         profile: places are the guards that it calls for; otherwise the values whose shapes depend on data.
         inputs, verify, device, allow_fallback: as for :func:`optimize`.
@@ -76,7 +76,7 @@ class Bailed(NamedTuple):
 
 
 def with_bailouts(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     profile: Profile,
     *,
     most: int = MOST,
@@ -87,7 +87,7 @@ def with_bailouts(
     """Rely on what a profile saw of inner values, and let the rest run generally where that is not so.
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         profile: what was seen.
         most: how many guards become bailouts, the first ones.
         inputs, verify: as for :func:`optimize`.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt import ir
-from graphopt.assembly import PathLike, choose_device, chosen_settings, loaded, oracle_for
+from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def grad(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     loss: str | Loss,
     wrt: str | Iterable[str] = "params",
     *,
@@ -36,8 +35,8 @@ def grad(
     >>> graphopt.save(joint.model, "joint.onnx")                         # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one. Functions are inlined, and models below
-            opset 13 are converted to it.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is. Functions are
+            inlined, and models below opset 13 are converted to it.
         loss: an output or inner value with one element; or a loss function, as text or
             :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels``, where ``,axis=-1`` says
             along which of more than two axes classes are, and ``,ignore_index=-100`` which label does not
@@ -62,7 +61,7 @@ def grad(
 
 
 def split(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     loss: str | Loss | Sequence[str],
     wrt: str | Iterable[str] = "params",
     *,
@@ -136,7 +135,7 @@ def verify_split(
 
 
 def value_and_grad(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     loss: str | Loss,
     wrt: str | Iterable[str] = "params",
     *,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt import config, ir
-from graphopt.assembly import PathLike, loaded
+from graphopt import config
+from graphopt.assembly import ModelLike, PathLike, loaded
 
 if TYPE_CHECKING:
     from graphopt.fusion.building.build import Advance
     from graphopt.fusion.inventory import Inventory
 
 
-def kernels(model: ir.Model | PathLike) -> Inventory:
+def kernels(model: ModelLike) -> Inventory:
     """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
 
     >>> found = kernels("model.onnx")                                    # doctest: +SKIP
@@ -22,7 +22,7 @@ def kernels(model: ir.Model | PathLike) -> Inventory:
     >>> print(found.source())                                            # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
 
     Raises:
         InvalidModel: what it tells of its groups can't be read.
@@ -32,7 +32,7 @@ def kernels(model: ir.Model | PathLike) -> Inventory:
     return Inventory.of(loaded(model), config.current())
 
 
-def build_kernels(model: ir.Model | PathLike, path: PathLike, progress: Advance | None = None) -> Inventory:
+def build_kernels(model: ModelLike, path: PathLike, progress: Advance | None = None) -> Inventory:
     """Build the library with the native kernels of a model, and write it to ``path``.
 
     >>> build_kernels("model.onnx", "model.kernels.so")                  # doctest: +SKIP
@@ -40,7 +40,7 @@ def build_kernels(model: ir.Model | PathLike, path: PathLike, progress: Advance 
     >>> options.register_custom_ops_library("./model.kernels.so")        # doctest: +SKIP
 
     Args:
-        model: a model with native groups (``optimize(…, fuser="native")``), or the path of one.
+        model: a model with native groups (``optimize(…, fuser="native")``), in any form.
         path: where the library goes.
         progress: is told how much is done.
 

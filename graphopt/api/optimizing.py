@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from graphopt import ir
+from graphopt.api.files import save
 from graphopt.assembly import (
+    ModelLike,
     PathLike,
     chosen_settings,
     libraries_of,
@@ -33,6 +35,8 @@ from graphopt.request import prepare
 from graphopt.runtime.signature import Signature
 
 if TYPE_CHECKING:
+    import onnx
+
     from graphopt.fusion.libraries import Libraries
     from graphopt.rewrite.explain import Explanation
     from graphopt.runtime.devices import Device
@@ -42,7 +46,12 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """What :func:`optimize` returns: the optimized model, and what was done to it."""
+    """The result of :func:`optimize`: an optimized model and a report, which it unpacks as.
+
+    >>> model, report = graphopt.optimize("model.onnx")                  # doctest: +SKIP
+    >>> graphopt.optimize("model.onnx").save("model.opt.onnx")           # doctest: +SKIP
+    >>> proto = graphopt.optimize(proto).to_proto()                      # doctest: +SKIP
+    """
 
     model: ir.Model
     report: Report
@@ -52,9 +61,17 @@ class Result(NamedTuple):
         """The comparison with the original; ``None`` if it was not made."""
         return self.report.verdict
 
+    def to_proto(self) -> onnx.ModelProto:
+        """The optimized model as a new ``onnx.ModelProto`` (:func:`graphopt.to_proto`)."""
+        return ir.to_whole_proto(self.model)
+
+    def save(self, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+        """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
+        return save(self.model, path, external_data=external_data)
+
 
 def optimize(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     *,
     pipeline: str | Sequence[Pass] | None = None,
     exact: bool | None = None,
@@ -88,7 +105,7 @@ def optimize(
     command: Sequence[str] = (),
     tune: Tune | None = None,
     fuser: str | None = None,
-    reference: ir.Model | PathLike | None = None,
+    reference: ModelLike | None = None,
 ) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
@@ -99,7 +116,7 @@ def optimize(
     >>> model, report = optimize(model, pipeline="dce,cse", verify=False)  # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         pipeline: a preset (``O0`` to ``O3``), the name of a pipeline, pipeline text, or passes.
         exact: only rewrites that keep every bit of the results, signed zeros and NaNs included.
         fast_math: also rewrites whose results are only close.
@@ -299,7 +316,7 @@ def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
 
 
 def explain(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     patterns: Sequence[str] = (),
     *,
     node: str | None = None,
@@ -316,7 +333,7 @@ def explain(
     'the mask is the same for all keys'
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         patterns: only rules of these names or families.
         node: only what concerns this node of the model, or the nodes in this scope.
         portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.

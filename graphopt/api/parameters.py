@@ -7,22 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.assembly import PathLike, loaded
+from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.driver import copy
 
 if TYPE_CHECKING:
     from graphopt.parameters.lifting import Parameters, Unlifted
 
 
-def lift_parameters(
-    model: ir.Model | PathLike, which: str | Iterable[str] = "params"
-) -> tuple[ir.Model, Parameters]:
+def lift_parameters(model: ModelLike, which: str | Iterable[str] = "params") -> tuple[ir.Model, Parameters]:
     """The model with parameters as inputs, and what they held.
 
     >>> lifted, parameters = lift_parameters("model.onnx")               # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         which: ``params``, all initializers and Constant nodes of floating-point numbers with at least one
             axis, but for running statistics and Constant nodes of a single number; or names of either.
 
@@ -36,14 +34,14 @@ def lift_parameters(
 
 
 def unlift_parameters(
-    model: ir.Model | PathLike, parameters: Parameters | Mapping[str, Any] | PathLike
+    model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:
     """The model with inputs that became initializers, and initializers that got other contents, by name.
 
     >>> whole, told = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         parameters: what :func:`lift_parameters` gave, numpy arrays by name, or the path of a
             ``.safetensors`` or ``.npz`` file.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.assembly import PathLike, chosen_settings, loaded, oracle_for
+from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed, unknown
 
@@ -23,7 +23,7 @@ POLICIES = ("autodiff", "fusion")
 
 
 def partition(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     policy: str = "autodiff",
     *,
     minimum: int = 2,
@@ -42,7 +42,7 @@ def partition(
     >>> graphopt.save(found.outlined(), "groups.onnx")                   # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         policy: what groups are for: ``autodiff``, to be differentiated, or ``fusion``, to run as one kernel.
         minimum: nodes of a group; each computation counts once.
         wrt: of autodiff: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names.

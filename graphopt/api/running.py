@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
 from graphopt.assembly import (
-    PathLike,
+    ModelLike,
     choose_device,
     chosen_settings,
     libraries_of,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def verify(
-    original: ir.Model | PathLike,
-    candidate: ir.Model | PathLike,
+    original: ModelLike,
+    candidate: ModelLike,
     *,
     numerics: Numerics = Numerics.REASSOCIATES,
     inputs: InputOptions | None = None,
@@ -48,7 +48,7 @@ def verify(
     (True, 2.1e-06)
 
     Args:
-        original, candidate: models, or paths of models.
+        original, candidate: models in any form (:data:`graphopt.ModelLike`).
         numerics: how far results may move.
         inputs: how to feed them; made up by default, in several shapes and kinds of numbers.
         dims: sizes of dynamic dims that are fixed in both first.
@@ -80,7 +80,7 @@ def verify(
 
 
 def run(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     feeds: Mapping[str, Any],
     *,
     device: str | Device | None = None,
@@ -94,7 +94,7 @@ def run(
     >>> outputs = run("model.onnx", {"x": np.zeros((1, 3), np.float32)})   # doctest: +SKIP
 
     Args:
-        model: a model, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`).
         feeds: a numpy array for each input (of ``ml_dtypes`` where numpy lacks the element
             type); sequences are lists, maps are dicts.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
@@ -118,7 +118,7 @@ def run(
 
 
 def try_out(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     inputs: InputOptions | None = None,
     *,
     device: str | Device | None = None,
@@ -130,7 +130,7 @@ def try_out(
     """Run a model on inputs that are made up to suit it, in shapes that it accepts.
 
     Args:
-        model: a model, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`).
         inputs: what is given: shapes, arrays in files, the seed.
         device, allow_fallback, optimizations, session_options, libraries: as for :func:`run`.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
 from graphopt.assembly import (
-    PathLike,
+    ModelLike,
     choose_device,
     chosen_settings,
     libraries_of,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def record_profile(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     runs: Iterable[Mapping[str, Any] | InputOptions],
     *,
     requires_grad: Iterable[str] = (),
@@ -50,7 +50,7 @@ def record_profile(
     (1, 'd0')
 
     Args:
-        model: a model, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`).
         runs: what to feed in each run: arrays by name, as for :func:`run`, or what is given of inputs that
             are made up else, whose contents are not recorded.
         requires_grad: inputs for which a gradient is wanted.
@@ -73,7 +73,7 @@ def record_profile(
 
 
 def specialize(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     how: Specialization,
     *,
     bundle: bool = False,
@@ -88,7 +88,7 @@ def specialize(
     >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         how: the profile, and how many variants are made of it.
         bundle: the result is to be a bundle, in which a guard costs next to nothing: hardly smaller variants
             are kept, too.
@@ -138,7 +138,7 @@ def specialize(
 
 
 def compile(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     options: ExecutorOptions | None = None,
     *,
     inputs: Nested | None = None,
@@ -157,7 +157,8 @@ def compile(
     >>> executor({"ids": ids})["logits"]                                    # doctest: +SKIP
 
     Args:
-        model: a model, or the path of one, which is read again after it was released.
+        model: a model in any form (:data:`graphopt.ModelLike`). One that is given by its path is read again
+            after it was released.
         options: how the executor works.
         inputs, outputs: names, nested in dicts, lists and tuples as tensors are; by default dicts by name.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from graphopt import ir
-from graphopt.assembly import PathLike, loaded
+from graphopt.assembly import ModelLike, loaded
 
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def train_step(
-    model: ir.Model | PathLike,
+    model: ModelLike,
     loss: str | Loss,
     optimizer: str | Optimizer = "adam",
     wrt: str | Iterable[str] = "params",
@@ -35,7 +34,7 @@ def train_step(
     ...     loss = trainer.step(batch)
 
     Args:
-        model: a model, which is left as it is, or the path of one.
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         loss: an output or inner value with one element; or a loss function, such as
             ``cross_entropy:logits,labels`` or ``mse:prediction,target``.
         optimizer: ``sgd``, ``momentum``, ``adam`` or ``adamw``, which do what those of ``torch.optim`` do; or

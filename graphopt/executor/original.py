@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from graphopt import config, ir
-from graphopt.assembly import loaded
+from graphopt.assembly import ModelLike, loaded
 from graphopt.driver import copy
 from graphopt.errors import UsageError
 
@@ -15,16 +15,16 @@ class Original:
     """A model that can be let go, and read from its file again.
 
     Args:
-        given: a model, of which a copy is held, or the path of one.
+        given: a model in any form; of one in memory, a copy is held.
 
     Attributes:
         model: the model; ``None`` once it was released.
     """
 
-    def __init__(self, given: ir.Model | str | os.PathLike[str]) -> None:
+    def __init__(self, given: ModelLike) -> None:
         self._settings = config.current()  # whoever reads it again may run under others
-        self._path = None if isinstance(given, ir.Model) else Path(given).absolute()
-        self.model: ir.Model | None = copy(given) if isinstance(given, ir.Model) else loaded(given)
+        self._path = Path(given).absolute() if isinstance(given, (str, os.PathLike)) else None
+        self.model: ir.Model | None = copy(loaded(given)) if isinstance(given, ir.Model) else loaded(given)
 
     def find(self) -> ir.Model | None:
         """The model, which is not held if it has to be read again; ``None`` if that is not possible."""

@@ -59,6 +59,7 @@ from graphopt.ir.io import (
     saving,
     to_bytes,
     to_proto,
+    to_whole_proto,
 )
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
@@ -92,6 +93,7 @@ from graphopt.ir.scopes import (
     walk_nodes,
     with_bodies,
 )
+from graphopt.ir.sources import ModelLike, as_model, serialized
 from graphopt.ir.standard_functions import TensorKind, standard_function
 from graphopt.ir.text import (
     Names,

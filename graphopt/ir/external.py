@@ -42,7 +42,7 @@ class Folders:
         if self._folder is None:
             raise InvalidModel(
                 f"the data of {tensor!r} lies in another file, {location!r}",
-                hint="load the model from its path, or load the external data first",
+                hint="give its path instead, or its folder: load_model(model, base_dir=...)",
             )
         if not location:
             raise InvalidModel(f"the external tensor {tensor!r} names no file")

@@ -97,13 +97,24 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def from_proto(proto: onnx.ModelProto) -> onnx_ir.Model:
+def from_proto(
+    proto: onnx.ModelProto,
+    *,
+    base_dir: str | os.PathLike[str] | None = None,
+    allow_external: Sequence[str | os.PathLike[str]] = (),
+) -> onnx_ir.Model:
     """Turn ``proto`` into a model, sorted. Takes ``proto`` over: it is not to be used afterwards.
 
+    Args:
+        proto: the model.
+        base_dir: the folder of its external data.
+        allow_external: further folders that the data may lie in.
+
     Raises:
-        InvalidModel: the model breaks the rules of ONNX, or has external data.
+        InvalidModel: the model breaks the rules of ONNX, or has external data that ``base_dir`` lacks.
     """
-    return _from_proto(proto, Folders(None))
+    folder = None if base_dir is None else Path(base_dir)
+    return _from_proto(proto, Folders(folder, [Path(path) for path in allow_external]))
 
 
 def _from_proto(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
@@ -142,6 +153,16 @@ def to_proto(model: onnx_ir.Model) -> onnx.ModelProto:
         raise InvalidModel(f"the model can't be written: {_root_cause(error)}") from error
     carrier.unpack(proto, model)
     return proto
+
+
+def to_whole_proto(model: onnx_ir.Model) -> onnx.ModelProto:
+    """The proto of ``model`` with the contents of external tensors; it may exceed 2 GB.
+
+    Raises:
+        InvalidModel: a part of it can't be written.
+    """
+    with changed(read_external_data(model)):
+        return to_proto(model)
 
 
 def to_bytes(model: onnx_ir.Model) -> bytes:
@@ -371,24 +392,44 @@ def _parse(path: Path) -> onnx.ModelProto:
         case FileForm.JSON_IR | FileForm.ONNX_JSON as form:
             proto = _parse_json(path, data, form)
         case _:
-            try:
-                proto = onnx.ModelProto.FromString(data)
-            except DecodeError as error:
-                depth = nesting(data)
-                if depth >= MOST_NESTED:
-                    raise InvalidModel(
-                        f"{path} nests bodies {depth} deep; protobuf, and so onnxruntime, gives up at about"
-                        f" {MOST_NESTED}"
-                    ) from error
-                raise InvalidModel(f"{path} is not an ONNX model, or it is cut short") from error
+            return parse_bytes(data, str(path))
+    check_header(proto, str(path))
+    return proto
+
+
+def parse_bytes(data: bytes, where: str = "the serialized model") -> onnx.ModelProto:
+    """The proto that is serialized in ``data``, which messages call ``where``.
+
+    Raises:
+        InvalidModel: it is no serialized model, or it is truncated.
+    """
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        depth = nesting(data)
+        if depth >= MOST_NESTED:
+            raise InvalidModel(
+                f"{where} nests bodies {depth} deep; protobuf, and so onnxruntime, gives up at about"
+                f" {MOST_NESTED}"
+            ) from error
+        raise InvalidModel(f"{where} is not an ONNX model, or it is cut short") from error
+    check_header(proto, where)
+    return proto
+
+
+def check_header(proto: onnx.ModelProto, where: str) -> None:
+    """Check that ``proto``, which messages call ``where``, has a graph and an IR version.
+
+    Raises:
+        InvalidModel: it lacks one of them.
+    """
     if not proto.HasField("graph"):
-        raise InvalidModel(f"{path} is not an ONNX model")
+        raise InvalidModel(f"{where} is not an ONNX model")
     if not proto.ir_version:
         raise InvalidModel(
-            f"{path} has no IR version (ir_version is 0), and ONNX requires one",
+            f"{where} has no IR version (ir_version is 0), and ONNX requires one",
             hint="set model.ir_version, such as to 8 for opset 17, and save it again",
         )
-    return proto
 
 
 def _read(path: Path) -> bytes:

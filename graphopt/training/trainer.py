@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.assembly import PathLike, choose_device, loaded
+from graphopt.assembly import ModelLike, PathLike, choose_device, loaded, original_of
 from graphopt.driver import copy
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.parameters.lifting import as_parameters, unlift
@@ -43,9 +43,9 @@ class Trainer:
     is allocated, copied or moved to another device from step to step.
 
     Args:
-        step: what :func:`graphopt.train_step` made, or the path of a model that it wrote.
-        state: the path of what the model carries at first, or of a checkpoint; by default what
-            ``step`` starts with, or the ``.safetensors`` file beside the model.
+        step: the result of :func:`graphopt.train_step`, or its model in any form.
+        state: the path of the initial parameters and state, or of a checkpoint; by default those of
+            ``step``, or the ``.safetensors`` file beside the model.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads inside one operator; by default one a core.
 
@@ -55,18 +55,26 @@ class Trainer:
         learning_rate: what :meth:`step` uses where it is given none; may be changed.
 
     Raises:
-        UsageError: the model does no step of training, or the state is not its own.
+        UsageError: the model does no step of training, the state is not its own, or a model in memory comes
+            without ``state``.
         RuntimeFailure: onnxruntime can't load the model, or the device can't be used.
     """
 
     def __init__(
         self,
-        step: TrainingStep | PathLike,
+        step: TrainingStep | ModelLike,
         state: PathLike | None = None,
         *,
         device: str | Device | None = None,
         threads: int | None = None,
     ) -> None:
+        if state is None and not isinstance(step, TrainingStep):
+            if not isinstance(step, (str, os.PathLike)):
+                raise UsageError(
+                    "a training step in memory has no file with its state beside it",
+                    hint="give the state: Trainer(step, 'step.safetensors')",
+                )
+            state = state_file(Path(step))
         self._device = choose_device(device)[0]
         self._source: ir.Model | None = None
         if isinstance(step, TrainingStep):
@@ -74,7 +82,7 @@ class Trainer:
             self._artifact = Artifact(step.model)
         else:
             self.plan = Plan.parse(loaded(step).metadata_props.get(KEY))
-            self._artifact = Artifact(os.fspath(step))
+            self._artifact = Artifact(original_of(step))
         self._session = preflight.create(self._artifact.source, device=self._device, threads=threads)
         self._types = {item.name: item.type for item in self._session.get_inputs()}
         self._defaults = [item.name for item in self._session.get_overridable_initializers()]
@@ -88,8 +96,6 @@ class Trainer:
             self.load(state)
         elif isinstance(step, TrainingStep):
             self._carry(step.initial)
-        else:
-            self.load(state_file(Path(step)))
 
     # Steps ---------------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Trainer:
         names = [*self.plan.parameters, *self.plan.statistics]
         return {name: _copied(buffers[name]) for name in names}
 
-    def export(self, model: ir.Model | PathLike | None = None) -> ir.Model:
+    def export(self, model: ModelLike | None = None) -> ir.Model:
         """The model with the parameters as they are now.
 
         Args:
