@@ -3,14 +3,23 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-SETUP  := pyproject.toml requirements-dev.lock
 JOBS   ?= 2
 MODELS ?=
+# The build of onnxruntime: gpu (it also runs on CPUs), or cpu, which is 270 MB smaller; .venv keeps its choice.
+ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
+INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
-.PHONY: help demo test test-all lint bench bench-specialize gpu-check lock clean
+TARGETS := help demo test test-all lint bench bench-specialize gpu-check lock clean installed installed-dev installed-peers
+.PHONY: $(TARGETS)
+
+# make -f DIR/Makefile: run in DIR
+ifneq ($(strip $(MAKEFILE_LIST)),Makefile)
+$(TARGETS):
+	@$(MAKE) --no-print-directory -C "$$(dirname "$(strip $(MAKEFILE_LIST))")" $@
+else
 
 help:
-	@echo "make demo       optimize, check and dump a sample model"
+	@echo "make demo       optimize, check and dump a sample model (ORT=cpu: without the GPU build of onnxruntime)"
 	@echo "make test       the test suite; make test-all adds the long sweeps"
 	@echo "make lint       ruff (rules and format) and mypy"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
@@ -19,30 +28,40 @@ help:
 	@echo "make lock       pin the development environment anew"
 	@echo "make clean      remove everything that these made"
 
-demo: $(VENV)/.installed
-	@PATH="$(CURDIR)/$(BIN):$$PATH" bash samples/01_optimize.sh build/demo
-	@PATH="$(CURDIR)/$(BIN):$$PATH" bash samples/02_dump.sh build/demo
-	@PATH="$(CURDIR)/$(BIN):$$PATH" bash samples/03_verify_and_run.sh build/demo
+installed:
+	$(INSTALL)
 
-test: $(VENV)/.dev
+installed-dev:
+	$(INSTALL) dev
+
+installed-peers:
+	$(INSTALL) dev peers
+
+demo: installed
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash samples/00_demo.sh build/demo
+	@echo
+	@echo "graphopt is $(BIN)/graphopt. Next, a model of your own:"
+	@echo "  $(BIN)/graphopt optimize your.onnx -o your.opt.onnx"
+
+test: installed-dev
 	$(BIN)/python -m pytest -q -n $(JOBS)
 
-test-all: $(VENV)/.dev
+test-all: installed-dev
 	$(BIN)/python -m pytest -q -n $(JOBS) -m ""
 
-lint: $(VENV)/.dev
+lint: installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.peers
+bench: installed-peers
 	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)
 	$(if $(MODELS),,$(BIN)/python -m benchmarks.transcript --docs README.md)
 	$(BIN)/python -m benchmarks.process_time $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.memory $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md)
 	$(if $(MODELS),,$(BIN)/python -m benchmarks.scaling --docs docs/benchmarks.md)
 
-bench-specialize: $(VENV)/.dev
+bench-specialize: installed-dev
 	$(BIN)/python -m benchmarks.guards $(if $(MODELS),,--docs docs/specialize.md)
 	$(BIN)/python -m benchmarks.specialize $(if $(MODELS),$(MODELS),--docs docs/specialize.md)
 
@@ -50,7 +69,7 @@ bench-specialize: $(VENV)/.dev
 gpu-check:
 	@PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py
 
-lock: $(VENV)/.dev
+lock: installed-dev
 	$(PIP) install -q pip-tools
 	$(BIN)/pip-compile -q --upgrade --strip-extras --no-header --no-annotate --no-emit-index-url \
 	  --no-emit-find-links --extra dev --extra peers -o requirements-dev.lock pyproject.toml
@@ -59,19 +78,4 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-
-# A stamp that installs more also renews the stamps that it covers.
-$(VENV)/.installed: $(SETUP) | $(BIN)/python
-	$(PIP) install -q -c requirements-dev.lock -e .
-	@$(BIN)/python -m compileall -q graphopt  # pip compiles only what it copies
-	@touch $@
-
-$(VENV)/.dev: $(SETUP) | $(BIN)/python
-	$(PIP) install -q -c requirements-dev.lock -e '.[dev]'
-	@touch $@ $(VENV)/.installed
-
-$(VENV)/.peers: $(SETUP) | $(BIN)/python
-	$(PIP) install -q -c requirements-dev.lock -e '.[dev,peers]'
-	@touch $@ $(VENV)/.dev $(VENV)/.installed
+endif

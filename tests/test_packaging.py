@@ -1,0 +1,80 @@
+"""Installing: which requirements, which Python, and environments that are whole or absent."""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _names(requirements: list[str]) -> list[str]:
+    """Without markers, comments and blanks, in order."""
+    plain = (requirement.partition(";")[0].partition("#")[0].strip() for requirement in requirements)
+    return sorted(requirement for requirement in plain if requirement)
+
+
+def test_the_cpu_requirements_are_those_of_the_project_with_the_other_onnxruntime() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    gpu = next(item for item in project["dependencies"] if item.startswith("onnxruntime-gpu"))
+    expected = [item for item in project["dependencies"] if item != gpu]
+    assert _names((ROOT / "requirements-cpu.txt").read_text().splitlines()) == _names(expected)
+
+
+def _python(folder: Path, version: str, supported: bool) -> Path:
+    """A Python that only tells its version, and fails to create an environment half-way."""
+    program = folder / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in --version) echo Python {version};;\n'
+        f'  "-c import sys"*) exit {0 if supported else 1};;\n'
+        '  "-m venv"*) mkdir "$3"; echo half-made > "$3/pyvenv.cfg"; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def _install(venv: Path, python: Path, ort: str = "gpu") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / ".ci" / "install", venv, python, ort], capture_output=True, text=True, check=False
+    )
+
+
+def test_an_old_python_is_refused_in_one_line(tmp_path: Path) -> None:
+    python = _python(tmp_path, "3.10.13", supported=False)
+    done = _install(tmp_path / "venv", python)
+    assert done.returncode == 2 and done.stdout == ""
+    message, hint = done.stderr.splitlines()
+    assert message == f"graphopt: needs Python 3.11 or newer, but {python} is Python 3.10.13"
+    assert hint == "hint: name a newer Python: make demo PYTHON=python3.12"
+    assert not (tmp_path / "venv").exists()
+
+
+def test_an_environment_of_an_old_python_is_named(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    _python(venv / "bin", "3.10.13", supported=False)
+    done = _install(venv, _python(tmp_path, "3.12.1", supported=True))
+    assert done.returncode == 2
+    assert f"but {venv}/bin/python is Python 3.10.13" in done.stderr
+    assert "hint: make clean, then" in done.stderr
+
+
+def test_an_environment_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / "pyvenv.cfg").write_text("an earlier one, interrupted")
+    done = _install(venv, _python(tmp_path, "3.12.1", supported=True))
+    assert done.returncode != 0
+    assert not venv.exists()
+
+
+@pytest.mark.parametrize("ort", ["cuda", ""])
+def test_an_unknown_build_of_onnxruntime_is_refused(tmp_path: Path, ort: str) -> None:
+    done = _install(tmp_path / "venv", _python(tmp_path, "3.12.1", supported=True), ort)
+    assert done.returncode == 2
+    assert "hint: ORT=gpu or ORT=cpu" in done.stderr
