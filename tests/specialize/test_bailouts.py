@@ -185,3 +185,61 @@ def test_both_parts_are_models_to_the_checker() -> None:
             cut = bailout_at(model, place)
             for part in (cut.prefix, cut.rest):
                 onnx.checker.check_model(ir.to_proto(part))
+
+
+#: The rank of `a` depends on data in a branch, in a loop and behind them; so does that of the rows `all`.
+RANKS = """<ir_version: 7, opset_import: ["" : OPSET]>
+g (float[N, M] x, int64 m) => (float[A] y, float[B] all)
+<int64 one = {1}, bool yes = {1}, int64[1] flat = {-1}> {
+  size = Size(x)
+  c = Equal(size, one)
+  a = If(c)<then_branch = t () => (float p) { k = Exp(x) p = Squeeze(k) },
+            else_branch = e () => (float[C, D] q) { q = Neg(x) }>
+  b, rows = Loop(m, yes, a)<body = l (int64 i, bool on, float s) => (bool off, float[E] f, float[F] r) {
+    f = Add(s, a)
+    d = Neg(f)
+    r = Add(d, f)
+    off = Identity(on)
+  }>
+  y = Reshape(b, flat)
+  all = Reshape(rows, flat)
+}"""
+
+
+def _without_ranks(opset: int) -> ir.Model:
+    """RANKS without the declared ranks of values whose rank is unknown."""
+    proto = onnx.parser.parse_model(RANKS.replace("OPSET", str(opset)))
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            for value in (*attribute.g.input, *attribute.g.output):
+                if value.name in "spqfr":
+                    value.type.tensor_type.ClearField("shape")
+    onnx.checker.check_model(proto, full_check=True)
+    return ir.from_proto(proto)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 14, 21])
+def test_tensors_of_unknown_rank_are_handed_over(opset: int) -> None:
+    """As their elements and their shape: the checker demands a rank of each input and output."""
+    model = _without_ranks(opset)
+    runs = [
+        {"x": np.array(x, np.float32).reshape(shape), "m": np.array(2)}
+        for x, shape in ((3, (1, 1)), ([1, -2, 3], (1, 3)), ([], (3, 0)))
+    ]
+    assert check(model, runs) > 20
+    inputs = {}
+    for place in all_places(model):
+        cut = bailout_at(model, place)
+        inputs[place.value.name] = [value.name for value in cut.rest.graph.inputs]
+        for part in (cut.prefix, cut.rest):
+            onnx.checker.check_model(ir.to_proto(part), full_check=True)
+    assert inputs["a"] == ["a_elements", "a_shape", "m"]
+    assert inputs["f"][:2] == ["f_elements", "f_shape"]
+
+
+def test_an_opset_without_the_operators_for_unknown_ranks_is_refused() -> None:
+    model = parse("""<ir_version: 3, opset_import: ["" : 7]>
+      g (float[N, M] x) => (float[A] y) { a = Squeeze(x) y = Relu(a) }""")
+    place = next(place for place in all_places(model) if place.value.name == "a")
+    with pytest.raises(UnsupportedModel, match="the rank of 'a' depends on data, and opset 7"):
+        bailout_at(model, place)

@@ -10,6 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.driver import context_for
 from graphopt.errors import UnsupportedModel
+from graphopt.specialize.bailouts.crossing import Crossing, scalar
 from graphopt.specialize.bailouts.leaving import Leaving
 from graphopt.specialize.bailouts.liveness import Live, is_given, live_at
 from graphopt.specialize.bailouts.places import Level, Place, levels_of
@@ -28,7 +29,8 @@ class Bailout:
             place is reached before the run leaves there. Returns ``reached``, and what is handed over; that
             means something only if the place was reached.
         rest: takes the guarded value, the other live values, and those inputs of the model that it reads;
-            returns the outputs of the model.
+            returns the outputs of the model. A tensor of unknown rank is passed as two, the vector of its
+            elements and its shape.
         handed: names of what the prefix returns besides and the rest takes.
         occurrence: the name of that input; ``None`` if the place is reached once at most.
         reached: the name of that output.
@@ -67,21 +69,21 @@ def bailout_at(model: ir.Model, place: Place) -> Bailout:
     with context_for(model) as cx:
         levels = levels_of(place, cx)
         live = live_at(place, levels)
-        handed = _handed(model, place, live, levels, cx)
-        return _cut(model, place, levels, live, handed, cx)
+        crossings = _crossings(model, place, live, levels, cx)
+        return _cut(model, place, levels, live, crossings, cx)
 
 
-def _handed(
+def _crossings(
     model: ir.Model, place: Place, live: Live, levels: Sequence[Level], cx: Context
-) -> dict[ir.Value, ir.Value]:
-    """What is handed over, as the rest declares it: called like the values, if that tells them apart."""
+) -> dict[ir.Value, Crossing]:
+    """How live values reach the rest: under their own names, where these tell them apart."""
     names = Counter(value.name for graph in ir.graphs_of(model) for value in ir.values_of(graph))
-    found: dict[ir.Value, ir.Value] = {}
+    found: dict[ir.Value, Crossing] = {}
     # a branch may be wrong for all shapes but those that never take it, as runtimes would see at once
     certain = all(level.form is not None for level in levels[1:])
     for value in live.values:
         if is_given(value, model.graph):
-            found[value] = declared(value)
+            found[value] = Crossing(declared(value))
             continue
         name = value.name or "value"
         name = name if names[name] == 1 else cx.edit.fresh_name(name)
@@ -89,10 +91,10 @@ def _handed(
         sizes = (
             None if shape is None else [dim if certain and isinstance(dim, int) else None for dim in shape]
         )
-        found[value] = _value(name, _type(value, cx), sizes)
+        found[value] = Crossing.of(name, _type(value, cx), sizes, cx.edit)
     for output, _ in live.rows:  # rows that are made up may have any sizes
         name = cx.edit.fresh_name(f"{output.name}_so_far")
-        found[output] = _value(name, _type(output, cx), _open(output, cx))
+        found[output] = Crossing.of(name, _type(output, cx), _open(output, cx), cx.edit)
     return found
 
 
@@ -109,42 +111,35 @@ def _open(value: ir.Value, cx: Context) -> list[None] | None:
     return None if shape is None else [None] * len(shape)
 
 
-def _value(name: str, type_: ir.TypeProtocol, sizes: Sequence[int | None] | None) -> ir.Value:
-    return ir.Value(name=name, type=type_, shape=None if sizes is None else ir.Shape(sizes))
-
-
 def _cut(
     model: ir.Model,
     place: Place,
     levels: Sequence[Level],
     live: Live,
-    handed: dict[ir.Value, ir.Value],
+    crossings: dict[ir.Value, Crossing],
     cx: Context,
 ) -> Bailout:
     fresh = cx.edit.fresh_name
     in_loop = any(level.form is not None for level in levels)
-    bool_, int64 = (ir.TensorType(dtype) for dtype in (ir.DataType.BOOL, ir.DataType.INT64))
     told = fresh("reached")
-    reached = _value(told, bool_, [])
-    occurrence = _value(fresh("occurrence"), int64, []) if in_loop else None
-    made = {key: value for key, value in handed.items() if not is_given(key, model.graph)}
+    reached = scalar(told, ir.DataType.BOOL)
+    occurrence = scalar(fresh("occurrence"), ir.DataType.INT64) if in_loop else None
+    made = {key: crossing for key, crossing in crossings.items() if not is_given(key, model.graph)}
+    outputs = [output for crossing in made.values() for output in crossing.outputs]
+    names = tuple(output.name or "" for output in outputs)
 
-    outputs = [_value(value.name or "", _type(key, cx), _open(key, cx)) for key, value in made.items()]
     inputs = [declared(value) for value in model.graph.inputs]
     prefix = skeleton(model, [*inputs, *([] if occurrence is None else [occurrence])], [reached, *outputs])
     writer = Writer.of(prefix)
     writer.copier.values.update(zip(model.graph.inputs, inputs, strict=True))
-    leaving = Leaving(levels, live, _AtOccurrence(occurrence), cx, resumes=False)
-    left = leaving.write(writer)
-    writer.give_all([left.hit, *(left.live[key] for key in made)])
+    left = Leaving(levels, live, _AtOccurrence(occurrence), cx, resumes=False).write(writer)
+    given = [value for key, crossing in made.items() for value in crossing.given(writer, left.live[key])]
+    writer.give_all([left.hit, *given])
 
-    rest = skeleton(model, list(handed.values()))
+    rest = skeleton(model, [value for crossing in crossings.values() for value in crossing.inputs])
     writer = Writer.of(rest)
-    for key, value in handed.items():
-        if key in dict(live.rows):
-            continue
-        writer.copier.values[key] = value
-    rows = {output: handed[output] for output, _ in live.rows}
+    taken = {key: crossing.taken(writer) for key, crossing in crossings.items()}
+    rows = {output: taken.pop(output) for output, _ in live.rows}
+    writer.copier.values.update(taken)
     writer.give_all(write_rest(writer, levels, rows))
-    names = tuple(value.name or "" for value in made.values())
     return Bailout(place, prefix, rest, names, None if occurrence is None else occurrence.name, told)
