@@ -10,10 +10,13 @@ from graphopt.context import Context
 from graphopt.ops import facts
 from graphopt.passes.base import Pass
 
+#: The domains of the standard, whose operators have several versions, start with it.
+_STANDARD = "ai.onnx"
+
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Bring nodes into a normal form: constants on the right, no empty inputs at the end."""
+    """Normalize nodes: constants on the right, no empty inputs at the end, all domains imported."""
 
     name: ClassVar[str] = "canonicalize"
 
@@ -24,6 +27,9 @@ class Canonicalize(Pass):
                 if facts.is_standard(node.domain, node.op_type):
                     self._trim(node, cx)
                     self._constant_right(node, cx)
+                elif not node.domain.startswith(_STANDARD):
+                    # onnxruntime runs its own operators, which have one version, without an import as well
+                    cx.edit.import_domain(node)
 
     def _trim(self, node: ir.Node, cx: Context) -> None:
         size = len(node.inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from graphopt import ir
 from graphopt.context import Options
@@ -85,6 +86,18 @@ def test_groups_are_the_same_again(text: str) -> None:
     assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
     second = optimized(first)
     assert second == first
+
+
+def test_groups_of_operators_whose_domain_is_not_imported_are_the_same_again() -> None:
+    node = helper.make_node("BiasGelu", ["x", "bias"], ["y"], domain="com.microsoft")
+    floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 64]) for name in ("x", "y")]
+    bias = helper.make_tensor_value_info("bias", TensorProto.FLOAT, [64])
+    graph = helper.make_graph([node], "g", [floats[0], bias], [floats[1]])
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    first = optimized(proto.SerializeToString())
+    onnx.checker.check_model(onnx.ModelProto.FromString(first))
+    assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
+    assert optimized(first) == first
 
 
 def test_groups_are_numbered_in_the_order_of_their_calls() -> None:
