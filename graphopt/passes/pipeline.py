@@ -27,6 +27,7 @@ from graphopt.errors import (
     VerificationFailed,
     unknown,
 )
+from graphopt.passes._quantized_pairs import QuantizedPairs
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.registry import Registry
@@ -218,6 +219,7 @@ class _Run:
         self._model, self._cx, self._instruments = model, cx, instruments
         self.history = history
         self._size = _Size.of(model, cx)
+        self._pairs = QuantizedPairs.of(model, cx)
 
     def steps(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -258,6 +260,8 @@ class _Run:
         cx.facts.refresh()
         try:
             pass_.run(model, cx)
+            if self._pairs is not None and cx.edit.epoch != epoch:
+                self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise
         except Exception as error:  # whatever a pass raises

@@ -1,7 +1,7 @@
-"""Where onnxruntime's propagation of quantization goes wrong, and whether a rewrite would bring it about.
+"""Where default sessions of onnxruntime change what QuantizeLinear and DequantizeLinear compute.
 
-Default sessions put pairs of QuantizeLinear and DequantizeLinear around operators that move elements, which
-goes wrong at three places in onnxruntime 1.31:
+They put pairs of them around operators that move elements, and join pairs, which changes results at four
+places in onnxruntime 1.31:
 
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
@@ -174,6 +174,45 @@ def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> boo
             return _is(mover, "QuantizeLinear", domains=_DOMAINS)
 
 
+def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> ir.Node | None:
+    """The QuantizeLinear whose pair default sessions of onnxruntime join with the pair of ``dequantize``.
+
+    ``None`` if they join none, or both have the same parameters, so that joining them changes nothing.
+    """
+    if not _is(dequantize, "DequantizeLinear", domains=_DOMAINS):
+        return None
+    if view is None:
+        assert dequantize.graph is not None
+        view = View(dequantize.graph)
+    first = view.producer(view.input(dequantize))
+    if not _is(first, "QuantizeLinear", domains=_DOMAINS):
+        return None
+    assert first is not None
+    chain = [first]
+    for op_type in ("DequantizeLinear", "QuantizeLinear", "DequantizeLinear"):
+        output = chain[-1].outputs[0]
+        readers = [] if view.is_output(output) else view.readers(output)
+        if len(readers) != 1 or readers[0].graph not in (view.graph, None):
+            return None
+        if not _is(readers[0], op_type, domains=_DOMAINS) or view.input(readers[0]) is not output:
+            return None
+        chain.append(readers[0])
+    pairs = [_parameters(cx, view, node) for node in chain]
+    if None in pairs or pairs[0] != pairs[1] or pairs[2] != pairs[3] or pairs[0] == pairs[2]:
+        return None
+    return chain[2]
+
+
+def _parameters(cx: Context, view: View, node: ir.Node) -> tuple[float, int] | None:
+    """The scale and zero point of ``node``, if onnxruntime joins pairs with such; it wants a zero point."""
+    scale, point = (cx.constant(view.input(node, index)) for index in (1, 2))
+    if scale is None or point is None or scale.size != 1 or point.size != 1:
+        return None
+    if scale.dtype != np.float32 or point.dtype not in (np.int8, np.uint8):
+        return None
+    return scale.item(), point.item()
+
+
 def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
     """The nodes that make or read ``values``, but for constants and values with many readers."""
     found: dict[ir.Node, None] = {}
@@ -197,7 +236,7 @@ def provoked(
     *,
     heals: bool,
 ) -> bool:
-    """Whether a rewrite would lead onnxruntime's propagation to go wrong where it does not yet.
+    """Whether a rewrite would lead onnxruntime to go wrong around quantized values where it does not yet.
 
     Args:
         root: the node whose outputs are replaced by ``values``.
@@ -217,10 +256,26 @@ def provoked(
     for graph in graphs:
         if graph is None:
             continue
-        after = _faults(cx, View(graph, instead, made, removed), touched, heals=heals)
-        if after and not after.keys() <= _faults(cx, View(graph), touched, heals=heals).keys():
+        now, then = View(graph), View(graph, instead, made, removed)
+        after = _faults(cx, then, touched, heals=heals)
+        if after and not after.keys() <= _faults(cx, now, touched, heals=heals).keys():
+            return True
+        merges = _merges(cx, then, touched)
+        if merges and len(merges) > len(_merges(cx, now, touched)):
             return True
     return False
+
+
+def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[ir.Node, None]:
+    """The DequantizeLinears around ``values`` whose pairs onnxruntime joins with the next ones."""
+    near = _near(view, values)
+    above = [
+        producer
+        for node in near
+        if _is(node, "QuantizeLinear", domains=_DOMAINS)
+        and (producer := view.producer(view.input(node))) is not None
+    ]
+    return dict.fromkeys(node for node in (*near, *above) if merges_pairs(cx, node, view) is not None)
 
 
 def _faults(

@@ -129,6 +129,34 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
 
 
 @rule(
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*propagation.MOVERS)(x.rest()), b.rest()),
+    lambda op, x, b: op.domain(ir.MICROSOFT).QuantizeLinear(
+        op.one_of(*propagation.MOVERS)(x.rest()), b.rest()
+    ),
+    numerics=Exact,
+    heals=True,
+)
+def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
+    """Integers are moved where onnxruntime would quantize a moved value for all that read it."""
+    moves: list[ir.Node] = []
+    value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
+    while not (moves and propagation.quantizes_others(moves[-1])):
+        move = forms.producer_of(value, *propagation.MOVERS, graph=m.graph)
+        if move is None:
+            return m.no("onnxruntime quantizes nothing else", value)
+        if not _takes_integers(m, move, dtype):
+            return m.no("runtimes may not have it for these integers", value)
+        moves.append(move)
+        value = move.inputs[0]
+    if not quantized.is_per_tensor(m, m.root) or quantized.parameters(m, m.root) is None:
+        return m.no("the scale is not one positive number", b[0] if b else None)
+    data = op.like(m.root, [value, *b])
+    for move in reversed(moves):
+        data = op.like(move, [data, *move.inputs[1:]])
+    return data
+
+
+@rule(
     lambda op, part, b: op.QuantizeLinear(part, b.rest()),
     lambda op, part, b: op.domain(ir.MICROSOFT).QuantizeLinear(part, b.rest()),
     numerics=Exact,

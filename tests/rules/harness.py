@@ -432,10 +432,14 @@ _TOLERANCE = {np.float64: 1e-12, np.float32: 2e-6, np.float16: 5e-3, ml_dtypes.b
 
 
 def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) -> None:
-    """Assert that ``after`` computes what the case's model computes, wherever that runs."""
+    """Assert that ``after`` computes what the case's model computes, wherever that runs.
+
+    Default sessions compute something else where a rule heals, so that the model is not run in one then.
+    """
     ran = 0
+    heals = case.after is not None and any(rule.heals for rule in all_rules() if rule.name == case.rule)
     for optimizations in ("off", "default"):
-        models = [Runtime(model, optimizations) for model in (case.before, after)]
+        models = [Runtime(case.before, "off" if heals else optimizations), Runtime(after, optimizations)]
         for sizes in bindings_of(case):
             for fill in _FILLS if optimizations == "off" else _FILLS[:1]:
                 feeds = make_feeds(case, sizes, fill)

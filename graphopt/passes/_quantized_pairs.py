@@ -1,0 +1,61 @@
+"""Passes leave quantized values as default sessions of onnxruntime compute them in the original."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.rewrite import propagation
+from graphopt.rewrite.worklist import apply_rules
+from graphopt.rules import admitted_rules
+
+_BY = "separate-quantized-pairs"
+
+
+@dataclass(frozen=True)
+class QuantizedPairs:
+    """The pairs of QuantizeLinear and DequantizeLinear that onnxruntime joins in the original.
+
+    A pass that removes, moves or inlines nodes may leave other pairs without a further reader between them,
+    so that onnxruntime would join these, too, or go wrong at an operator next to them. :meth:`protect`
+    runs after each pass, and keeps what default sessions compute.
+
+    Attributes:
+        joined: the inner two nodes of each two pairs that are joined in the original.
+    """
+
+    joined: frozenset[ir.Node]
+
+    @classmethod
+    def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
+        """Those of ``model``; ``None`` if it quantizes nothing."""
+        graphs = ir.graphs_of(model)
+        if not any(node.op_type in propagation.QUANTIZERS for graph in graphs for node in graph):
+            return None
+        return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
+
+    def protect(self, model: ir.Model, cx: Context) -> None:
+        """Apply the rules that heal, and put a Clip without bounds between pairs that are newly joined.
+
+        onnxruntime drops that Clip itself, but only after it has joined pairs.
+        """
+        apply_rules([rule for rule in admitted_rules(cx.options) if rule.heals], model, cx)
+        for dequantize, quantize in list(_joined(model, cx)):
+            if dequantize in self.joined or quantize in self.joined:
+                continue
+            clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
+            cx.edit.insert_before(quantize, [clip])
+            cx.edit.set_input(quantize, 0, clip.outputs[0])
+            cx.edit.note_origin([clip], [quantize], _BY)
+
+
+def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """A DequantizeLinear and a QuantizeLinear for each two pairs that onnxruntime joins."""
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            if node.op_type == "DequantizeLinear":
+                quantize = propagation.merges_pairs(cx, node)
+                if quantize is not None:
+                    yield node, quantize

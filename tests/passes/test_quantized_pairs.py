@@ -1,0 +1,165 @@
+"""Passes that remove readers leave onnxruntime no pairs of quantizers to join that it leaves apart before."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from graphopt import ir
+from graphopt.api import context_for
+from graphopt.passes.pipeline import Pipeline
+from graphopt.pipelines import registry
+
+#: Two pairs with other parameters, which onnxruntime makes one of where nothing else reads ``q``, ``d`` or ``p``.
+_PAIRS = """
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    p = QuantizeLinear(d, s2, z2)
+    y = DequantizeLinear(p, s2, z2)
+"""
+_BRANCHES = """<
+    then_branch = a () => (float[A, B] u) { u = Sin(d) },
+    else_branch = b () => (float[C, D] v) { v = Cos(x) }
+>"""
+#: By the pass that removes the other reader: the other reader, the outputs, and the dims of the input.
+_READERS = {
+    "dce": ("w = Sin(d)", "", "n, 4"),
+    "constant-propagation,dce": ("h = Shape(d) w = Gather(h, i)", ", int64 w", "n, 4"),
+    "constant-propagation": ("w = Shape(d)", ", int64[2] w", "3, 4"),
+    "fold-if,dce": (f"w = If(no) {_BRANCHES}", ", float[A, B] w", "n, 4"),
+    "unroll-loops,constant-propagation,dce": (
+        """w = Loop(one, yes, x) <body = l (int64 k, bool t, float[A, B] a) => (bool t1, float[A, B] b) {
+            t1 = Identity(t)
+            h = Shape(d)
+            j = Gather(h, i)
+            e = ConstantOfShape<value = float[1] {2}>(h)
+            b = Add(a, a)
+        }>""",
+        ", float[A, B] w",
+        "n, 4",
+    ),
+    "trim-loops,dce": (
+        """w, unused = Loop(m, , x, x) <body = l (int64 k, bool t, float[A, B] a, float[A, B] e)
+            => (bool t1, float[A, B] b, float[A, B] f) {
+            t1 = Identity(t)
+            b = Sin(a)
+            f = Add(e, d)
+        }>""",
+        ", float[A, B] w",
+        "n, 4",
+    ),
+    "inline-functions,dce": ("w, unused = local.two(x, d)", ", float[A, B] w", "n, 4"),
+    "O1": ("h = Shape(d) w = Gather(h, i)", ", int64 w", "n, 4"),
+    "O2": ("w = Sin(d)", "", "n, 4"),
+    "O3": ("w = Shape(d)", ", int64[2] w", "3, 4"),
+}
+
+
+def _model(readers: str, outputs: str, dims: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[{dims}] x, bool c, int64 m) => (float[{dims}] y{outputs})
+        <float s = {{0.05}}, uint8 z = {{10}}, float s2 = {{0.07}}, uint8 z2 = {{90}},
+         int64 i = {{1}}, int64 one = {{1}}, bool yes = {{1}}, bool no = {{0}}>
+        {{ {_PAIRS} {readers} }}
+        <domain: "local", opset_import: ["" : 17]>
+        two (a, b) => (e, f) {{ e = Sin(a) f = Sin(b) }}"""
+    )
+
+
+def _optimized(model: onnx.ModelProto, pipeline: str) -> onnx.ModelProto:
+    copy = ir.from_proto(onnx.ModelProto.FromString(model.SerializeToString()))
+    Pipeline.parse(pipeline, registry()).run(copy, context_for(copy))
+    return ir.to_proto(copy)
+
+
+def _run(model: onnx.ModelProto, *, optimizes: bool) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimizes else levels.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    x = np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)
+    feeds = {"x": x, "c": np.array(True), "m": np.array(3)}
+    return list(session.run(None, feeds))
+
+
+def _types(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize("pipeline", _READERS)
+def test_pass_that_removes_a_reader(pipeline: str) -> None:
+    before = _model(*_READERS[pipeline])
+    after = _optimized(before, pipeline)
+    wanted = _run(before, optimizes=False)
+    for optimizes in (False, True):
+        for a, b in zip(wanted, _run(after, optimizes=optimizes), strict=True):
+            assert a.dtype == b.dtype and np.allclose(a, b, rtol=1e-6, atol=0), _types(after)
+    assert "Clip" in _types(after)
+    assert _optimized(after, pipeline) == after
+
+
+@pytest.mark.parametrize(
+    "readers, outputs, pipeline",
+    [
+        ("", "", "O2"),  # onnxruntime joins the pairs of the original, too
+        ("w = Sin(d)", ", float[A, B] w", "O2"),  # it joins none
+        ("w = Shape(d)", ", int64[2] w", "O2"),  # the Shape is not dropped where its size is unknown
+    ],
+)
+def test_pairs_stay_as_they_are(readers: str, outputs: str, pipeline: str) -> None:
+    before = _model(readers, outputs, "n, 4")
+    after = _optimized(before, pipeline)
+    assert sorted(_types(after)) == sorted(_types(before))
+
+
+@pytest.mark.parametrize("parameters", ("s, z", "s2"))
+def test_pairs_that_are_not_joined_need_no_clip(parameters: str) -> None:
+    """Neither with the same parameters, which are one pair, nor without a zero point."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x) => (float[n, 4] y) <float s = {{0.05}}, uint8 z = {{10}}, float s2 = {{0.07}}> {{
+        q = QuantizeLinear(x, s, z)
+        d = DequantizeLinear(q, s, z)
+        p = QuantizeLinear(d, {parameters})
+        y = DequantizeLinear(p, {parameters})
+        w = Sin(d)
+    }}"""
+    assert "Clip" not in _types(_optimized(onnx.parser.parse_model(text), "dce"))
+
+
+def test_converted_opset_moves_int8_before_dequantizing() -> None:
+    """From opset 21 on, onnxruntime does not load what moves int8 behind DequantizeLinear."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x, bool c, int64 m) => (float[4, n] y) <float s = {0.05}, int8 z = {3}> {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            y = Transpose<perm = [1, 0]>(d)
+        }"""
+    )
+    after = _optimized(model, "convert-opset{target=21}")
+    assert _types(after) == ["QuantizeLinear", "Transpose", "DequantizeLinear"]
+    for optimizes in (False, True):
+        assert np.array_equal(_run(after, optimizes=optimizes)[0], _run(model, optimizes=False)[0])
+
+
+def test_transpose_is_quantized_before_where_only_an_output_is_left_beside_it() -> None:
+    """onnxruntime would quantize the output, too, once nothing else reads it."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x, bool c, int64 m) => (float[n, 4] y, float[4, n] w) <float s = {0.05}, uint8 z = {3}> {
+            y = Sin(x)
+            t = Transpose<perm = [1, 0]>(y)
+            q = QuantizeLinear(t, s, z)
+            w = DequantizeLinear(q, s, z)
+            dead = Sin(y)
+        }"""
+    )
+    assert np.array_equal(_run(model, optimizes=True)[0], _run(model, optimizes=False)[0])
+    after = _optimized(model, "dce")
+    assert _types(after) == ["Sin", "QuantizeLinear", "Transpose", "DequantizeLinear"]
+    for a, b in zip(_run(after, optimizes=True), _run(model, optimizes=False), strict=True):
+        assert np.array_equal(a, b)
