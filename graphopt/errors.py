@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -194,6 +195,14 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
             hint=too_large if error.errno == errno.EFBIG else "free some space, or write to another disk",
         )
     return UsageError(message, hint=hint)
+
+
+def not_downloaded(location: str) -> UsageError | None:
+    """The error for a URL in the place of a file; ``None`` for other texts. Paths lose one of its slashes."""
+    if re.match(r"[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE) is None:
+        return None
+    url = re.sub(r":/+", "://", location, count=1)
+    return UsageError(f"{url} is a URL, and graphopt does not download", hint=f"curl -LO {url}")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:

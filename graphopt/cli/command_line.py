@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from graphopt import config, publish
-from graphopt.cli import relations
+from graphopt.cli import relations, sample, synonyms
 from graphopt.cli.console import Console
 from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
@@ -37,6 +37,8 @@ class Invocation:
         reproducer: the folder that holds all it takes to repeat it, if there is one.
         error: what was said when it failed.
         written: the files of the models that were written.
+        names: what messages call files that the user did not name by a path, such as standard input.
+        stdin: the temporary copy of the model read from standard input, if there is one.
         before: seconds that the process took before it came here.
         begin: when it came here, by :func:`time.perf_counter`.
     """
@@ -48,6 +50,8 @@ class Invocation:
     reproducer: Path | None = None
     error: str | None = None
     written: list[Path] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    stdin: Path | None = None
     before: float = 0.0
     begin: float = field(default_factory=time.perf_counter)
 
@@ -64,6 +68,10 @@ class Invocation:
             with contextlib.suppress(FileNotFoundError):
                 sizes[str(file)] = file.stat().st_size
         return sizes
+
+    def name_of(self, path: Path) -> str:
+        """The file ``path`` as the user knows it."""
+        return self.names.get(str(path), str(path))
 
     @property
     def as_json(self) -> bool:
@@ -93,6 +101,17 @@ class Run:
 
 class Command(click.Command):
     """A command whose help lists its options by group."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse; the error for an unknown option that other tools have names ours."""
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            known = [name for item in self.params for name in (*item.opts, *item.secondary_opts)]
+            hint = synonyms.for_option(error.option_name, known)
+            if hint is None:
+                raise
+            raise UsageError(f"no such option {error.option_name!r}", hint=hint) from error
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section a group, the common options last."""
@@ -178,6 +197,8 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
     if given.get("require_verified") and not settings.verify:
         raise UsageError("--no-verify and --require-verified exclude each other")
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
+    if str(sample.PATH) in invocation.names:
+        console.note(f"  {sample.NOTE}")
     return Run(settings, console, verbose, invocation, save_repro, fault)
 
 

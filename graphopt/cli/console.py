@@ -43,31 +43,41 @@ class Console:
         self.color = color
         self.quiet = quiet
         self.as_json = as_json
+        self._on_stderr = False
+
+    def use_stderr(self) -> None:
+        """Print results on stderr, because stdout is for something else."""
+        self._on_stderr = True
 
     # Results ------------------------------------------------------------------------------
 
     def print(self, text: str = "", **style: Any) -> None:
         """A line of results; ``style`` as for :func:`click.style`."""
         if not self.as_json:
-            text = _encodable(text, sys.stdout)
-            click.echo(click.style(text, **style) if style else text, color=self.color)
+            text = _encodable(text, self._stream)
+            click.echo(click.style(text, **style) if style else text, file=self._stream, color=self.color)
 
     def table(self, table: Table, indent: str = "  ") -> None:
         """A table of results."""
         if self.as_json:
             return
-        if _is_terminal(sys.stdout):
-            rich = self._rich(sys.stdout)
+        if _is_terminal(self._stream):
+            rich = self._rich(self._stream)
             fitted = table.fitted(rich.width - len(indent), gap=_RICH_GAP, wraps=True)
             rich.print(_rich_table(fitted, indent))
         else:
             for line in table.lines(indent):  # whole: programs read it, too
-                click.echo(_encodable(line, sys.stdout))
+                click.echo(_encodable(line, self._stream), file=self._stream)
 
     def json(self, result: Any) -> None:
         """The result for programs; printed only if that is what was asked for."""
         if self.as_json:
-            click.echo(json.dumps(result, indent=2, ensure_ascii=False, default=str))
+            text = json.dumps(result, indent=2, ensure_ascii=False, default=str)
+            click.echo(text, file=self._stream)
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self._on_stderr else sys.stdout
 
     # Narration ----------------------------------------------------------------------------
 

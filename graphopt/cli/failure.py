@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import traceback
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,20 @@ class Failure:
 
 
 def tell(
-    error: Exception, *, debug: bool, kept: bool = False, about: str = "", files: Iterable[str] = ()
+    error: Exception,
+    *,
+    debug: bool,
+    kept: bool = False,
+    about: str = "",
+    files: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
 ) -> Failure:
     """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
 
     Args:
         files: paths that may name models. If one of these breaks the rules of ONNX, an internal error is
             reported as that: commands rely on the rules more than onnxruntime does, and than loading checks.
+        names: by path, what the message calls files that the user did not name by it.
     """
     if debug:
         traceback.print_exception(error)
@@ -103,6 +110,9 @@ def tell(
         if misuse is not None:
             message = _bounded(f"the model breaks the rules of ONNX: {misuse}")
             failure = Failure(ExitStatus.INVALID_MODEL, message, None)
+    for path, name in (names or {}).items():
+        hint = failure.hint and failure.hint.replace(path, name)
+        failure = replace(failure, message=failure.message.replace(path, name), hint=hint)
     failure.tell(about)
     return failure
 

@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from graphopt.cli import synonyms
 from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
 from graphopt.cli.failure import tell
-from graphopt.errors import ExitStatus, unknown
+from graphopt.cli.synonyms import spelled_out
+from graphopt.errors import ExitStatus, UsageError, unknown
 from graphopt.runtime.forkserver import claim_process
 
 _INTERRUPTED = 130
@@ -24,7 +26,7 @@ _INTERRUPTED = 130
 class LazyGroup(click.Group):
     """A group whose commands are the modules of a package, imported when they are asked for."""
 
-    def list_commands(self, context: click.Context) -> list[str]:
+    def list_commands(self, context: click.Context | None) -> list[str]:
         """The names of all commands."""
         from graphopt.cli import commands
 
@@ -42,10 +44,14 @@ class LazyGroup(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names; the nearest is told for a name that none bears."""
-        name, known = arguments[0], self.list_commands(context)
+        known = self.list_commands(context)
+        name, *rest = spelled_out(arguments, known)
         if name not in known and not name.startswith("-"):
+            hint = synonyms.for_command(name, rest)
+            if hint is not None:
+                raise UsageError(f"no command is called {name!r}", hint=hint)
             raise unknown("command", name, known, "graphopt --help lists all")
-        return super().resolve_command(context, arguments)
+        return super().resolve_command(context, [name, *rest])
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -61,6 +67,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 
 @click.group(cls=LazyGroup, context_settings=CONTEXT_SETTINGS, invoke_without_command=True)
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     expose_value=False,
@@ -111,6 +118,7 @@ def call(invocation: Invocation) -> int:
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="replace")
     try:
+        invocation.arguments = spelled_out(invocation.arguments, known=cli.list_commands(None))
         status = cli.main(
             list(invocation.arguments), prog_name="graphopt", standalone_mode=False, obj=invocation
         )
@@ -127,7 +135,8 @@ def call(invocation: Invocation) -> int:
             error,
             debug=invocation.debug,
             kept=invocation.reproducer is not None,
-            files=invocation.arguments,
+            files=(*invocation.arguments, *invocation.names),
+            names=invocation.names,
         )
         invocation.error = failure.message
         try:

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import config
-from graphopt.cli import relations
-from graphopt.cli.command_line import Function, Run
-from graphopt.cli.parameters import Count, ReadsArrays, Seconds, Size, split_names, split_some, writes
+from graphopt.cli import relations, sample
+from graphopt.cli.command_line import Function, Invocation, Run
+from graphopt.cli.parameters import (
+    Count,
+    ReadsArrays,
+    Seconds,
+    Size,
+    reads_model,
+    split_names,
+    split_some,
+    writes,
+)
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +59,31 @@ def group(title: str, *options: Function) -> Function:
         return function
 
     return decorate
+
+
+def model_argument(name: str = "model", *, metavar: str = "[MODEL]", several: bool = False) -> Function:
+    """The model that a command reads; where none is given, the sample model.
+
+    Args:
+        name: of the parameter.
+        metavar: its name in the help.
+        several: any number of models.
+    """
+
+    def or_sample(context: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value or context.resilient_parsing:
+            return value
+        context.ensure_object(Invocation).names[str(sample.PATH)] = sample.NAME
+        return (sample.PATH,) if several else sample.PATH
+
+    return click.argument(
+        name,
+        nargs=-1 if several else 1,
+        required=False,
+        type=reads_model,
+        metavar=metavar,
+        callback=or_sample,
+    )
 
 
 model_options = group(

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, not_downloaded
 
 
 class _Named(click.Path):
@@ -34,7 +34,18 @@ class _Named(click.Path):
 
 
 class ReadsModel(_Named):
-    """The file of a model that is read."""
+    """The file of a model that is read; ``-`` is standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path; of standard input, the path of a temporary copy."""
+        url = not_downloaded(value) if isinstance(value, str) and not os.path.exists(value) else None
+        if url is not None:
+            raise url
+        if value == "-" and context is not None:
+            from graphopt.cli.standard_input import read_model
+
+            return read_model(context)
+        return super().convert(value, param, context)
 
 
 class ReadsFolder(_Named):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import config, publish
+from graphopt.cli.command_line import Invocation
 from graphopt.cli.outputs import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
@@ -47,6 +48,7 @@ class Recording:
         self._kept: dict[str, str] = {}
         self._missing: list[str] = []
         self._targets: dict[str, str] = {}
+        self._stdin = context.ensure_object(Invocation).stdin
         try:
             name = context.info_name or ""
             words = command[command.index(name) + 1 :]
@@ -99,6 +101,8 @@ class Recording:
         """One value of ``parameter``, as it is written in the reproducer."""
         match parameter.type:
             case ReadsModel():
+                if value == "-" and self._stdin is not None:
+                    return self._keep_model(self._stdin)
                 return self._keep_model_or_bundle(Path(value))
             case ReadsFolder():
                 return self._keep_folder(Path(value))
@@ -157,7 +161,7 @@ class Recording:
 
         bundle = folder_of(path)
         if bundle is None:
-            return self._keep_model(path)
+            return self._keep_models(path) if path.is_dir() else self._keep_model(path)
         kept = self._keep_folder(bundle)
         return kept if bundle == path else f"{kept}/{path.name}"
 
@@ -168,16 +172,30 @@ class Recording:
         target = self._room(path)
         if not self._copy(path, target):
             return self._name(target)
-        home = path.parent.resolve()
-        model = _loaded(path, self._settings.allow_external)
-        for file in _named_in(path) if model is None else _external(model):
-            if file.is_relative_to(home):
-                self._copy(file, target.parent / file.relative_to(home))
+        model = self._copy_data(path, target)
         if model is not None and _loaded(target) is None:
             shutil.rmtree(target.parent)
             target.parent.mkdir()
             ir.save(model, target, threshold=1)
         return self._name(target)
+
+    def _keep_models(self, folder: Path) -> str:
+        """The models in ``folder``, and their external data."""
+        target = self._room(folder)
+        target.mkdir()
+        for path in sorted(folder.glob("*.onnx")):
+            if self._copy(path, target / path.name):
+                self._copy_data(path, target / path.name)
+        return self._name(target)
+
+    def _copy_data(self, path: Path, target: Path) -> ir.Model | None:
+        """Copy the external data of a model, as far as it lies in the model's folder; returns the model."""
+        home = path.parent.resolve()
+        model = _loaded(path, self._settings.allow_external)
+        for file in _named_in(path) if model is None else _external(model):
+            if file.is_relative_to(home):
+                self._copy(file, target.parent / file.relative_to(home))
+        return model
 
     def _copy(self, path: Path, target: Path) -> bool:
         """Copy a file, unless it is none; returns whether that was done."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -140,7 +142,8 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
     with publish.ScratchFolder() as place:
         (place / OUT).mkdir()
         if (folder / IN).is_dir():
-            (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
+            # not a link to it: optimize may write beside the models that it reads
+            shutil.copytree(folder / IN, place / IN, copy_function=_link)
         (place / SETTINGS).write_bytes((folder / SETTINGS).read_bytes())
         report = place / "outcome.json"
         words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]
@@ -152,6 +155,14 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
     said = done.stderr.strip().splitlines()
     why = f"the process died{f': {said[-1][:200]}' if said else ''}"
     return Outcome(done.returncode, why, ended=False)
+
+
+def _link(source: str, target: str) -> None:
+    """Make ``target`` the file ``source``, without a copy of large weights where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def again(arguments: Sequence[str], report: str) -> None:

@@ -55,6 +55,7 @@ from graphopt.ir.io import (
     data_files,
     from_proto,
     load,
+    metadata_of,
     save,
     saving,
     to_bytes,
@@ -75,6 +76,7 @@ from graphopt.ir.provenance import (
     noted_scopes,
     origins,
 )
+from graphopt.ir.recognize import folder_hint
 from graphopt.ir.region import (
     extract,
     outline,

@@ -17,7 +17,14 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt import publish
-from graphopt.errors import GraphoptError, InvalidModel, ResourceLimit, UsageError, unwritable
+from graphopt.errors import (
+    GraphoptError,
+    InvalidModel,
+    ResourceLimit,
+    UsageError,
+    not_downloaded,
+    unwritable,
+)
 from graphopt.ir import carrier
 from graphopt.ir.admit import admit, declare_references, unshadow
 from graphopt.ir.beside import DataFile, is_own, locations, mentions, remove_orphans, remove_unread
@@ -38,6 +45,7 @@ from graphopt.ir.onnx_text import messages_of, to_text
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.order import sort_model
 from graphopt.ir.pieces import pieces, set_aside
+from graphopt.ir.recognize import HEAD, folder_hint, recognized
 from graphopt.ir.verify import check_model
 from graphopt.ir.weights import slots
 
@@ -382,6 +390,14 @@ def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Pa
         return []
 
 
+def metadata_of(path: str | os.PathLike[str]) -> dict[str, str] | None:
+    """The metadata of the model at ``path``, unchecked otherwise; ``None`` if there is no model."""
+    try:
+        return {entry.key: entry.value for entry in _parse(Path(path)).metadata_props}
+    except (GraphoptError, OSError):
+        return None
+
+
 def _parse(path: Path) -> onnx.ModelProto:
     data = _read(path)
     if not data:
@@ -392,13 +408,20 @@ def _parse(path: Path) -> onnx.ModelProto:
         case FileForm.JSON_IR | FileForm.ONNX_JSON as form:
             proto = _parse_json(path, data, form)
         case _:
-            return parse_bytes(data, str(path))
+            return parse_bytes(data, str(path), path)
     check_header(proto, str(path))
     return proto
 
 
-def parse_bytes(data: bytes, where: str = "the serialized model") -> onnx.ModelProto:
+def parse_bytes(
+    data: bytes, where: str = "the serialized model", path: Path | None = None
+) -> onnx.ModelProto:
     """The proto that is serialized in ``data``, which messages call ``where``.
+
+    Args:
+        data: the model, serialized.
+        where: its name in messages.
+        path: the file that it was read from, if any, to recognize what is no model.
 
     Raises:
         InvalidModel: it is no serialized model, or it is truncated.
@@ -412,7 +435,11 @@ def parse_bytes(data: bytes, where: str = "the serialized model") -> onnx.ModelP
                 f"{where} nests bodies {depth} deep; protobuf, and so onnxruntime, gives up at about"
                 f" {MOST_NESTED}"
             ) from error
+        if path is not None:
+            raise _no_model(path, data, " or it is cut short") from error
         raise InvalidModel(f"{where} is not an ONNX model, or it is cut short") from error
+    if path is not None and not proto.HasField("graph"):
+        raise _no_model(path, data)
     check_header(proto, where)
     return proto
 
@@ -432,17 +459,32 @@ def check_header(proto: onnx.ModelProto, where: str) -> None:
         )
 
 
+def _no_model(path: Path, head: bytes, else_: str = "") -> InvalidModel:
+    """The error for a file that is no ONNX model: its own kind, or ``else_`` where that is not known."""
+    kind = recognized(path, head)
+    if kind is None:
+        return InvalidModel(f"{path} is not an ONNX model{else_ and ','}{else_}")
+    return InvalidModel(f"{path} is not an ONNX model, but {kind.name}", hint=kind.hint)
+
+
 def _read(path: Path) -> bytes:
     try:
         if not path.exists():
+            url = not_downloaded(str(path))
+            if url is not None:
+                raise url
             raise UsageError(f"no such file: {path}", hint=_what_there_is(path))
         if path.is_dir():
-            raise UsageError(f"{path} is a folder, not a model", hint="name the .onnx file in it")
+            raise UsageError(f"{path} is a folder, not a model", hint=folder_hint(path))
         if not path.is_file():
             raise UsageError(
                 f"{path} is a device or a pipe, not a model", hint="write what it gives into a file first"
             )
         if path.stat().st_size >= 2**31:
+            with path.open("rb") as file:
+                head = file.read(HEAD)
+            if recognized(path, head) is not None:
+                raise _no_model(path, head)
             raise InvalidModel(
                 f"{path} is larger than 2 GB, which no ONNX file can be",
                 hint="models of that size keep their weights in external data",
@@ -470,6 +512,8 @@ def _parse_text(path: Path, data: bytes) -> onnx.ModelProto:
     try:
         return onnx.parser.parse_model(data.decode())
     except Exception as error:  # onnx's parser lets C++'s own errors through, of numbers above all
+        if recognized(path, data) is not None:
+            raise _no_model(path, data) from error
         raise InvalidModel(f"{path} is not ONNX text: {_root_cause(error)}") from error
 
 
@@ -479,8 +523,12 @@ def _parse_json(path: Path, data: bytes, form: FileForm) -> onnx.ModelProto:
         text = data.decode("utf-8-sig")
         return from_json(text) if form is FileForm.JSON_IR else from_onnx_json(text)
     except UnicodeDecodeError as error:
+        if recognized(path, data) is not None:
+            raise _no_model(path, data) from None
         raise InvalidModel(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
     except InvalidModel as error:
+        if recognized(path, data) is not None:
+            raise _no_model(path, data) from None
         raise InvalidModel(f"{path}: {error.message}", hint=hint) from error
 
 

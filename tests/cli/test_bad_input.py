@@ -92,7 +92,7 @@ def test_text_that_is_no_model(invoke: Invoke, tmp_path: Path) -> None:
 
 def test_paths_that_lead_nowhere(invoke: Invoke, small: Path, tmp_path: Path) -> None:
     check(invoke("optimize", tmp_path / "none.onnx", "-o", tmp_path / "out.onnx"), 2, "no such file")
-    check(invoke("optimize", tmp_path, "-o", tmp_path / "out.onnx"), 2, "is a folder")
+    check(invoke("inspect", tmp_path), 2, "is a folder")
     check(invoke("verify", small, tmp_path / "none.onnx"), 2, "no such file")
     assert not (tmp_path / "out.onnx").exists()
 
@@ -249,7 +249,7 @@ def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
     check(invoke("pipelines", "O9"), 2, "nearest: O3")
     check(invoke("pipelines", "show", "O2", "O1"), 2)
     check(invoke("pipelines", "O2", "O1"), 2, "pipelines show NAME")
-    check(invoke("optimize"), 2, "missing argument")
+    check(invoke("verify"), 2, "missing argument")
 
 
 # What the model can't do --------------------------------------------------------------------

@@ -15,7 +15,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import Count, Runs, Seconds, reads_model, split_some, writes
+from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _ORIGINAL = "original"
 
 
 @command_line.command("bench", example=EXAMPLE)
-@click.argument("models", nargs=-1, required=True, type=reads_model, metavar="MODEL...")
+@options.model_argument("models", metavar="[MODEL...]", several=True)
 @options.group(
     "Comparison",
     click.option(

@@ -9,7 +9,7 @@ import click
 
 from graphopt.cli import command_line, debugging, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.parameters import writes
 from graphopt.errors import ExitStatus
 
 EXAMPLE = """
@@ -20,7 +20,7 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 
 
 @command_line.command("bisect", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Files",
     click.option(

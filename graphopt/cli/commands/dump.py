@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import Count, reads_model, writes
+from graphopt.cli.parameters import Count, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
 
@@ -28,7 +28,7 @@ _FORMATS = ("text", "onnx", "dot")
 
 
 @command_line.command("dump", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Dump",
     click.option(

@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, split_names, split_some
+from graphopt.cli.parameters import split_names, split_some
 from graphopt.tables import shortened
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NAMES = 3
 
 
 @command_line.command("explain", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Explain",
     click.option(

@@ -6,11 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model
 from graphopt.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ _LISTED = 15
 
 
 @command_line.command("inspect", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.model_options
 @options.dim_options
 def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, Any]) -> None:
@@ -65,7 +62,7 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
     variants, session = bundles.branches(run, model, loaded)
     run.console.json(
         {
-            "path": str(model),
+            "path": run.invocation.name_of(model),
             "file_bytes": model.stat().st_size,
             "producer": _producer(loaded),
             **interface.to_dict(),
@@ -107,7 +104,7 @@ def _print(
 ) -> None:
     show = run.console.print
     opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
-    show(f"{path}", bold=True)
+    show(run.invocation.name_of(path), bold=True)
     facts = Table(["", ""], "<<")
     facts.add("file", human_bytes(path.stat().st_size))
     for file, size in external.items():

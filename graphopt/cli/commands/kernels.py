@@ -11,7 +11,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes_file
+from graphopt.cli.parameters import writes_file
 from graphopt.errors import UsageError
 from graphopt.tables import Table, counted, human_bytes
 
@@ -31,7 +31,7 @@ _OPS, _TYPES = 4, 40
 
 
 @command_line.command("kernels", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Files",
     click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from itertools import groupby
 from pathlib import Path
@@ -11,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options, relations, specializing
+from graphopt.cli import command_line, destinations, optimize_output, options, relations, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
-from graphopt.cli.parameters import Count, Seconds, Writes, reads_model, writes
+from graphopt.cli.parameters import Count, Seconds, Writes, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt import ir
-    from graphopt.api import Report
+    from graphopt.api import Report, Result
     from graphopt.runtime.inputs.bindings import Shape
-    from graphopt.runtime.session_choice import SessionChoice
+    from graphopt.specialize.build import Specialized
     from graphopt.tune.tuned import Tune
 
 EXAMPLE = """
-graphopt optimize model.onnx -o model.opt.onnx
+graphopt optimize model.onnx
+graphopt optimize model.onnx -o out.onnx
 graphopt optimize a.onnx b.onnx -o folder/ --exact
 graphopt optimize model.onnx -o out.onnx --dim batch=4 --dim-range seq=1:512
 graphopt optimize model.onnx -o out.onnx --passes dce,cse --report report.json
@@ -40,16 +42,21 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 
 
 @command_line.command("optimize", example=EXAMPLE)
-@click.argument("sources", nargs=-1, required=True, type=reads_model, metavar="IN...")
+@options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @options.group(
     "Files",
     click.option(
         "-o",
         "--output",
         type=Writes(in_place=True),
-        required=True,
-        metavar="OUT|FOLDER",
-        help="Where the result goes; in a folder, it is called like IN.",
+        metavar="OUT|FOLDER|-",
+        help="Write the result there; in a folder, under the name of IN.  [default: NAME.opt.onnx beside IN]",
+    ),
+    click.option("--dry-run", is_flag=True, help="Write no model, only the report."),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Without -o: also replace a file that graphopt did not write.",
     ),
     click.option(
         "--report", "report_path", type=writes, metavar="FILE.json", help="Write the report there too."
@@ -109,67 +116,67 @@ graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bun
 @options.input_options
 @options.device_options
 @options.watch_options
-def command(run: Run, sources: tuple[Path, ...], output: str, report_path: Path | None, **values: Any) -> int:
+def command(
+    run: Run, sources: tuple[Path, ...], output: str | None, report_path: Path | None, **values: Any
+) -> int:
     """Make models smaller and faster.
 
-    The result computes the same and is called the same: it is compared with the original, and
-    written only if they agree. If they do not, the rewrite at fault is looked for, told and left
-    out; exit status 1 if that does not help. Several models go into a folder. Where IN itself does
-    not run, the result is not verified, and a warning says so; where the inputs are given, that is
-    an error.
+    The result has the same interface and the same outputs: it is compared with the original, and
+    written only if they agree. If they differ, graphopt finds the rewrite responsible, reports it and
+    leaves it out; exit status 1 if that does not help.
+
+    Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the
+    result unless it is a model already. A folder stands for all models in it, and - for standard input.
+    Where IN itself does not run, the result is not verified, and a warning says so; where the inputs are
+    given, that is an error.
     """
     from graphopt.cli.outputs import check_file, check_folder
 
-    bundled = values["emit"] == "bundle" and values["profile"] is not None
-    targets = [specializing.bundle_folder(output)] if bundled else _targets(sources, output)
+    planned = _plan(run, sources, output, values)
     check_file(report_path, [".json"])
     check_folder(values["dump_dir"])
     fuser = values["fuser"]
     arguments = _arguments(run, values)
     if arguments["specialize"] is not None:
-        if len(sources) > 1:
+        if len(planned.sources) > 1:
             raise UsageError("a profile is of one model, and several are given")
         if fuser == "native":
             raise UsageError(
                 "variants for a profile have no kernels of their own: --fuser native goes without --profile",
                 hint="an executor compiles some for what comes: graphopt run MODEL --inputs … --fuser native",
             )
-    if len(sources) == 1:
-        report = _optimize(run, sources[0], targets[0], arguments)
+    if destinations.STDOUT in planned.targets:
+        run.console.use_stderr()
+        if fuser == "native":
+            raise UsageError("standard output has no place for a library of kernels", hint="-o FILE")
+    if len(planned.sources) == 1:
+        source, target = planned.sources[0], planned.targets[0]
+        if planned.marks:
+            run.console.note(f"  {source} → {target}")
+        report = _optimize(run, source, target, arguments, marks=planned.marks)
         told = run.console.as_json or report_path is not None
-        result = _result(sources[0], targets[0], report) if told else {}
+        result = optimize_output.as_dict(run, source, target, report) if told else {}
         status = 0
-        _print(run, report, targets[0])
+        optimize_output.print_report(run, report, source, target, planned)
     else:
-        result, status = _optimize_all(run, sources, targets, arguments)
+        result, status = _optimize_all(run, planned, arguments)
     run.console.json(result)
     if report_path is not None:
-        _write_report(report_path, result)
+        publish.write(report_path, json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")
     return status
 
 
-def _targets(sources: tuple[Path, ...], output: str) -> list[Path]:
-    """Where each result goes."""
-    from graphopt import ir
-    from graphopt.cli.outputs import check_file, check_folder, check_model_file
-
-    path = Path(output)
-    if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
-        check_model_file(path, *sources)
-        return [path]
-    if path.suffix in ir.SUFFIXES and not path.exists() and not output.endswith("/"):
-        raise UsageError(
-            f"{counted(len(sources), 'model')} can't go into the file {path}",
-            hint=f"name a folder, or write {path}/ if that is to be one",
-        )
-    targets = [path / source.name for source in sources]
-    twice = next((target for target in targets if targets.count(target) > 1), None)
-    if twice is not None:
-        raise UsageError(f"two of the models would be written to {twice}")
-    check_folder(path)
-    for target in targets if path.is_dir() else ():
-        check_file(target)
-    return targets
+def _plan(run: Run, words: tuple[Path, ...], output: str | None, values: dict[str, Any]) -> destinations.Plan:
+    """The models to read, and the file or folder for each result; takes what says so out of ``values``."""
+    force, dry_run = values.pop("force"), values.pop("dry_run")
+    if values["emit"] == "bundle" and values["profile"] is not None:
+        if output is None:
+            output = str(words[1] if len(words) == 2 else words[0].with_suffix(".bundle"))
+            words = words[:1]
+        target = None if dry_run else specializing.bundle_folder(output)
+        return destinations.Plan(words, (target,) * len(words), output=output)
+    stdin = run.invocation.stdin
+    return destinations.plan(words, output, stdin=stdin, force=force, dry_run=dry_run, note=run.console.note)
 
 
 def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
@@ -218,13 +225,18 @@ def _tune(values: dict[str, Any]) -> Tune | None:
 
 
 def _optimize(
-    run: Run, source: Path, target: Path, arguments: dict[str, Any], *, several: bool = False
+    run: Run,
+    source: Path,
+    target: Path | None,
+    arguments: dict[str, Any],
+    *,
+    marks: bool = False,
+    several: bool = False,
 ) -> Report:
-    """Optimize one model and write it."""
+    """Optimize one model and write it, unless ``target`` is ``None``."""
     from graphopt import api, ir
     from graphopt.cli.console import warn_unverified
-    from graphopt.cli.libraries import library_of, remove_stale, writing
-    from graphopt.cli.outputs import check_told, make_folder
+    from graphopt.cli.outputs import check_told
     from graphopt.cli.watching import Progress, instruments
     from graphopt.runtime.oracle.verdict import INPUTS_HINT
 
@@ -233,36 +245,65 @@ def _optimize(
     if run.save_repro is not None:
         arguments["save_repro"] = run.save_repro / source.stem if several else run.save_repro
     begin = time.perf_counter()
-    with run.console.progress(source.name) as advance:
+    name = run.invocation.name_of(source)
+    with run.console.progress(source.name if name == str(source) else name) as advance:
         advance(None, "loading")
-        check_told(source, target)
+        if target is not None:
+            check_told(source, target)
         arguments["instruments"] = [*watchers, Progress(advance)]
         asked: specializing.Request | None = arguments.pop("specialize")
         made = api.optimize(source, **arguments) if asked is None else asked.run(source, arguments)
         report = made.report
         if made.model is not None:
             _check_guards(made.model, report)
+            if marks:
+                destinations.mark(made.model.metadata_props)
         advance(None, "writing")
         before_save = time.perf_counter()
-        if not target.parent.exists():
-            make_folder(target.parent)
-        library = library_of(target)
-        with writing(report.libraries, library):
-            written = specializing.write(made, target, asked)
-        if asked is None and not report.libraries and remove_stale(library):
-            report.remarks.append(f"removed {library}, the kernels of what was here before")
-    sizes = run.invocation.wrote(written)
+        new_bytes = _write(run, made, target, asked)
     end = time.perf_counter()
-    about = f"{source}: " if several else ""
+    about = f"{name}: " if several else ""
     if report.verdict is not None:
         hint = INPUTS_HINT + ("" if asked else "; --profile FILE.json tries the shapes of recorded runs")
         warn_unverified(report.verdict, about, hint)
     for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
         click.echo(f"graphopt: warning: {about}dropped {', '.join(map(str, drops))}: {reason}", err=True)
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
-    report.file_bytes = (report.file_bytes[0], sum(sizes.values()))
-    report.other_form = ir.form_of(source) is not ir.form_of(target)
+    report.file_bytes = (report.file_bytes[0], new_bytes)
+    report.other_form = target is not None and ir.form_of(source) is not ir.form_of(target)
     return report
+
+
+def _write(
+    run: Run, made: Result | Specialized, target: Path | None, asked: specializing.Request | None
+) -> int | None:
+    """Write a result; returns its size in bytes, ``None`` if nothing is written."""
+    from graphopt.cli.libraries import library_of, remove_stale, writing
+    from graphopt.cli.outputs import make_folder
+
+    if target is None:
+        return None
+    if target == destinations.STDOUT:
+        assert made.model is not None
+        return _write_to_stdout(made.model)
+    if not target.parent.exists():
+        make_folder(target.parent)
+    report, library = made.report, library_of(target)
+    with writing(report.libraries, library):
+        written = specializing.write(made, target, asked)
+    if asked is None and not report.libraries and remove_stale(library):
+        report.remarks.append(f"removed {library}, the kernels of what was here before")
+    return sum(run.invocation.wrote(written).values())
+
+
+def _write_to_stdout(model: ir.Model) -> int:
+    """Write ``model`` to standard output in one piece, external data included; returns its size in bytes."""
+    from graphopt import ir
+
+    data = ir.to_bytes(model)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return len(data)
 
 
 def _check_guards(model: ir.Model, report: Report) -> None:
@@ -278,16 +319,18 @@ def _check_guards(model: ir.Model, report: Report) -> None:
 
 
 def _optimize_all(
-    run: Run, sources: tuple[Path, ...], targets: list[Path], arguments: dict[str, Any]
+    run: Run, planned: destinations.Plan, arguments: dict[str, Any]
 ) -> tuple[dict[str, Any], int]:
     """Optimize several models: a line for each, and the worst exit status."""
     from graphopt.instrument.report import not_verified
 
     results: list[dict[str, Any]] = []
-    status, width = 0, max(len(source.name) for source in sources)
-    for source, target in zip(sources, targets, strict=True):
+    pairs = list(zip(planned.sources, planned.targets, strict=True))
+    labels = [f"{one.name} → {to.name}" if planned.marks and to else one.name for one, to in pairs]
+    status, width = 0, max(map(len, labels))
+    for (source, target), label in zip(pairs, labels, strict=True):
         try:
-            report = _optimize(run, source, target, arguments, several=True)
+            report = _optimize(run, source, target, arguments, marks=planned.marks, several=True)
         except Exception as error:  # the others are optimized all the same
             failure = tell(
                 error,
@@ -299,7 +342,7 @@ def _optimize_all(
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})
             continue
-        results.append(_result(source, target, report))
+        results.append(optimize_output.as_dict(run, source, target, report))
         before, after = report.original.nodes, report.optimized.nodes
         verified = ""
         if report.verdict is not None:
@@ -307,54 +350,10 @@ def _optimize_all(
             verified = "  verified" if why is None else f"  {not_verified(report.verdict)}"
         kernels = f"  {counted(len(report.kernels), 'kernel')}" if report.kernels else ""
         took = human_seconds(report.seconds["all"])
-        run.console.print(f"  {source.name:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")
+        run.console.print(f"  {label:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")
     failed = sum("error" in result for result in results)
     summary = f"{counted(len(results) - failed, 'model')} optimized"
     run.console.print(f"  {summary}, {failed} failed" if failed else f"  {summary}")
+    if planned.is_dry:
+        run.console.print(f"  {optimize_output.how_to_write(run, planned)}")
     return {"models": results, "status": int(status)}, status
-
-
-def _choice(report: Report) -> SessionChoice | None:
-    """The session options that tuning recommends."""
-    return None if report.tuning is None else report.tuning.choice
-
-
-def _result(source: Path, target: Path, report: Report) -> dict[str, Any]:
-    told = {"source": str(source), "target": str(target), **report.to_dict()}
-    if not report.libraries:
-        return {**told, "library": None}
-    from graphopt.cli.libraries import library_of
-
-    return {**told, "library": str(library_of(target)), "session": _session(report, target) or None}
-
-
-def _session(report: Report, target: Path) -> list[str]:
-    """How a program runs the result with its library; none where onnxruntime does not read such files."""
-    from graphopt import ir
-    from graphopt.cli.libraries import library_of
-    from graphopt.fusion.inventory import session_lines
-
-    if ir.form_of(target) is not ir.FileForm.ONNX:
-        return []
-    return list(session_lines(target, library_of(target), _choice(report)))
-
-
-def _print(run: Run, report: Report, target: Path) -> None:
-    if run.console.quiet:
-        return
-    for line in report.lines(run.verbose, warned=True):
-        run.console.print(line)
-    run.console.print(f"  wrote     {target}   {human_seconds(report.seconds['all'])} in all")
-    if report.libraries:
-        from graphopt.cli.libraries import library_of
-
-        run.console.print(
-            f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
-        )
-        lines = _session(report, target)
-        for line in lines or [f"for onnxruntime, graphopt convert {target} makes a .onnx file of the model"]:
-            run.console.print(f"              {line}")
-
-
-def _write_report(path: Path, result: dict[str, Any]) -> None:
-    publish.write(path, json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")

@@ -10,7 +10,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import Count, reads_data, reads_model, split_some, writes
+from graphopt.cli.parameters import Count, reads_data, split_some, writes
 from graphopt.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 
 
 @command_line.command("partition", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Groups",
     click.option(

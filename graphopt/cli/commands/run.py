@@ -9,7 +9,7 @@ import click
 
 from graphopt.cli import command_line, executing, options
 from graphopt.cli.command_line import Run
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.parameters import writes
 from graphopt.tables import Table, human_seconds
 
 EXAMPLE = """
@@ -23,7 +23,7 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 
 
 @command_line.command("run", example=EXAMPLE)
-@click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_argument()
 @options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs there."),

@@ -1,0 +1,48 @@
+"""graphopt sample: the model that commands use where none is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from graphopt import publish
+from graphopt.cli import command_line, options, sample
+from graphopt.cli.command_line import Run
+from graphopt.cli.parameters import writes_file
+from graphopt.tables import human_bytes
+
+EXAMPLE = """
+graphopt sample -o sample.onnx
+"""
+
+
+@command_line.command("sample", example=EXAMPLE)
+@options.group(
+    "Files",
+    click.option("-o", "--output", type=writes_file, metavar="FILE", help="Write the model there."),
+)
+def command(run: Run, output: Path | None) -> None:
+    """Write the sample model to a file.
+
+    Commands use it where no model is given. It is a BERT-like encoder as PyTorch exports it: two layers,
+    dynamic batch and sequence, random weights.
+    """
+    from graphopt import api, ir
+    from graphopt.cli.outputs import check_model_file
+
+    size = sample.PATH.stat().st_size
+    run.console.json(
+        {"nodes": sample.NODES, "bytes": size, "output": None if output is None else str(output)}
+    )
+    if output is None:
+        run.console.print(f"  {sample.NAME}: {sample.NODES} nodes, {human_bytes(size)}")
+        run.console.print("  graphopt sample -o FILE writes it")
+        return
+    check_model_file(output, sample.PATH)
+    if ir.form_of(output) is ir.FileForm.ONNX:
+        publish.write(output, sample.PATH.read_bytes())
+    else:
+        api.save(api.load_model(sample.PATH), output)
+    run.console.print(f"  wrote     {output}   {sample.NAME}, {sample.NODES} nodes")
+    run.console.print(f"  graphopt optimize {output} optimizes it")

@@ -1,0 +1,297 @@
+"""Names that people know from other tools, and the commands and options of graphopt that they mean.
+
+The tables are data: a name leads to the command or the option to use, or, where graphopt has none, to a line
+about what does the job instead. They only feed hints; :func:`spelled_out` alone changes a command line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Collection, Sequence
+
+_FP16 = (
+    "graphopt keeps the dtypes of a model; convert to fp16 first: onnxconverter_common.float16, or Olive;"
+    " then graphopt optimize"
+)
+_QUANTIZE = (
+    "graphopt keeps the dtypes of a model; quantize with onnxruntime.quantization after graphopt optimize"
+    " (quantized models can be optimized, too)"
+)
+_ORT = (
+    "graphopt writes .onnx; for .ort: python -m onnxruntime.tools.convert_onnx_models_to_ort FILE, after"
+    " graphopt optimize"
+)
+_SHAPES = "--input-shape NAME:1,3,224,224 for made-up inputs; --dim NAME=SIZE fixes a dynamic dim"
+_TENSORRT = "graphopt runs models with onnxruntime, on the CPU or with CUDA: --device cuda"
+_EXPORT = "graphopt starts from ONNX; export with torch.onnx.export, tf2onnx or optimum-cli export onnx"
+
+#: Commands of other tools, and ours, with the options that make it the same.
+COMMANDS: dict[str, str] = {
+    # onnxslim, onnxsim, onnxoptimizer, polygraphy surgeon sanitize
+    "simplify": "optimize",
+    "simp": "optimize",
+    "sim": "optimize",
+    "slim": "optimize",
+    "opt": "optimize",
+    "shrink": "optimize",
+    "compress": "optimize",
+    "minify": "optimize",
+    "sanitize": "optimize",
+    "fold": "optimize",
+    "fold-constants": "optimize --passes constant-propagation,dce",
+    "fuse": "optimize -O3",
+    "compile": "optimize -O3",
+    "tune": "optimize --tune",
+    "autotune": "optimize --tune",
+    "specialise": "optimize --profile FILE.json",
+    "specialize": "optimize --profile FILE.json",
+    "make-dynamic-shape-fixed": "optimize --dim NAME=SIZE",
+    "fix-shape": "optimize --dim NAME=SIZE",
+    # looking
+    "info": "inspect",
+    "stats": "inspect",
+    "stat": "inspect",
+    "summary": "inspect",
+    "summarize": "inspect",
+    "describe": "inspect",
+    "list": "inspect",
+    "show": "inspect",
+    "print": "dump",
+    "cat": "dump",
+    "text": "dump",
+    "export-text": "convert",
+    "visualize": "dump --format dot",
+    "visualise": "dump --format dot",
+    "view": "dump --format dot",
+    "draw": "dump --format dot",
+    "plot": "dump --format dot",
+    "graph": "dump --format dot",
+    "dot": "dump --format dot",
+    "shape-infer": "dump",
+    "infer-shapes": "dump",
+    "shapes": "dump",
+    "why": "explain",
+    # comparing and running
+    "check": "verify",
+    "validate": "verify",
+    "compare": "verify",
+    "test": "verify",
+    "equal": "verify",
+    "infer": "run",
+    "inference": "run",
+    "predict": "run",
+    "exec": "run",
+    "execute": "run",
+    "time": "bench",
+    "timing": "bench",
+    "benchmark": "bench",
+    "perf": "bench",
+    "perftest": "bench",
+    "latency": "bench",
+    "speed": "bench",
+    # debugging
+    "debug": "bisect",
+    "minimize": "reduce",
+    "repro": "replay",
+    "reproduce": "replay",
+    "env": "doctor",
+    "devices": "doctor",
+    "config": "doctor",
+    "settings": "doctor",
+    # training
+    "train": "train-step",
+    "gradient": "grad",
+    "backward": "grad",
+    "differentiate": "grad",
+    # models in another form
+    "transform": "convert",
+    "to-json": "convert",
+    "save": "convert",
+    "opset": "convert --target-opset N",
+    "upgrade": "convert --target-opset N",
+    "convert-opset": "convert --target-opset N",
+    "version-convert": "convert --target-opset N",
+    "rules": "passes",
+    "example": "sample",
+    "demo": "sample",
+}
+
+#: Commands of other tools that graphopt has no counterpart of; the value is a line about what does the job.
+ELSEWHERE: dict[str, str] = {
+    "fp16": _FP16,
+    "half": _FP16,
+    "float16": _FP16,
+    "convert-fp16": _FP16,
+    "quantize": _QUANTIZE,
+    "quantise": _QUANTIZE,
+    "quant": _QUANTIZE,
+    "int8": _QUANTIZE,
+    "convert-to-ort": _ORT,
+    "to-ort": _ORT,
+    "ort": _ORT,
+    "trt": _TENSORRT,
+    "tensorrt": _TENSORRT,
+    "export": _EXPORT,
+    "import": _EXPORT,
+    "extract": "onnx.utils.extract_model cuts models by names; graphopt partition finds groups",
+    "download": "graphopt does not download: curl -LO URL",
+}
+
+#: Options of other tools; the value begins with an option of ours, or is a line about what to do instead.
+OPTIONS: dict[str, str] = {
+    # shapes and inputs
+    "--input-shapes": _SHAPES,
+    "--overwrite-input-shape": "--dim NAME=SIZE fixes a dynamic dim of the model",
+    "--overwrite-input-shapes": "--dim NAME=SIZE fixes a dynamic dim of the model",
+    "--test-input-shape": "--input-shape NAME:1,3,224,224",
+    "--dynamic-input-shape": "dynamic dims stay dynamic unless --dim fixes them",
+    "--shape": _SHAPES,
+    "--shapes": _SHAPES,
+    "--dim-param": "--dim NAME=SIZE",
+    "--dim-value": "--dim NAME=SIZE",
+    "--batch": "--dim batch=N fixes the dim called batch (graphopt inspect lists the dims)",
+    "--batch-size": "--dim batch=N fixes the dim called batch (graphopt inspect lists the dims)",
+    "--trt-min-shapes": "--dim-range NAME=FIRST:LAST",
+    "--trt-max-shapes": "--dim-range NAME=FIRST:LAST",
+    "--trt-opt-shapes": "--dim-range NAME=FIRST:LAST",
+    "--input-data-path": "--input NAME:FILE.npy, or --input FILE.npz",
+    "--model-check-inputs": "--input NAME:FILE.npy, or --input FILE.npz",
+    "--load-inputs": "--input FILE.npz",
+    "--data-loader-script": "--input FILE.npz, with arrays that the script saves",
+    # how much
+    "--level": "-O0, -O1, -O2 or -O3",
+    "--optimization-level": "-O0, -O1, -O2 or -O3",
+    "--opt-level": "-O0, -O1, -O2 or -O3",
+    "--skip-optimization": "--skip A,B leaves out passes or rules; -O0 all of them",
+    "--skip-optimizer": "--skip A,B leaves out passes or rules; -O0 all of them",
+    "--skip-fusion-patterns": "--skip A,B leaves out passes or rules",
+    "--skip-fuse-bn": "--skip A,B leaves out passes or rules (graphopt passes lists them)",
+    "--skip-constant-folding": "--skip constant-propagation",
+    "--skip-shape-inference": "shapes are inferred as far as passes need them; --time-limit bounds the time",
+    "--size-threshold": "--fold-limit SIZE",
+    "--tensor-size-threshold": "--fold-limit SIZE",
+    "--fold-size-threshold": "--fold-limit SIZE",
+    "--large-constant": "--fold-limit SIZE",
+    "--no-large-tensor": "--fold-limit SIZE",
+    "--iterations": "pipelines run to a fixpoint; graphopt pipelines show O2",
+    # checks
+    "--model-check": "results are always compared with the original; --no-verify skips that",
+    "--check": "results are always compared with the original; --no-verify skips that",
+    "--check-n": "results are always compared with the original; --set verify-seconds=1m for longer",
+    "--no-check": "--no-verify",
+    "--skip-check": "--no-verify",
+    "--no-validate": "--no-verify",
+    "--atol": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
+    "--rtol": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
+    "--tolerance": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
+    # what is written
+    "--opset": "--target-opset N",
+    "--opset-version": "--target-opset N",
+    "--output-file": "-o OUT.onnx",
+    "--out": "-o OUT.onnx",
+    "--output-model": "-o OUT.onnx",
+    "--overwrite": "--force, without -o; a file that -o names is replaced in any case",
+    "--yes": "--force, without -o; a file that -o names is replaced in any case",
+    "--save-as-external-data": "--external-data",
+    "--save-external-data": "--external-data",
+    "--inplace": "-o with the path of the model itself",
+    "--in-place": "-o with the path of the model itself",
+    "--inspect": "graphopt inspect MODEL",
+    "--dump-to-disk": "graphopt inspect MODEL --json, or graphopt dump MODEL -o FILE.txt",
+    "--inputs": "graphopt keeps the interface; onnx.utils.extract_model cuts models (run: --input FILE.npz)",
+    "--outputs": "graphopt keeps the interface; onnx.utils.extract_model cuts models",
+    "--unused-output": "graphopt keeps the interface; onnx.utils.extract_model cuts models",
+    "--output-names": "graphopt keeps the interface; onnx.utils.extract_model cuts models",
+    # devices
+    "--gpu": "--device cuda",
+    "--cuda": "--device cuda",
+    "--cpu": "--device cpu",
+    "--use-gpu": "--device cuda",
+    "--provider": "--device cpu or --device cuda",
+    "--providers": "--device cpu or --device cuda",
+    "--execution-provider": "--device cpu or --device cuda",
+    "--ep": "--device cpu or --device cuda",
+    "--onnxrt": "models always run with onnxruntime; graphopt verify A B compares two",
+    "--trt": _TENSORRT,
+    "--tensorrt": _TENSORRT,
+    # timing
+    "--runs": "--rounds N",
+    "--repeat": "--rounds N",
+    "--num-threads": "--threads N",
+    "--intra-op-num-threads": "--threads N",
+    "--warm-up": "--warmup N",
+    "--profile-model": "graphopt bench MODEL --hot",
+    # dtypes and forms
+    "--dtype": _FP16,
+    "--fp16": _FP16,
+    "--half": _FP16,
+    "--fp16-quantize": _FP16,
+    "--fp-to-fp16": _FP16,
+    "--int8": _QUANTIZE,
+    "--quantize": _QUANTIZE,
+    "--ort": _ORT,
+    # narration
+    "--silent": "-q",
+    "--log-level": "-v, -vv or -q; --log SPEC for single passes and rules",
+    "--dry": "--dry-run",
+}
+
+#: A word by itself that stands for an option of the whole tool.
+_WORDS = {"help": "--help", "version": "--version"}
+
+
+def spelled_out(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """The command line as it is written out in full.
+
+    ``help [COMMAND]`` is ``[COMMAND] --help``, ``version`` is ``--version``, and the path of a model without
+    a command is ``optimize``: with ``--dry-run``, unless ``-o`` says where to write.
+
+    Args:
+        arguments: those of the process.
+        known: the names of all commands.
+    """
+    if not arguments:
+        return ()
+    first, *rest = arguments
+    if first in _WORDS and first not in known:
+        return (*rest, _WORDS[first])
+    if first in known or not _is_path(first):
+        return tuple(arguments)
+    writes = any(word.startswith("-o") or word.partition("=")[0] == "--output" for word in rest)
+    return ("optimize", *(() if writes else ("--dry-run",)), *arguments)
+
+
+def for_command(name: str, rest: Sequence[str]) -> str | None:
+    """The hint for a command that does not exist; ``None`` if the table does not have it.
+
+    Args:
+        name: the command.
+        rest: what follows it, which the hint repeats.
+    """
+    name = name.lower().replace("_", "-")
+    if name not in COMMANDS:
+        return ELSEWHERE.get(name)
+    return f"graphopt {COMMANDS[name]} {shlex.join(rest)}".rstrip()
+
+
+def for_option(name: str, known: Collection[str]) -> str | None:
+    """The hint for an option that does not exist; ``None`` if there is none that helps.
+
+    Args:
+        name: the option.
+        known: the options of the command.
+    """
+    meaning = OPTIONS.get(name.lower().replace("_", "-"))
+    if meaning is None:
+        return None
+    first = re.match(r"-O|--?[a-z-]+", meaning)
+    return meaning if first is None or first[0] in known else None
+
+
+def _is_path(word: str) -> bool:
+    """Whether ``word``, in the place of a command, is a path: no command has a dot or a slash."""
+    return word == "-" or (
+        not word.startswith("-") and ("." in word or os.sep in word or "/" in word or os.path.isfile(word))
+    )

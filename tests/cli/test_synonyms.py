@@ -1,0 +1,93 @@
+"""Names from other tools lead to the command or option of graphopt that they mean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from graphopt.cli import synonyms
+from graphopt.cli.main import cli
+from tests.cli.conftest import Invoke
+
+NAMES = cli.list_commands(None)
+
+
+def options_of(name: str) -> set[str]:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return {opt for item in command.params for opt in (*item.opts, *item.secondary_opts)}
+
+
+@pytest.mark.parametrize("meaning", sorted(set(synonyms.COMMANDS.values())))
+def test_commands_that_hints_name_exist(meaning: str) -> None:
+    name, *rest = meaning.split()
+    assert name in NAMES
+    used = {"-O" if word.startswith("-O") else word for word in rest if word.startswith("-")}
+    assert used <= options_of(name)
+
+
+def test_no_command_is_its_own_synonym() -> None:
+    assert not set(NAMES) & {*synonyms.COMMANDS, *synonyms.ELSEWHERE}
+    assert not set(synonyms.COMMANDS) & set(synonyms.ELSEWHERE)
+    assert len(synonyms.COMMANDS) > 20 and len(synonyms.OPTIONS) > 20
+
+
+def test_options_that_hints_name_exist() -> None:
+    known = {opt for name in NAMES for opt in options_of(name)}
+    for option, meaning in synonyms.OPTIONS.items():
+        ours = [word for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", meaning)]
+        assert set(ours) <= known, option
+        assert option not in options_of("optimize"), option
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["simplify", "a.onnx", "b c.onnx"], "hint: graphopt optimize a.onnx 'b c.onnx'"),
+        (["Slim", "a.onnx"], "hint: graphopt optimize a.onnx"),
+        (["shape_infer", "a.onnx"], "hint: graphopt dump a.onnx"),
+        (["compare", "a.onnx", "b.onnx"], "hint: graphopt verify a.onnx b.onnx"),
+        (["visualize"], "hint: graphopt dump --format dot"),
+        (["benchmark"], "hint: graphopt bench"),
+        (["quantize", "a.onnx"], "onnxruntime.quantization"),
+        (["fp16"], "keeps the dtypes"),
+        (["convert-to-ort", "a.onnx"], "convert_onnx_models_to_ort"),
+        (["help", "simplify"], "hint: graphopt optimize --help"),
+        (["optimize", "--level", "3"], "hint: -O0, -O1, -O2 or -O3"),
+        (["optimize", "--opset", "17"], "hint: --target-opset N"),
+        (["optimize", "--input-shapes", "x:1,4"], "--input-shape NAME:1,3,224,224"),
+        (["optimize", "--overwrite-input-shape", "x:1,4"], "--dim NAME=SIZE"),
+        (["optimize", "--no-check"], "hint: --no-verify"),
+        (["optimize", "--dtype", "fp16"], "keeps the dtypes"),
+        (["optimize", "--batch", "4"], "--dim batch=N"),
+        (["bench", "--gpu"], "hint: --device cuda"),
+        (["doctor", "--gpu"], "hint: graphopt doctor --help"),  # has no --device
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_hints(invoke: Invoke, arguments: list[str], hint: str) -> None:
+    outcome = invoke(*arguments)
+    assert outcome.status == 2 and outcome.out == ""
+    message, line = outcome.err.strip().splitlines()
+    assert message.startswith("graphopt: no ") and hint in line
+
+
+def test_words_that_are_options(invoke: Invoke) -> None:
+    assert invoke("help") == invoke("--help")
+    assert invoke("help", "dump") == invoke("dump", "--help")
+    assert invoke("version") == invoke("-V") == invoke("--version")
+    assert invoke("version").status == 0
+
+
+def test_paths_are_commands_of_optimize(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("weights").touch()
+    for words in (["m.onnx"], ["-"], ["folder/", "-q"], ["weights"], ["https://a.b/c"]):
+        assert synonyms.spelled_out(words, NAMES) == ("optimize", "--dry-run", *words)
+    for words in (["m.onnx", "-o", "out.onnx"], ["m.onnx", "--output=out.onnx"], ["m.onnx", "-oout.onnx"]):
+        assert synonyms.spelled_out(words, NAMES) == ("optimize", *words)
+    for words in (["dump", "m.onnx"], ["simplify", "m.onnx"], ["--help"], [], ["-q", "m.onnx"]):
+        assert synonyms.spelled_out(words, NAMES) == tuple(words)
