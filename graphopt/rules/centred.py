@@ -15,10 +15,16 @@ _FAR = 12
     lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Sub(b, op.Mul(mean, s))),
     lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Add(b, op.Neg(op.Mul(mean, s)))),
     lambda op, x, mean, s, b: op.Add(op.Mul(x, s), op.Add(b, op.Mul(op.Neg(mean), s))),
+    lambda op, x, mean, s, b: op.Sub(op.Add(op.Mul(x, s), b), op.Mul(mean, s)),
+    lambda op, x, mean, s: op.Sub(op.Mul(x, s), op.Mul(mean, s)),
+    lambda op, x, mean, s: op.Add(op.Mul(x, s), op.Neg(op.Mul(mean, s))),
+    lambda op, x, mean, s: op.Add(op.Mul(x, s), op.Mul(op.Neg(mean), s)),
     numerics=Reassociates,
     exclusive=True,
 )
-def scale_difference(op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.Value, b: ir.Value) -> Outcome:
+def scale_difference(
+    op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.Value, b: ir.Value | None
+) -> Outcome:
     """x * s + (b - mean * s) = (x - mean) * s + b, where x - mean is computed for s anyway."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
@@ -27,7 +33,8 @@ def scale_difference(op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.V
     difference = _difference(m, x, mean, s)
     if difference is None:
         return m.no("x - mean is not computed for the scale", x)
-    return op.Add(op.Mul(difference, s), b)
+    scaled = op.Mul(difference, s)
+    return scaled if b is None else op.Add(scaled, b)
 
 
 def _difference(m: Match, x: ir.Value, mean: ir.Value, s: ir.Value) -> ir.Value | None:

@@ -28,21 +28,29 @@ _NAME = "InstanceNormalization"
     pattern="InstanceNorm",
     anchors=(),
 )
-def instance_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value | None) -> Outcome:
+def instance_norm(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    a: object,
+    b: object,
+    eps: ir.Value | None,
+    scale: ir.Value | None,
+) -> Outcome:
     """(x - mean) / sqrt(mean of squares + eps) of each channel is an InstanceNormalization of scale 1."""
     shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
-    if axes != {2} or not norms.is_spatial(m, x, 2):
+    if norms.first_axis(m, len(shape)) != 2 or not norms.is_spatial(m, x, 2, scale):
         return m.no("it is not taken of each channel over the axes behind it", x)
     if (refusal := forms.unavailable(m, _NAME, x, domain="")) is not None:
         return refusal
     channels = int(shape[1])
-    scale, bias = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
-    return op.fused(op.node(_NAME, [x, scale, bias], {"epsilon": float(little)}))
+    ones, zeros = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
+    result = op.fused(op.node(_NAME, [x, ones, zeros], {"epsilon": float(little)}))
+    return result if scale is None else op.Mul(result, scale)
 
 
 @rule(

@@ -6,11 +6,12 @@ The core comes first, with a scale of 1; a scale, a bias and casts around it joi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Refusal
+from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
@@ -28,9 +29,17 @@ from graphopt.rules import _norms as norms
     anchors=("Sqrt",),
     tags=("onnxruntime:LayerNormFusion",),
 )
-def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value | None) -> Outcome:
+def layer_norm(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    a: object,
+    b: object,
+    eps: ir.Value | None,
+    scale: ir.Value | None,
+) -> Outcome:
     """(x - mean) / sqrt(mean of squares + eps) is a LayerNormalization of scale 1."""
-    return _core(op, m, norms.LAYER, x, eps)
+    return _core(op, m, norms.LAYER, x, eps, scale)
 
 
 @rule(
@@ -42,9 +51,11 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
-def rms_norm(op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None) -> Outcome:
+def rms_norm(
+    op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None, scale: ir.Value | None
+) -> Outcome:
     """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1."""
-    return _core(op, m, norms.RMS, x, eps)
+    return _core(op, m, norms.RMS, x, eps, scale)
 
 
 @rule(
@@ -65,56 +76,66 @@ def rms_norm_spelling(
         return m.no("it becomes an operator, or is to stay as it is", x)
     if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
         return m.no("not of type float, or the rank is unknown, or the scale is no vector", x)
-    (mean,) = (node for node in m.nodes if node.op_type == "ReduceMean")
-    if (
-        norms.reduced(m, mean, rank) != rank - 1
-        or ir.scalar_of(eps) is None
-        or not forms.keeps_shape_of(m, x)
-    ):
+    if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not forms.keeps_shape_of(m, x):
         return m.no("it is not taken over the last axis, or constants widen it", x)
     square = op.Pow(x, np.array(2, np.float32))
-    root = op.Sqrt(op.Add(op.like(mean, [square, *mean.inputs[1:]]), eps))
-    return op.Mul(op.Div(x, root), scale)
-
-
-@rule(
-    norms.distributed_layer_norms,
-    numerics=Reassociates,
-    exclusive=True,
-    fuses=True,
-    pattern="LayerNorm",
-    anchors=(),
-)
-def distributed_layer_norm(
-    op: Builder, m: Match, x: ir.Value, a: object, b: object, eps: ir.Value, scale: ir.Value, bias: ir.Value
-) -> Outcome:
-    """x * r + (bias - mean * r), where r is scale / sqrt(mean of squares + eps), is a LayerNormalization."""
-    return _core(op, m, norms.LAYER, x, eps, scale, bias)
+    mean = forms.reduce(op, m, "ReduceMean", square, (-1,), keepdims=True)
+    return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, eps))), scale)
 
 
 def _core(
-    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value | None, *parameters: ir.Value
-) -> ir.Value | Refusal:
-    """A normalization with ``parameters``, by default a scale of 1."""
+    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
+) -> Outcome:
+    """A normalization of scale 1, times ``scale`` if there is one."""
     shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     if not forms.keeps_shape_of(m, x):
         return m.no(forms.WIDENED, x)
-    axes = {norms.reduced(m, node, len(shape)) for node in m.nodes if node.op_type == "ReduceMean"}
-    first = axes.pop() if len(axes) == 1 else None
+    first = norms.first_axis(m, len(shape))
     if first is None:
         return m.no("it is not taken over the last axes", x)
-    if kind is norms.LAYER and norms.is_spatial(m, x, first) and not parameters:
+    if kind is norms.LAYER and norms.is_spatial(m, x, first, scale):
         return m.no("each channel is normalized: InstanceNormalization does that", x)
-    size = ir.all_ints(shape[first:])
-    if size is None:
-        return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
-    for value in parameters:
-        if not forms.same_shape(m, m.shape(value), size):
-            return m.no("the scale or bias is not one number for each element", value)
-    scale = parameters or (np.ones(size, dtype.numpy()),)
-    return norms.write(op, m, kind, [x, *scale], dtype, first - len(shape), float(little))
+    result = norms.write_unscaled(op, m, kind, x, shape, first, dtype, float(little))
+    return result if scale is None or isinstance(result, Refusal) else op.Mul(result, scale)
+
+
+@rule(
+    norms.layer_norms_with_bias,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="LayerNorm for onnxruntime to fuse",
+    anchors=(),
+    tags=("onnxruntime:LayerNormFusion",),
+)
+def layer_norm_spelling(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    a: object,
+    b: object,
+    eps: ir.Value,
+    scale: ir.Value,
+    bias: ir.Value,
+) -> Outcome:
+    """Where the opset has no LayerNormalization: (x - mean) / sqrt(mean of squares + eps) * scale + bias."""
+    shape, little = m.shape(x), ir.scalar_of(eps)
+    if m.version >= norms.LAYER.since or m.cx.options.portable:
+        return m.no("it becomes an operator, or is to stay as it is", x)
+    if m.dtype(x) != ir.DataType.FLOAT or shape is None or little is None:
+        return m.no("not of type float, or the rank or epsilon is unknown", x)
+    first = norms.first_axis(m, len(shape))
+    if first is None or not forms.keeps_shape_of(m, x):
+        return m.no("it is not taken over the last axes, or constants widen it", x)
+    parameters = [_for_each(op, m, value, shape[first:], x) for value in (scale, bias)]
+    factor, summand = parameters
+    if factor is None or summand is None:
+        return m.no("the scale or bias is not one number for each element", x)
+    if parameters == [scale, bias] and norms.is_spelled(m):
+        return m.no("onnxruntime fuses it as it is", x)
+    return op.Add(op.Mul(norms.spell(op, m, x, first, len(shape), float(little)), factor), summand)
 
 
 # Scale, bias and casts ------------------------------------------------------------------------
@@ -133,7 +154,7 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     norm, scale = m.node("norm"), m.constant(one)
     if scale is None or not np.all(scale == 1) or len(norm.inputs) > 2:
         return m.no("it is scaled already", one)
-    factor = _for_each(op, m, g, one)
+    factor = _for_each(op, m, g, m.shape(one), m.node("norm").outputs[0])
     if factor is None:
         return m.no("the factor is not one number for each element", g)
     return op.fused(op.like(norm, [x, factor]))
@@ -149,25 +170,34 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
 )
 def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value) -> Outcome:
     """A LayerNormalization plus one number for each of its elements takes that as its bias."""
-    summand = _for_each(op, m, b, g)
+    summand = _for_each(op, m, b, m.shape(g), m.node("norm").outputs[0])
     if summand is None:
         return m.no("the summand is not one number for each element", b)
     return op.fused(op.like(m.node("norm"), [x, g, summand]))
 
 
-def _for_each(op: Builder, m: Match, value: ir.Value, scale: ir.Value) -> ir.Value | None:
-    """``value`` in the shape of ``scale``, from which it differs by leading axes of size 1 at most."""
-    wanted = m.shape(scale)
-    if forms.same_shape(m, m.shape(value), wanted):
+def _for_each(
+    op: Builder, m: Match, value: ir.Value, wanted: Sequence[Dim] | None, kept: ir.Value
+) -> ir.Value | None:
+    """``value`` in the shape ``wanted``, from which it differs by leading axes of size 1 at most.
+
+    ``None`` if it differs otherwise, or if those axes may give the result more of them than ``kept`` has.
+    """
+    given = m.shape(value)
+    if wanted is None or given is None:
+        return None
+    if forms.same_shape(m, given, wanted):
         return value
-    array = m.constant(value)
-    sizes = None if wanted is None else ir.all_ints(wanted)
-    if array is None or sizes is None or array.shape != (1,) * (array.ndim - len(sizes)) + tuple(sizes):
+    ahead = len(given) - len(wanted)
+    if ahead < 1 or any(dim != 1 for dim in given[:ahead]) or not forms.same_shape(m, given[ahead:], wanted):
         return None
-    norm, shape = m.node("norm").outputs[0], m.shape(m.root.outputs[0])
-    if not forms.same_shape(m, m.shape(norm), shape):
+    if not forms.keeps_shape_of(m, kept):
         return None
-    return op.constant(array.reshape(sizes), value.name)
+    array, view = m.constant(value), forms.producer_of(value, "Reshape", "Unsqueeze")
+    if array is not None:
+        return op.constant(array.reshape(array.shape[ahead:]), value.name)
+    source = None if view is None else view.inputs[0]
+    return source if source is not None and forms.same_shape(m, m.shape(source), wanted) else None
 
 
 @rule(

@@ -1,0 +1,138 @@
+"""Keras' LayerNormalization: a BatchNormalization with rows as channels, by their own moments.
+
+TensorFlow's fused kernel is the one for batches, so Keras calls that. Scale and bias come behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphopt import ir
+from graphopt.context import Dim, Refusal
+from graphopt.rewrite import Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from graphopt.rules import _forms as forms
+from graphopt.rules import _norms as norms
+
+
+@rule(
+    norms.layer_norms_by_batch_norm,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="LayerNorm by BatchNormalization",
+    anchors=("ReduceSumSquare",),
+)
+def layer_norm_by_batch_norm(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    before: ir.Value,
+    after: ir.Value,
+    a: object,
+    b: object,
+    c: object,
+    n: ir.Value,
+) -> Outcome:
+    """A BatchNormalization of rows by their own mean and variance is a LayerNormalization of scale 1."""
+    found = _rows_of(m, x, n)
+    if isinstance(found, Refusal):
+        return found
+    data = _in_shape(op, m, x, found)
+    return norms.write_unscaled(op, m, norms.LAYER, data, found.dims, found.first, found.dtype, found.epsilon)
+
+
+@rule(
+    norms.layer_norms_by_batch_norm,
+    numerics=Reassociates,
+    exclusive=True,
+    fuses=True,
+    pattern="LayerNorm for onnxruntime to fuse",
+    anchors=(),
+)
+def layer_norm_spelling_by_batch_norm(
+    op: Builder,
+    m: Match,
+    x: ir.Value,
+    before: ir.Value,
+    after: ir.Value,
+    a: object,
+    b: object,
+    c: object,
+    n: ir.Value,
+) -> Outcome:
+    """The same where the opset has no LayerNormalization: (x - mean) / sqrt(mean of squares + eps)."""
+    if m.version >= norms.LAYER.since or m.cx.options.portable:
+        return m.no("it becomes an operator, or is to stay as it is", x)
+    found = _rows_of(m, x, n)
+    if isinstance(found, Refusal):
+        return found
+    if found.dtype != ir.DataType.FLOAT or not _is_scaled_and_shifted(m, found.dims[found.first :]):
+        return m.no("not of type float, or no constants scale and shift it, which onnxruntime demands", x)
+    return norms.spell(op, m, _in_shape(op, m, x, found), found.first, len(found.dims), found.epsilon)
+
+
+class _Rows(NamedTuple):
+    """The rows that are normalized.
+
+    Attributes:
+        dtype: of the input and the result.
+        dims: the shape of the result.
+        target: the constant operand of a Reshape to ``dims``.
+        first: the axis of ``dims`` at which a row begins.
+        epsilon: summand of the variance.
+    """
+
+    dtype: ir.DataType
+    dims: Sequence[Dim]
+    target: Sequence[int]
+    first: int
+    epsilon: float
+
+
+def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
+    """The rows of ``x``, or the condition that does not hold; ``n`` divides the sum of squares."""
+    norm, dtype = m.node("norm"), m.dtype(x)
+    rows, dims = m.shape(m.node("rows").outputs[0]), m.shape(m.root.outputs[0])
+    if rows is None or dims is None or dtype is None or len(rows) != 4 or rows[0] != 1 or rows[3] != 1:
+        return m.no("its channels are not known to be rows of the input", x)
+    if any(forms.axes_of(m, m.node(tag)) != (0, 2, 3) for tag in ("mean", "squares")):
+        return m.no("mean and variance are not taken over all axes but the channel's", x)
+    if not isinstance(rows[2], int) or ir.scalar_of(n) != rows[2]:
+        return m.no("the sum of squares is not divided by their number", n)
+    if m.attribute(norm, "training_mode"):
+        return m.no("it normalizes by other statistics in training", x)
+    first, target = _axis_of_size(dims, rows[2]), forms.reshape_target(m, m.shape(x), dims)
+    if first is None or target is None:
+        return m.no("its rows are not the last axes of the result, or the shape of the result is unknown", x)
+    return _Rows(dtype, dims, target, first, float(m.attribute(norm, "epsilon")))
+
+
+def _axis_of_size(dims: Sequence[Dim], size: int) -> int | None:
+    """The last axis from which on ``dims`` have ``size`` elements."""
+    for axis in reversed(range(len(dims))):
+        sizes = ir.all_ints(dims[axis:])
+        if sizes is not None and math.prod(sizes) == size:
+            return axis
+    return None
+
+
+def _in_shape(op: Builder, m: Match, x: ir.Value, rows: _Rows) -> ir.Value:
+    """``x`` in the shape of the result."""
+    return x if forms.same_shape(m, m.shape(x), rows.dims) else forms.reshape(op, m, x, rows.target)
+
+
+def _is_scaled_and_shifted(m: Match, row: Sequence[Dim]) -> bool:
+    """Whether nothing reads the result but a product with a constant for each element, and a sum with one."""
+    value, sizes = m.root.outputs[0], ir.all_ints(row)
+    for op_type in ("Mul", "Add"):
+        reader = ir.only_reader(value)
+        if reader is None or reader.op_type != op_type or reader.domain:
+            return False
+        constant = m.constant(forms.other_operand(reader, value))
+        if sizes is None or constant is None or constant.size != math.prod(sizes):
+            return False
+        value = reader.outputs[0]
+    return True
