@@ -156,6 +156,16 @@ def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(name) or None
 
 
+def wants_color(environ: Mapping[str, str] | None = None) -> bool | None:
+    """Whether the environment forces colours on or off, by ``NO_COLOR``, ``FORCE_COLOR`` and the like."""
+    environ = os.environ if environ is None else environ
+    if environ.get("NO_COLOR"):
+        return False
+    if any(environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return False if environ.get("CLICOLOR") == "0" or environ.get("TERM") == "dumb" else None
+
+
 def environment(**changes: str) -> dict[str, str]:
     """The environment variables of this process for a child, with ``changes``."""
     return {**os.environ, **changes}
@@ -193,9 +203,8 @@ def shown(value: Any) -> str:
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
     """Defaults from variables that many programs heed."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
-    if environ.get("NO_COLOR"):
-        values["color"] = False
-    return values
+    color = wants_color(environ)
+    return values if color is None else {**values, "color": color}
 
 
 def _from_file(folder: Path) -> dict[str, Any]:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
 from unicodedata import combining, east_asian_width
 
-#: No cell is made narrower than this.
-_LEAST = 12
+#: The role of a line in a report; terminals show each in a colour of its own.
+Tone = Literal["plain", "title", "good", "bad", "caution", "hint"]
+
+
+class Line(str):
+    """A line of a report with a tone."""
+
+    tone: Tone
+
+    def __new__(cls, text: str, tone: Tone = "plain") -> Self:
+        """A line of ``text``."""
+        line = super().__new__(cls, text)
+        line.tone = tone
+        return line
+
+
+#: Parts of a report for people: lines, and tables, which are laid out by the terminal's width.
+Block: TypeAlias = "str | Table"
 
 
 @dataclass
@@ -34,27 +51,6 @@ class Table:
         widths = self._widths()
         return [(indent + self._line(row, widths)).rstrip() for row in everything]
 
-    def fitted(self, width: int, *, gap: int = 2, wraps: bool = False) -> Table:
-        """The same table in at most ``width`` columns, if need be with long cells shortened in the middle.
-
-        Args:
-            width: columns of a terminal.
-            gap: how many of them lie between two columns of the table.
-            wraps: cells with spaces stay as they are, since whoever prints the table wraps them.
-        """
-        widths = self._widths()
-        spare = width - gap * (len(widths) - 1)
-        while sum(widths) > spare and max(widths, default=0) > _LEAST:
-            widths[widths.index(max(widths))] -= 1
-        rows = [
-            [
-                cell if wraps and " " in cell.strip() else middle(cell, most)
-                for cell, most in zip(row, widths, strict=False)
-            ]
-            for row in self.rows
-        ]
-        return Table(self.columns, self.align, list(rows))
-
     def _widths(self) -> list[int]:
         widths = [0] * len(self.columns)
         for row in [self.columns, *self.rows]:
@@ -71,21 +67,16 @@ class Table:
         return "\n".join(self.lines())
 
 
+def flat(blocks: Iterable[Block], indent: str = "") -> Iterator[str]:
+    """All lines of ``blocks``, at full width."""
+    for block in blocks:
+        yield from block.lines(indent) if isinstance(block, Table) else [block]
+
+
 def pad(cell: str, width: int, align: str = "<") -> str:
     """``cell`` filled up with spaces to ``width`` columns of a terminal."""
     space = " " * max(0, width - text_width(cell))
     return space + cell if align == ">" else cell + space
-
-
-def middle(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns: ``model.encoder…dense.bias``."""
-    if text_width(text) <= width:
-        return text
-    end = (width - 1) // 2
-    start = width - 1 - end
-    while text_width(text[:start]) + text_width(text[len(text) - end :]) > width - 1:
-        start, end = start - 1, max(0, end - 1)
-    return f"{text[:start]}…{text[len(text) - end :]}"
 
 
 def text_width(text: str) -> int:

@@ -11,7 +11,6 @@ from graphopt.tables import (
     human_bytes,
     human_count,
     human_seconds,
-    middle,
     shortened,
     text_width,
 )
@@ -22,19 +21,6 @@ def test_columns_are_aligned() -> None:
     table.add("MatMul", 12)
     table.add("日本", "1,000")
     assert str(table).splitlines() == ["op      count", "MatMul     12", "日本    1,000"]
-
-
-def test_tables_fit() -> None:
-    table = Table(["name", "type", "count"], "<<>")
-    table.add("encoder." * 10 + "weight", "float", 12)
-    table.add("日本" * 30, "float" * 8, 12)
-    (first, *rest) = table.fitted(60).lines()
-    assert all(text_width(line) <= 60 for line in rest) and first.startswith("name")
-    assert rest[0].startswith("encoder.enco") and rest[0].split()[0].endswith("weight")
-    assert table.fitted(500).lines() == table.lines()
-    table.add("some words " * 9, "float", 12)
-    assert table.fitted(60, wraps=True).rows[2][0] == "some words " * 9
-    assert middle("abcdefghij", 5) == "ab…ij" and middle("abc", 3) == "abc"
 
 
 def test_no_headings_no_heading_line() -> None:

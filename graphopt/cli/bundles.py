@@ -130,7 +130,7 @@ def print_variants(console: Console, items: Sequence[Item], *, verbose: bool) ->
 def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **values: Any) -> int:
     """Compare each variant with the original where its guard holds, and the general model everywhere."""
     from graphopt import api
-    from graphopt.instrument.report import cost, verdict_dict
+    from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.specialize.bundle_plan import GENERAL_NAME
     from graphopt.specialize.loaded import Bundle
     from graphopt.specialize.narrow import narrowed
@@ -156,9 +156,8 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
                 device=device,
             )
         found[name] = verdict
-        colour = "red" if not verdict.ok else "yellow" if verdict.unverifiable else "green"
-        run.console.print(f"  {name}: {verdict.summary()}", fg=colour)
-        run.console.note(f"  {cost(verdict)} on {verdict.device}")
+        run.console.print(f"  {name}", "title")
+        run.console.blocks(verdict_lines(verdict))
     equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())
     run.console.json(
         {"equal": equal, "variants": {name: verdict_dict(verdict) for name, verdict in found.items()}}

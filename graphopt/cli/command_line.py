@@ -41,6 +41,7 @@ class Invocation:
         stdin: the temporary copy of the model read from standard input, if there is one.
         before: seconds that the process took before it came here.
         begin: when it came here, by :func:`time.perf_counter`.
+        color: force colours on or off; ``None``: on terminals.
     """
 
     environ: Mapping[str, str] | None = None
@@ -54,6 +55,11 @@ class Invocation:
     stdin: Path | None = None
     before: float = 0.0
     begin: float = field(default_factory=time.perf_counter)
+    color: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.color is None:
+            self.color = config.wants_color(self.environ)
 
     @property
     def seconds(self) -> float:
@@ -193,7 +199,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
         if needs_settings:
             raise
         fault, settings = error, config.defaults()
-    invocation.debug = settings.debug
+    invocation.debug, invocation.color = settings.debug, settings.color
     if given.get("require_verified") and not settings.verify:
         raise UsageError("--no-verify and --require-verified exclude each other")
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)

@@ -1,30 +1,46 @@
 """Where output goes: results to stdout, narration and progress to stderr.
 
-On a terminal tables and progress bars come from rich; piped, the same facts are plain aligned
-text without colour codes.
+On a terminal, lines and tables fit its width (:mod:`graphopt.cli.layout`), labels have colours, and progress
+bars come from rich. Piped, the same facts are whole lines and aligned tables without colour codes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from graphopt.tables import Table
+from graphopt import config
+from graphopt.cli.layout import fitted, wrapped
+from graphopt.tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+    from rich.progress import Progress
 
     from graphopt.runtime.oracle.verdict import Verdict
 
-#: What lies between two columns of rich's tables.
-_RICH_GAP = 3
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
+#: Columns where nothing says how many there are.
+_COLUMNS = 80
+#: Words that a tone colours: up to a colon, or up to two spaces.
+_LABEL = re.compile(r"\s*(?:graphopt: )?[^\s:]+(?: [^\s:]+)*?(?=:(?:\s|$)|  |$)")
+_STYLES: dict[Tone, dict[str, Any]] = {
+    "plain": {},
+    "title": {"bold": True},
+    "good": {"fg": "green", "bold": True},
+    "bad": {"fg": "red", "bold": True},
+    "caution": {"fg": "yellow", "bold": True},
+    "hint": {"dim": True},
+}
+_WHOLE: frozenset[Tone] = frozenset({"title", "hint"})
 
 #: Called with how far it is (0 to 1, or ``None`` for unknown) and what is being done.
 Advance = Callable[[float | None, str], None]
@@ -43,6 +59,7 @@ class Console:
         self.color = color
         self.quiet = quiet
         self.as_json = as_json
+        self._progress: Progress | None = None
         self._on_stderr = False
 
     def use_stderr(self) -> None:
@@ -51,23 +68,38 @@ class Console:
 
     # Results ------------------------------------------------------------------------------
 
-    def print(self, text: str = "", **style: Any) -> None:
-        """A line of results; ``style`` as for :func:`click.style`."""
+    def print(self, text: str = "", tone: Tone = "plain", **style: Any) -> None:
+        """A line of results, with its label in the colour of ``tone``.
+
+        Args:
+            style: for the whole line, as for :func:`click.style`.
+        """
         if not self.as_json:
-            text = _encodable(text, self._stream)
-            click.echo(click.style(text, **style) if style else text, file=self._stream, color=self.color)
+            self._clear()
+            say(text, tone, stream=self._stream, color=self.color, **style)
 
     def table(self, table: Table, indent: str = "  ") -> None:
         """A table of results."""
         if self.as_json:
             return
+        self._clear()
         if _is_terminal(self._stream):
-            rich = self._rich(self._stream)
-            fitted = table.fitted(rich.width - len(indent), gap=_RICH_GAP, wraps=True)
-            rich.print(_rich_table(fitted, indent))
+            head, body = fitted(table, _width(self._stream), indent)
+            for line in head:
+                self._line(line, bold=True)
+            for line in body:
+                self._line(line)
         else:
             for line in table.lines(indent):  # whole: programs read it, too
-                click.echo(_encodable(line, self._stream), file=self._stream)
+                self._line(line)
+
+    def blocks(self, blocks: Iterable[Block]) -> None:
+        """The lines and tables of a report."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.table(block)
+            else:
+                self.print(block, block.tone if isinstance(block, Line) else "plain")
 
     def json(self, result: Any) -> None:
         """The result for programs; printed only if that is what was asked for."""
@@ -79,12 +111,34 @@ class Console:
     def _stream(self) -> TextIO:
         return sys.stderr if self._on_stderr else sys.stdout
 
+    def _line(self, text: str, **style: Any) -> None:
+        text = _encodable(text, self._stream)
+        click.echo(click.style(text, **style) if style else text, file=self._stream, color=self.color)
+
     # Narration ----------------------------------------------------------------------------
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, tone: Tone = "plain") -> None:
         """A line about what is going on."""
         if not self.quiet:
-            click.echo(text, err=True, color=self.color)
+            self._clear()
+            say(text, "hint" if text.startswith("hint: ") else tone, stream=sys.stderr, color=self.color)
+
+    def warn(self, text: str, hint: str = "") -> None:
+        """A warning on stderr, also where narration is off."""
+        self._clear()
+        say(f"graphopt: warning: {text}", "caution", stream=sys.stderr, color=self.color)
+        if hint:
+            say(f"hint: {hint}", "hint", stream=sys.stderr, color=self.color)
+
+    def warn_unverified(self, verdict: Verdict, about: str = "", hint: str = "") -> None:
+        """Warn that nothing could be compared, if so.
+
+        Args:
+            about: the model, with a colon behind it.
+            hint: what helps where no inputs were found.
+        """
+        if verdict.unverifiable is not None:
+            self.warn(f"{about}not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else "")
 
     @contextlib.contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
@@ -93,11 +147,14 @@ class Console:
             warnings.simplefilter("always")
             yield
         for item in caught:
-            self.note(f"  warning: {item.message}")
+            self.note(f"  warning: {item.message}", "caution")
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
-        """A progress bar named ``what`` while the ``with`` block runs; nothing where nobody watches."""
+        """A progress bar named ``what`` while the ``with`` block runs; nothing where nobody watches.
+
+        It disappears before anything else is printed.
+        """
         if self.quiet or not _is_terminal(sys.stderr):
             yield lambda done, text: None
             return
@@ -106,11 +163,20 @@ class Console:
         columns = TextColumn("  {task.description}"), BarColumn(24), TextColumn("{task.fields[text]}")
         with Progress(*columns, console=self._rich(sys.stderr), transient=True) as progress:
             task = progress.add_task(what, total=None, text="")
+            self._progress = progress
 
             def advance(done: float | None, text: str) -> None:
                 progress.update(task, total=None if done is None else 1.0, completed=done or 0, text=text)
 
-            yield advance
+            try:
+                yield advance
+            finally:
+                self._progress = None
+
+    def _clear(self) -> None:
+        """Remove the progress bar, if there is one."""
+        if self._progress is not None:
+            self._progress.stop()
 
     def _rich(self, stream: TextIO) -> RichConsole:
         from rich.console import Console as RichConsole
@@ -118,21 +184,38 @@ class Console:
         return RichConsole(file=stream, no_color=self.color is False, highlight=False, soft_wrap=True)
 
 
-def warn_unverified(verdict: Verdict, about: str = "", hint: str = "") -> None:
-    """Warn on stderr that nothing could be compared, if so.
+def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None = None, **style: Any) -> None:
+    """Print ``text``, on terminals wrapped at their width.
 
     Args:
-        about: the model, with a colon behind it.
-        hint: what helps where no inputs were found.
+        tone: colours the label, or all of a title or hint.
+        style: for whole lines, as for :func:`click.style`.
     """
-    if verdict.unverifiable is not None:
-        click.echo(f"graphopt: warning: {about}not verified: {verdict.unverifiable}", err=True)
-    if verdict.lacks_inputs and hint:
-        click.echo(f"hint: {hint}", err=True)
+    lines = wrapped(text, _width(stream)) if _is_terminal(stream) else [text]
+    style = style or (_STYLES[tone] if tone in _WHOLE else {})
+    for number, line in enumerate(lines):
+        line = _encodable(line, stream)
+        if style:
+            line = click.style(line, **style)
+        elif number == 0 and _STYLES[tone]:
+            end = label.end() if (label := _LABEL.match(line)) is not None else len(line)
+            line = click.style(line[:end], **_STYLES[tone]) + line[end:]
+        click.echo(line, file=stream, color=color)
 
 
 def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
+
+
+def _width(stream: TextIO) -> int:
+    """Columns of the terminal behind ``stream``."""
+    said = config.variable("COLUMNS")
+    if said is not None and said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except OSError:  # none behind it, or no file number either
+        return _COLUMNS
 
 
 def _encodable(text: str, stream: TextIO) -> str:
@@ -142,24 +225,3 @@ def _encodable(text: str, stream: TextIO) -> str:
     except UnicodeEncodeError:
         return text.translate(_PLAIN)
     return text
-
-
-def _rich_table(table: Table, indent: str) -> Any:
-    from rich import box
-    from rich.padding import Padding
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    rich = RichTable(
-        box=box.SIMPLE_HEAD if any(table.columns) else None,
-        show_header=any(table.columns),
-        header_style="bold",
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1),
-    )
-    for column, align in zip(table.columns, table.align, strict=True):
-        rich.add_column(column, justify="right" if align == ">" else "left", no_wrap=align == ">")
-    for row in table.rows:
-        rich.add_row(*map(Text, row))  # as it is: brackets in a plain string would be markup
-    return Padding(rich, (0, 0, 0, len(indent)))

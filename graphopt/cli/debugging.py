@@ -101,7 +101,7 @@ def show(run: Run, culprit: Culprit) -> None:
     say()
     for line in culprit.lines:
         colour = {"+": "green", "-": "red"}.get(line[:1])
-        say(f"    {line}", **({"fg": colour} if colour else {}))
+        say(f"    {line}", fg=colour)
     say()
 
 

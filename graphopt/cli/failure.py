@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 
+from graphopt.cli.console import say
 from graphopt.errors import FULL, ExitStatus, GraphoptError, exhausted
 
 #: Characters of a message that are shown.
@@ -71,19 +73,19 @@ class Failure:
         told = {"message": self.message, "hint": self.hint, "status": int(self.status)}
         return {**told, "details": list(self.details)} if self.details else told
 
-    def tell(self, about: str = "") -> None:
+    def tell(self, about: str = "", color: bool | None = None) -> None:
         """Print it to stderr; ``about`` names what it happened to, unless the message does."""
         if about in self.message:
             about = ""
         with contextlib.suppress(OSError):  # nowhere is left to say that stderr is full
-            self._tell(about)
+            self._tell(about, color)
 
-    def _tell(self, about: str) -> None:
-        click.echo(f"graphopt: {about}{': ' if about else ''}{self.message}", err=True)
+    def _tell(self, about: str, color: bool | None) -> None:
+        say(f"graphopt: {about}{': ' if about else ''}{self.message}", "bad", stream=sys.stderr, color=color)
         for line in self.details:
-            click.echo(f"  {line}", err=True)
+            say(f"  {line}", stream=sys.stderr, color=color)
         if self.hint:
-            click.echo(f"hint: {self.hint}", err=True)
+            say(f"hint: {self.hint}", "hint", stream=sys.stderr, color=color)
 
 
 def tell(
@@ -94,6 +96,7 @@ def tell(
     about: str = "",
     files: Iterable[str] = (),
     names: Mapping[str, str] | None = None,
+    color: bool | None = None,
 ) -> Failure:
     """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
 
@@ -101,6 +104,7 @@ def tell(
         files: paths that may name models. If one of these breaks the rules of ONNX, an internal error is
             reported as that: commands rely on the rules more than onnxruntime does, and than loading checks.
         names: by path, what the message calls files that the user did not name by it.
+        color: force colours on or off.
     """
     if debug:
         traceback.print_exception(error)
@@ -113,7 +117,7 @@ def tell(
     for path, name in (names or {}).items():
         hint = failure.hint and failure.hint.replace(path, name)
         failure = replace(failure, message=failure.message.replace(path, name), hint=hint)
-    failure.tell(about)
+    failure.tell(about, color)
     return failure
 
 

@@ -137,6 +137,7 @@ def call(invocation: Invocation) -> int:
             kept=invocation.reproducer is not None,
             files=(*invocation.arguments, *invocation.names),
             names=invocation.names,
+            color=invocation.color,
         )
         invocation.error = failure.message
         try:

@@ -42,8 +42,7 @@ def print_report(run: Run, report: Report, source: Path, target: Path | None, pl
     """Print the report of one model, and the file that it was written to or how to write it."""
     if run.console.quiet:
         return
-    for line in report.lines(run.verbose, warned=True):
-        run.console.print(line)
+    run.console.blocks(report.blocks(run.verbose, warned=True))
     took = human_seconds(report.seconds["all"])
     if target is None:
         run.console.print(f"  {how_to_write(run, planned)}")

@@ -5,6 +5,7 @@ Options that are settings too are ``None`` unless they were given.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import click
 from graphopt import config
 from graphopt.cli import relations, sample
 from graphopt.cli.command_line import Function, Invocation, Run
+from graphopt.cli.console import say
 from graphopt.cli.parameters import (
     Count,
     ReadsArrays,
@@ -377,9 +379,8 @@ def _tell_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None:
     text = pipeline or config.current().pipeline
     passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()
     if not any(step.name == "fuse-builtin" for step in passes):
-        click.echo(
-            "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators", err=True
-        )
+        text = "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators"
+        say(text, "caution", stream=sys.stderr, color=context.obj.color)
 
 
 def chosen_device(run: Run) -> Device:

@@ -57,7 +57,7 @@ def write_split(
 
 
 def _print_split(run: Run, found: Split, verdict: Verdict | None, sizes: dict[str, int]) -> None:
-    from graphopt.instrument.report import verified
+    from graphopt.instrument.report import verdict_lines
     from graphopt.tables import Table, counted, human_bytes
 
     report, show = found.report, run.console.print
@@ -80,6 +80,6 @@ def _print_split(run: Run, found: Split, verdict: Verdict | None, sizes: dict[st
     if report.budget < 1 and report.saved > report.budget * report.everything:
         show(f"  this is the least: {report.budget:.0%} can't be reached")
     if verdict is not None:
-        show(f"  {verified(verdict)}")
+        run.console.blocks(verdict_lines(verdict))
     for path, size in sizes.items():
         show(f"  wrote     {path}   {human_bytes(size)}")

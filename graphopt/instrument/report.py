@@ -13,7 +13,17 @@ from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
 from graphopt.ops import native
 from graphopt.passes.pipeline import Record
-from graphopt.tables import Table, counted, human_bytes, human_count, human_seconds, shortened
+from graphopt.tables import (
+    Block,
+    Line,
+    Table,
+    counted,
+    flat,
+    human_bytes,
+    human_count,
+    human_seconds,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Operators listed by themselves; the others share a line.
 _LISTED = 12
+#: The row of all native kernels, whose names are long.
+_NATIVE = "native kernels"
 #: Reasons of rules that are told unless all are asked for.
 _REFUSALS = 10
 #: Reasons why something was not fused that are told.
@@ -122,12 +134,18 @@ class Report:
         return "\n".join(self.lines())
 
     def lines(self, verbose: int = 0, *, warned: bool = False) -> Iterator[str]:
-        """The report as text; ``verbose`` adds the passes and what was left alone, twice all of it.
+        """The report as text; arguments as for :meth:`blocks`."""
+        return flat(self.blocks(verbose, warned=warned), "  ")
 
-        ``warned``: why nothing was verified was told.
+    def blocks(self, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
+        """The lines and tables of the report.
+
+        Args:
+            verbose: 1 adds the passes and the most important rewrites that were not made, 2 all of these.
+            warned: a warning named the reason why nothing was verified.
         """
-        yield from self.table().lines("  ")
-        yield f"  kept: {kept(self.interface)}"
+        yield self.table()
+        yield f"  kept      {kept(self.interface)}"
         for note in self.notes():
             yield f"  {note}"
         yield from self._fused()
@@ -136,17 +154,15 @@ class Report:
         yield from (f"  {line}" for line in variant_lines(self.variants, self.profiled_runs))
         if verbose:
             yield ""
-            yield from self.passes_table().lines("  ")
+            yield self.passes_table()
             yield ""
             yield from self._left_alone(verbose)
         if self.tuning is not None:
             yield ""
-            yield from (f"  {line}" for line in self.tuning.lines())
+            yield from self.tuning.blocks()
         if self.verdict is not None:
             yield ""
-            told = warned and self.verdict.unverifiable is not None
-            yield f"  {not_verified(self.verdict) if told else verified(self.verdict)}"
-            yield from (f"  {line}" for line in details(self.verdict) if verbose)
+            yield from verdict_lines(self.verdict, verbose, warned=warned)
 
     def _fused(self) -> Iterator[str]:
         """How many of each fused operator there are, most frequent first."""
@@ -211,21 +227,23 @@ class Report:
 
     def _changed_ops(self) -> Iterator[tuple[str, int, int, str]]:
         """Operators whose number changed: the largest changes by themselves, the others together."""
-        names = list(dict.fromkeys([*self.original.ops, *self.optimized.ops]))
-        rows = [(name, self.original.ops.get(name, 0), self.optimized.ops.get(name, 0)) for name in names]
-        changed = sorted(
-            (row for row in rows if row[1] != row[2]), key=lambda row: (-abs(row[2] - row[1]), row[0])
-        )
-        listed = changed if len(changed) <= _LISTED + 1 else changed[:_LISTED]
-        for name, old, new in listed:
-            yield name, old, new, self._credit([name], old - new)
-        rest = sorted(
-            changed[len(listed) :], key=lambda row: row[0].startswith(native.DOMAIN)
-        )  # long names last
+        groups: dict[str, list[str]] = {}
+        for name in dict.fromkeys([*self.original.ops, *self.optimized.ops]):
+            groups.setdefault(_NATIVE if name.startswith(f"{native.DOMAIN}::") else name, []).append(name)
+        rows = []
+        for name, ops in groups.items():
+            old, new = (sum(side.ops.get(op, 0) for op in ops) for side in (self.original, self.optimized))
+            if old != new:
+                rows.append((name, old, new, ops))
+        rows.sort(key=lambda row: (-abs(row[2] - row[1]), row[0]))
+        listed = rows if len(rows) <= _LISTED + 1 else rows[:_LISTED]
+        for name, old, new, ops in listed:
+            yield name, old, new, self._credit(ops, old - new)
+        rest = rows[len(listed) :]
         if rest:
-            names = [name for name, _, _ in rest]
+            ops = [op for row in rest for op in row[3]]
             old, new = sum(row[1] for row in rest), sum(row[2] for row in rest)
-            yield shortened(names, 2), old, new, self._credit(names, old - new)
+            yield shortened([row[0] for row in rest], 2), old, new, self._credit(ops, old - new)
 
     def _credit(self, ops: Sequence[str], removed: int) -> str:
         """Who removed nodes of operators, or added some: the first two, and whether there is more to it."""
@@ -329,16 +347,27 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
     return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **asdict(verdict)}
 
 
-def verified(verdict: Verdict) -> str:
-    """One line about a verdict: what was compared, and what that took by itself."""
-    if verdict.unverifiable is not None:
-        return f"not verified: {verdict.unverifiable}"
-    return f"verified  {verdict.summary()}; {cost(verdict)}"
+def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
+    """The verdict in two lines: the agreement, then device, time and memory, and what counts less.
+
+    Args:
+        verbose: also a line for each comparison that counts less.
+        warned: a warning named the reason why nothing was verified.
+    """
+    if not verdict.ok:
+        yield Line(f"  differs   {verdict.summary()}", "bad")
+    elif verdict.unverifiable is not None:
+        yield Line(f"  {not_verified(verdict) if warned else verdict.summary()}", "caution")
+    else:
+        yield Line(f"  verified  {verdict.agreement}", "good")
+    yield Line(f"            {'; '.join((cost(verdict), *verdict.remarks()))}")
+    yield from (Line(f"  {line}") for line in details(verdict) if verbose)
 
 
 def cost(verdict: Verdict) -> str:
-    """What a verdict took: ``checked in 0.3 s, peak +82 MB``."""
-    return f"checked in {human_seconds(verdict.seconds)}, peak +{human_bytes(verdict.peak_bytes)}"
+    """Where a verification ran, and its time and memory: ``onnxruntime, CPU, 0.3 s, peak +82 MB``."""
+    spent = f"{human_seconds(verdict.seconds)}, peak +{human_bytes(verdict.peak_bytes)}"
+    return f"onnxruntime, {verdict.device}, {spent}"
 
 
 def details(verdict: Verdict) -> Iterator[str]:
@@ -346,8 +375,8 @@ def details(verdict: Verdict) -> Iterator[str]:
     for row in verdict.rows:
         if row.excused:
             where = f"{row.flavour} inputs at {row.binding}, optimizations {row.level}"
-            yield f"excused: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
-    yield from (f"not compared: {skipped}" for skipped in verdict.skipped)
+            yield f"within rounding error: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
+    yield from (f"skipped: {skipped}" for skipped in verdict.skipped)
 
 
 def kept(interface: Interface) -> str:
@@ -375,4 +404,4 @@ def _percent(old: int, new: int) -> str:
 
 
 def _signed(number: int) -> str:
-    return f"{'−' if number < 0 else '+'}{abs(number):,}"
+    return f"{'−' if number < 0 else '+'}{abs(number):,}" if number else ""

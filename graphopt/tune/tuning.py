@@ -12,7 +12,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.fusion.passes.fuse_groups import FuseGroups
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.store import Store, key_of
-from graphopt.tables import Table, counted, human_seconds, shortened
+from graphopt.tables import Block, Table, counted, flat, human_seconds, shortened
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Finding, Reading
 from graphopt.tune.search import Found
@@ -66,11 +66,19 @@ class Tuning:
 
     def lines(self) -> Iterator[str]:
         """The outcome as text."""
+        return flat(self._blocks())
+
+    def blocks(self) -> Iterator[Block]:
+        """The outcome in indented lines and a table, for a report."""
+        for block in self._blocks():
+            yield f"  {block}" if isinstance(block, str) else block
+
+    def _blocks(self) -> Iterator[Block]:
         yield f"tuned for {self.where}"
         yield f"inputs {'; '.join(self.shapes)}"
         effort = f"{counted(self.measured, 'variant')} timed in {human_seconds(self.seconds)}"
         yield f"{effort}, now from the store (--fresh measures anew)" if self.stored else effort
-        yield from self.table().lines()
+        yield self.table()
         yield from self._busy()
         yield from self._unmeasured()
         if self.found.fallback is not None:

@@ -90,7 +90,7 @@ def changed(path: Path, op_type: str) -> Path:
 
 def test_verify(invoke: Invoke, small: Path) -> None:
     same = invoke("verify", small, small)
-    assert same.status == 0 and "equal on" in same.out
+    assert same.status == 0 and "verified  bit-identical on" in same.out
     different = invoke("verify", small, changed(small, "Abs"))
     assert different.status == 1 and "output 'y'" in different.out and "differs" in different.out
     assert "graphopt:" not in different.err
@@ -126,9 +126,9 @@ def test_verify_fails_where_nothing_runs(invoke: Invoke, tmp_path: Path) -> None
 
 def test_verify_tells_what_it_did_not_compare(invoke: Invoke, small: Path) -> None:
     outcome = invoke("verify", small, small, "-v", "--set", "verify-seconds=0")
-    assert "not compared (time; -v lists them)" in outcome.out
-    assert "  not compared: large inputs at N=" in outcome.out
-    assert "checked in" in outcome.err and "peak +" in outcome.err
+    assert "skipped for time (-v)" in outcome.out
+    assert "  skipped: large inputs at N=" in outcome.out
+    assert "onnxruntime, CPU" in outcome.out and "peak +" in outcome.out
 
 
 def test_verify_compares_interfaces(invoke: Invoke, small: Path) -> None:
@@ -137,7 +137,7 @@ def test_verify_compares_interfaces(invoke: Invoke, small: Path) -> None:
     fixed = small.with_name("fixed.onnx")
     onnx.save(proto, fixed)
     outcome = invoke("verify", small, fixed)
-    failed = [line for line in outcome.out.splitlines() if line.lstrip().startswith("differs")]
+    failed = [line for line in outcome.out.splitlines() if line.startswith("  differs  N=")]
     assert failed and all("–" in line and "0.0e+00" not in line for line in failed)
     assert "hint: --dim N=" in outcome.err
     assert outcome.status == 1 and "was dynamic (N), now fixed to 2" in outcome.out

@@ -240,10 +240,10 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any]:
 
 
 def _print_outcome(run: Run, verdict: Verdict | None, sizes: dict[str, int]) -> None:
-    from graphopt.instrument.report import verified
+    from graphopt.instrument.report import verdict_lines
     from graphopt.tables import human_bytes
 
     if verdict is not None:
-        run.console.print(f"  {verified(verdict)}")
+        run.console.blocks(verdict_lines(verdict))
     for path, size in sizes.items():
         run.console.print(f"  wrote     {path}   {human_bytes(size)}")

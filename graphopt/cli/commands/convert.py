@@ -45,9 +45,8 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.console import warn_unverified
     from graphopt.cli.outputs import check_model_file, check_told
-    from graphopt.instrument.report import not_verified, verdict_dict, verified
+    from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.tables import human_bytes
 
     check_model_file(target)
@@ -60,11 +59,8 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
         model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
         remarks = list(report.notes())
         verdict = report.verdict
-        if verdict is not None and verdict.unverifiable is not None:
-            warn_unverified(verdict)
-            remarks.append(not_verified(verdict))
-        elif verdict is not None:
-            remarks.append(verified(verdict))
+        if verdict is not None:
+            run.console.warn_unverified(verdict)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
     sizes = run.invocation.wrote(written)
     form = ir.form_of(target).value
@@ -73,5 +69,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     if not run.console.quiet:
         for remark in remarks:
             run.console.print(f"  {remark}")
+        if verdict is not None:
+            run.console.blocks(verdict_lines(verdict, warned=True))
         for path, size in sizes.items():
             run.console.print(f"  wrote     {path}   {human_bytes(size)}")

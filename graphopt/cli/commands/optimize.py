@@ -235,7 +235,6 @@ def _optimize(
 ) -> Report:
     """Optimize one model and write it, unless ``target`` is ``None``."""
     from graphopt import api, ir
-    from graphopt.cli.console import warn_unverified
     from graphopt.cli.outputs import check_told
     from graphopt.cli.watching import Progress, instruments
     from graphopt.runtime.oracle.verdict import INPUTS_HINT
@@ -265,9 +264,9 @@ def _optimize(
     about = f"{name}: " if several else ""
     if report.verdict is not None:
         hint = INPUTS_HINT + ("" if asked else "; --profile FILE.json tries the shapes of recorded runs")
-        warn_unverified(report.verdict, about, hint)
+        run.console.warn_unverified(report.verdict, about, hint)
     for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
-        click.echo(f"graphopt: warning: {about}dropped {', '.join(map(str, drops))}: {reason}", err=True)
+        run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
     report.file_bytes = (report.file_bytes[0], new_bytes)
     report.other_form = target is not None and ir.form_of(source) is not ir.form_of(target)
@@ -338,6 +337,7 @@ def _optimize_all(
                 kept=run.save_repro is not None,
                 about=str(source),
                 files=(str(source),),
+                color=run.console.color,
             )
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})

@@ -122,7 +122,7 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
-    from graphopt.instrument.report import verdict_dict, verified
+    from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
 
     if output is None:
@@ -172,7 +172,7 @@ def command(
         )
         run.console.print("  and graphopt kernels MODEL shows the groups that it makes")
     if verdict is not None:
-        run.console.print(f"  {verified(verdict)}")
+        run.console.blocks(verdict_lines(verdict, run.verbose))
     for path, size in sizes.items():
         run.console.print(f"  wrote     {path}   {human_bytes(size)}")
     if plot is not None:

@@ -55,7 +55,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     """
     from graphopt import api
     from graphopt.cli import bundles
-    from graphopt.instrument.report import cost, verdict_dict
+    from graphopt.instrument.report import verdict_dict
     from graphopt.runtime.oracle.verdict import INPUTS_HINT
     from graphopt.runtime.signature import Signature, fixed_dims
 
@@ -81,7 +81,6 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
         )
     run.console.json(verdict_dict(verdict))
     _print(run, verdict)
-    run.console.note(f"  {cost(verdict)} on {verdict.device}")
     if verdict.lacks_inputs:
         run.console.note(f"hint: {INPUTS_HINT}")
     fixed = {} if verdict.ok else fixed_dims(*map(Signature.of, loaded))
@@ -93,19 +92,28 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
 
 
 def _print(run: Run, verdict: Verdict) -> None:
+    from graphopt.instrument.report import verdict_lines
+
     show = run.console.print
-    colour = "red" if not verdict.ok else "yellow" if verdict.unverifiable else "green"
-    show(f"  {verdict.summary()}", fg=colour)
+    run.console.blocks(verdict_lines(verdict))
     for change in verdict.signature[1:]:
         show(f"  the interface changed: {change}")
     rows = verdict.rows if run.verbose else verdict.failures[:10]
     if rows:
         table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
         for row in rows:
-            mark = "excused" if row.excused else "same" if row.ok else "differs"
+            mark = (
+                "differs"
+                if not row.ok
+                else "rounding"
+                if row.excused
+                else "identical"
+                if row.identical
+                else "equal"
+            )
             level = f"{row.level}, library" if row.libraries else row.level
             delta = "–" if row.delta is None else f"{row.delta:.1e}"
             table.add(mark, row.binding, row.flavour, level, delta, row.output, row.reason or "")
         run.console.table(table)
     for skipped in verdict.skipped if run.verbose else ():
-        show(f"  not compared: {skipped}")
+        show(f"  skipped: {skipped}")

@@ -98,8 +98,8 @@ class Judge:
     ) -> tuple[Row, RuntimeFailure | ResourceLimit | None]:
         """What ``case`` gives at ``level``, and what went wrong where it gives nothing."""
 
-        def row(delta: float | None, output: str, ok: bool, reason: str | None) -> Row:
-            return Row(case.binding, case.flavour, level, delta, output, ok, reason)
+        def row(delta: float | None, output: str, ok: bool, reason: str | None, same: bool = False) -> Row:
+            return Row(case.binding, case.flavour, level, delta, output, ok, reason, identical=same)
 
         try:
             actual = self.candidate.run(level, case.feeds)
@@ -116,7 +116,8 @@ class Judge:
                 return row(outcome.delta, self.outputs[place], False, outcome.reason), None
             remark = remark or excuse
             worst = max(worst, (outcome.delta, self.outputs[place]))
-        return row(*worst, True, remark), None
+        same = all(identical(a, b) for a, b in zip(expected, actual, strict=True))
+        return row(*worst, True, remark, same), None
 
     def _is_constant(self, case: Case, actual: list[Any]) -> bool:
         """Whether no random output changes in a few more runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from graphopt.runtime.inputs.samples import Flavour
@@ -26,6 +27,7 @@ class Row:
         ok: whether the difference is allowed.
         reason: what is wrong; where it is allowed, the excuse for a difference that is not demanded away.
         libraries: the candidate ran with its libraries of operators.
+        identical: all outputs have the same bits.
     """
 
     binding: str
@@ -36,6 +38,7 @@ class Row:
     ok: bool
     reason: str | None = None
     libraries: bool = False
+    identical: bool = False
 
     @property
     def excused(self) -> bool:
@@ -149,18 +152,25 @@ class Verdict:
             )
         if self.unverifiable is not None:
             return f"not verified: {self.unverifiable}"
+        return "; ".join((self.agreement, *self.remarks()))
+
+    @property
+    def agreement(self) -> str:
+        """How close the models are, and on how many inputs: ``bit-identical on 4 shapes × …``."""
         shapes = counted(len({row.binding for row in self.rows}), "shape")
         kinds = counted(len({row.flavour for row in self.rows}), "kind of values", "kinds of values")
-        ran = counted(len(self.rows), "comparison")
-        text = f"equal on {shapes} × {kinds} ({ran}, max |Δ| {self.delta:.1e}, onnxruntime, {self.device})"
+        on = f"on {shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
+        if all(row.identical for row in self.rows):
+            return f"bit-identical {on}"
+        return f"equal within {self.delta:.1e} {on}" if self.delta else f"equal {on}"
+
+    def remarks(self) -> tuple[str, ...]:
+        """How many comparisons count less: ``2 within rounding error``, ``13 skipped for time (-v)``."""
         excused = sum(row.excused for row in self.rows)
-        if excused:
-            text += f"; {excused} excused: the original is as unsure there (-v)"
-        missed = [skipped for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS]
-        if missed:
-            causes = ", ".join(dict.fromkeys(skipped.cause for skipped in missed))
-            text += f"; {len(missed)} not compared ({causes}; -v lists them)"
-        return text
+        causes = Counter(skipped.cause for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS)
+        found = [f"{excused} within rounding error"] if excused else []
+        found += [f"{count} skipped for {cause}" for cause, count in causes.items()]
+        return (*found[:-1], f"{found[-1]} (-v)") if found else ()
 
 
 _ORDINARY = ("normal", "zero", "negative", "overridden")
