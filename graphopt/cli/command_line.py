@@ -19,6 +19,7 @@ import click
 from graphopt import config, publish
 from graphopt.cli import relations, sample, synonyms
 from graphopt.cli.console import Console
+from graphopt.cli.help import HelpedCommand, Section
 from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
 
@@ -105,8 +106,8 @@ class Run:
     settings_fault: UsageError | None = None
 
 
-class Command(click.Command):
-    """A command whose help lists its options by group."""
+class Command(HelpedCommand):
+    """A command that answers the options of other tools with its own."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse; the error for an unknown option that other tools have names ours."""
@@ -119,23 +120,24 @@ class Command(click.Command):
                 raise
             raise UsageError(f"no such option {error.option_name!r}", hint=hint) from error
 
-    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one section a group, the common options last."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(context):
-            record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
-            if record is not None:
-                sections.setdefault(getattr(parameter, "section", _OTHERS), []).append(record)
-        for title, records in sorted(sections.items(), key=lambda item: item[0] == _OTHERS):
-            with formatter.section(title):
-                formatter.write_dl(records)
 
-
-def command(name: str, *, example: str, needs_settings: bool = True) -> Callable[[Function], click.Command]:
+def command(
+    name: str,
+    *,
+    example: str,
+    section: Section,
+    rank: int = 0,
+    everyday: Sequence[str] = (),
+    needs_settings: bool = True,
+) -> Callable[[Function], click.Command]:
     """Make a command of a function.
 
     Args:
-        example: ends its help.
+        name: what it is called.
+        example: command lines for its help, the most useful ones first.
+        section: its group in the help of graphopt.
+        rank: its place in the group; those of the same rank are sorted by name.
+        everyday: the options that ``--help`` describes; the others are left to ``--help-all``.
         needs_settings: settings that can't be read are an error; otherwise the defaults are in force.
     """
 
@@ -156,13 +158,19 @@ def command(name: str, *, example: str, needs_settings: bool = True) -> Callable
 
         for option in reversed(_COMMON):
             call = option(call)
-        epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in example.strip().splitlines())
-        return click.command(name, cls=Command, epilog=epilog, context_settings=CONTEXT_SETTINGS)(call)
+        return click.command(
+            name,
+            cls=Command,
+            section=section,
+            rank=rank,
+            examples=example.strip().splitlines(),
+            everyday=everyday,
+            context_settings=CONTEXT_SETTINGS,
+        )(call)
 
     return make
 
 
-_OTHERS = "Other options"
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 _COMMON = (

@@ -16,6 +16,7 @@ from graphopt.cli import synonyms
 from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
 from graphopt.cli.failure import tell
+from graphopt.cli.help import HelpedCommand, write_commands
 from graphopt.cli.synonyms import spelled_out
 from graphopt.errors import ExitStatus, UsageError, unknown
 from graphopt.runtime.forkserver import claim_process
@@ -39,6 +40,14 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"graphopt.cli.commands.{name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by group, then the options."""
+        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
+        write_commands([(name, one) for name, one in found if isinstance(one, HelpedCommand)], formatter)
+        records = [item.get_help_record(context) for item in self.get_params(context)]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record is not None])
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
@@ -81,9 +90,10 @@ def cli(context: click.Context) -> None:
 
     \b
     Examples:
-      graphopt optimize model.onnx -o model.opt.onnx
+      graphopt optimize model.onnx           write model.opt.onnx
+      graphopt model.onnx                    report only, nothing is written
       graphopt dump model.onnx --pass-by-pass --changed --diff
-      graphopt COMMAND --help
+      graphopt help COMMAND
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

@@ -144,9 +144,9 @@ pipeline_options = group(
         type=click.Choice(["none", "ort", "builtin", "native"]),
         excludes=("--pipeline", "--passes"),
         hint=_FUSERS,
-        help="Who puts nodes together: onnxruntime alone (ort: -O2), graphopt too (builtin: -O3), or with"
-        " kernels that are compiled (native; docs/kernels.md). none: like ort, but executors keep onnxruntime"
-        " from it, too.",
+        help="What fuses operators: ort (onnxruntime only, as -O2), builtin (graphopt too, as -O3), native"
+        " (graphopt, with compiled kernels: docs/kernels.md), none (as ort, and executors switch off"
+        " onnxruntime's fusions, too).",
     ),
     click.option(
         "--skip",

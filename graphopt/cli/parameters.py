@@ -81,11 +81,20 @@ class Runs(click.ParamType):  # type: ignore[type-arg]
     name = "command"
 
 
+_MOST = 2**31 - 1
+
+
 class Count(click.IntRange):
     """A whole number in ASCII digits; Python itself takes ``1_0`` and the digits of all scripts."""
 
-    def __init__(self, least: int, most: int = 2**31 - 1) -> None:
+    name = "n"
+
+    def __init__(self, least: int, most: int = _MOST) -> None:
         super().__init__(least, most)
+
+    def _describe_range(self) -> str:
+        """The range in the help, unless only the size of an int ends it."""
+        return "" if self.max == _MOST else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """It as an int."""

@@ -86,7 +86,7 @@ def test_the_examples_of_strict_fusion_hold(invoke: Invoke) -> None:
     page = Path(__file__).parent.parent.parent / "docs" / "explain.md"
     examples = re.findall(r"^graphopt (optimize transformer.onnx .*)$", page.read_text(), re.MULTILINE)
     (epilog,) = re.findall(
-        r"^\s*graphopt (optimize .*--strict-fusion .*)$", invoke("optimize", "--help").out, re.M
+        r"^\s*graphopt (optimize .*--strict-fusion .*)$", invoke("optimize", "--help-all").out, re.M
     )
     for example in [*examples, epilog.replace("model.onnx", "transformer.onnx")]:
         outcome = invoke(*example.split(), "--no-verify")

@@ -43,7 +43,11 @@ def modules_after(*arguments: object) -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["help", "optimize"], ["optimize", "--help-all"], ["--version"]],
+    ids=" ".join,
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not modules_after(*arguments) & {"numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy"}
 
@@ -144,7 +148,7 @@ def test_a_terminal_gets_tables_and_progress(
 def test_no_command_shows_the_help(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke() == invoke("--help")
-    summaries = invoke().out.partition("Commands:")[2].splitlines()
+    summaries = invoke().out.partition("Everyday:")[2].splitlines()
     assert len(summaries) > 7 and not any(line.endswith("...") for line in summaries)
 
 

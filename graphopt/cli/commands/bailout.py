@@ -11,6 +11,7 @@ import click
 
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.tables import Table, counted
@@ -31,8 +32,11 @@ graphopt bailout model.onnx --profile profile.json --all -o model.bailouts.onnx
 
 _MODES = "--list shows the places, --at cuts at one, --all takes them all"
 
+#: The options that --help describes.
+_EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input", "--input-shape"]
 
-@command_line.command("bailout", example=EXAMPLE)
+
+@command_line.command("bailout", example=EXAMPLE, section=Section.EXPERT, everyday=_EVERYDAY)
 @click.argument("source", type=reads_model, metavar="MODEL")
 @options.group(
     "Places",

@@ -15,6 +15,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
@@ -34,8 +35,24 @@ graphopt bench model.onnx --device cuda --cuda-graph --hot
 
 _ORIGINAL = "original"
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "--against",
+    "--device",
+    "--threads",
+    "--input-shape",
+    "--input",
+    "--dim",
+    "-O",
+    "--fuser",
+    "--seconds",
+    "--processes",
+    "--hot",
+    "--plot",
+)
 
-@command_line.command("bench", example=EXAMPLE)
+
+@command_line.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
 @options.model_argument("models", metavar="[MODEL...]", several=True)
 @options.group(
     "Comparison",

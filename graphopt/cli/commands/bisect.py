@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, debugging, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
 from graphopt.errors import ExitStatus
 
@@ -18,8 +19,22 @@ graphopt bisect model.onnx --check size -O1
 graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 """
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "--check",
+    "-o",
+    "--seconds",
+    "-O",
+    "--passes",
+    "--skip",
+    "--dim",
+    "--input-shape",
+    "--input",
+    "--device",
+)
 
-@command_line.command("bisect", example=EXAMPLE)
+
+@command_line.command("bisect", example=EXAMPLE, section=Section.DEBUGGING, rank=2, everyday=_EVERYDAY)
 @options.model_argument()
 @options.group(
     "Files",

@@ -10,6 +10,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Seconds, writes
 from graphopt.errors import UsageError
 from graphopt.tables import Table
@@ -27,7 +28,7 @@ graphopt calibrate -o costs.json --no-store
 """
 
 
-@command_line.command("calibrate", example=EXAMPLE)
+@command_line.command("calibrate", example=EXAMPLE, section=Section.EXPERT)
 @options.group(
     "Measurement",
     click.option(

@@ -8,6 +8,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Size, reads_model, writes_model
 
 EXAMPLE = """
@@ -19,7 +20,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
-@command_line.command("convert", example=EXAMPLE)
+@command_line.command("convert", example=EXAMPLE, section=Section.EVERYDAY, rank=6)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
 @options.group(

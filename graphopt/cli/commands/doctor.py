@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.errors import ExitStatus, UsageError
 from graphopt.tables import Table, counted, human_bytes
 
@@ -18,7 +19,7 @@ graphopt doctor --json | jq .problems
 """
 
 
-@command_line.command("doctor", example=EXAMPLE, needs_settings=False)
+@command_line.command("doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1)
 def command(run: Run) -> None:
     """Show versions and devices, and what to do about faults.
 

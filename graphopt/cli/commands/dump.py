@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
@@ -26,8 +27,22 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
 
 _FORMATS = ("text", "onnx", "dot")
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "--pass-by-pass",
+    "--changed",
+    "--diff",
+    "--filter",
+    "--format",
+    "-o",
+    "-O",
+    "--passes",
+    "--skip",
+    "--dim",
+)
 
-@command_line.command("dump", example=EXAMPLE)
+
+@command_line.command("dump", example=EXAMPLE, section=Section.INSIDE, rank=1, everyday=_EVERYDAY)
 @options.model_argument()
 @options.group(
     "Dump",

@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import split_names, split_some
 from graphopt.tables import shortened
 
@@ -29,7 +30,7 @@ graphopt explain model.onnx --target-opset 20 --dim batch=1
 _NAMES = 3
 
 
-@command_line.command("explain", example=EXAMPLE)
+@command_line.command("explain", example=EXAMPLE, section=Section.INSIDE, rank=2)
 @options.model_argument()
 @options.group(
     "Explain",

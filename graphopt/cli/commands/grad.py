@@ -10,6 +10,7 @@ import click
 
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.parameters import reads_model, writes
 
@@ -28,7 +29,7 @@ graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o s
 _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 
-@command_line.command("grad", example=EXAMPLE)
+@command_line.command("grad", example=EXAMPLE, section=Section.TRAINING, rank=1)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Gradients")
 @options.group(

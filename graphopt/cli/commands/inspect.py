@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ graphopt inspect model.bundle -v
 _LISTED = 15
 
 
-@command_line.command("inspect", example=EXAMPLE)
+@command_line.command("inspect", example=EXAMPLE, section=Section.EVERYDAY, rank=3)
 @options.model_argument()
 @options.model_options
 @options.dim_options

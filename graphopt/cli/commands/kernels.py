@@ -11,6 +11,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
 from graphopt.errors import UsageError
 from graphopt.tables import Table, counted, human_bytes
@@ -30,7 +31,7 @@ graphopt kernels model.onnx --source
 _OPS, _TYPES = 4, 40
 
 
-@command_line.command("kernels", example=EXAMPLE)
+@command_line.command("kernels", example=EXAMPLE, section=Section.INSIDE, rank=6)
 @options.model_argument()
 @options.group(
     "Files",

@@ -8,6 +8,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model, writes
 
 EXAMPLE = """
@@ -17,7 +18,7 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 """
 
 
-@command_line.command("lift-parameters", example=EXAMPLE)
+@command_line.command("lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

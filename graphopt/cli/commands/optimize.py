@@ -15,6 +15,7 @@ from graphopt import publish
 from graphopt.cli import command_line, destinations, optimize_output, options, relations, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Seconds, Writes, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
@@ -40,8 +41,25 @@ graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
 graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle
 """
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "-o",
+    "-O",
+    "--exact",
+    "--fuser",
+    "--dim",
+    "--input-shape",
+    "--input",
+    "--target-opset",
+    "--skip",
+    "--report",
+    "--dry-run",
+    "--verify",
+    "--device",
+)
 
-@command_line.command("optimize", example=EXAMPLE)
+
+@command_line.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
 @options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @options.group(
     "Files",

@@ -10,6 +10,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, split_some, writes
 from graphopt.tables import Table, counted, human_bytes
 
@@ -32,8 +33,21 @@ _EXPRESSION = 24
 _DRAWINGS = (".svg", ".dot")
 _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "--policy",
+    "--wrt",
+    "--minimum",
+    "--explain",
+    "-o",
+    "--plot",
+    "--shapes",
+    "--profile",
+    "--device",
+)
 
-@command_line.command("partition", example=EXAMPLE)
+
+@command_line.command("partition", example=EXAMPLE, section=Section.INSIDE, rank=5, everyday=_EVERYDAY)
 @options.model_argument()
 @options.group(
     "Groups",

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.errors import unknown
 from graphopt.tables import Table
 
@@ -25,7 +26,7 @@ graphopt passes collapse-views
 """
 
 
-@command_line.command("passes", example=EXAMPLE)
+@command_line.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3)
 @click.argument("name", required=False)
 def command(run: Run, name: str | None) -> None:
     """List all passes, or tell all about one.

@@ -6,6 +6,7 @@ import click
 
 from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.errors import UsageError
 from graphopt.tables import Table
 
@@ -16,7 +17,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@command_line.command("pipelines", example=EXAMPLE)
+@command_line.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4)
 @click.argument("action", required=False, metavar="[show]")
 @click.argument("name", required=False, metavar="[NAME|TEXT]")
 def command(run: Run, action: str | None, name: str | None) -> None:

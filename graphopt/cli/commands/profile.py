@@ -11,6 +11,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
 from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
@@ -29,7 +30,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 """
 
 
-@command_line.command("profile", example=EXAMPLE)
+@command_line.command("profile", example=EXAMPLE, section=Section.EXPERT)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

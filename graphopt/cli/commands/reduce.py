@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, debugging, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model, writes
 from graphopt.tables import counted
 
@@ -18,8 +19,11 @@ graphopt reduce model.onnx -o small.onnx --check crash
 graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {model}'
 """
 
+#: The options that --help describes.
+_EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-shape", "--input", "--device"]
 
-@command_line.command("reduce", example=EXAMPLE)
+
+@command_line.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",

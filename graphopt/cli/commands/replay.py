@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_folder
 from graphopt.errors import ExitStatus, UsageError
 
@@ -18,7 +19,7 @@ graphopt replay model.repro --allow-command
 """
 
 
-@command_line.command("replay", example=EXAMPLE)
+@command_line.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
 @click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer.")
 def command(run: Run, folder: Path, allow_command: bool) -> int:

@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, executing, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
 from graphopt.tables import Table, human_seconds
 
@@ -21,8 +22,21 @@ graphopt run model.onnx --inputs requests/ --rounds 3
 graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
 """
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "-o",
+    "--input",
+    "--input-shape",
+    "--seed",
+    "--device",
+    "--optimizations",
+    "--inputs",
+    "--rounds",
+    "--fuser",
+)
 
-@command_line.command("run", example=EXAMPLE)
+
+@command_line.command("run", example=EXAMPLE, section=Section.EVERYDAY, rank=5, everyday=_EVERYDAY)
 @options.model_argument()
 @options.group(
     "Files",

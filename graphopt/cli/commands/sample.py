@@ -9,6 +9,7 @@ import click
 from graphopt import publish
 from graphopt.cli import command_line, options, sample
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
 from graphopt.tables import human_bytes
 
@@ -17,7 +18,7 @@ graphopt sample -o sample.onnx
 """
 
 
-@command_line.command("sample", example=EXAMPLE)
+@command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7)
 @options.group(
     "Files",
     click.option("-o", "--output", type=writes_file, metavar="FILE", help="Write the model there."),

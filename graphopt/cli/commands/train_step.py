@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.options import split_names
 from graphopt.cli.parameters import Count, reads_model, writes
@@ -20,8 +21,22 @@ graphopt train-step model.onnx --loss loss --optimizer adamw --clip-norm 1 --acc
 graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
 """
 
+#: The options that --help describes.
+_EVERYDAY = (
+    "--optimizer",
+    "--learning-rate",
+    "--loss",
+    "--loss-fn",
+    "--wrt",
+    "-o",
+    "--state",
+    "--weight-decay",
+    "--clip-norm",
+    "--accumulate",
+)
 
-@command_line.command("train-step", example=EXAMPLE)
+
+@command_line.command("train-step", example=EXAMPLE, section=Section.TRAINING, rank=2, everyday=_EVERYDAY)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Training")
 @options.group(

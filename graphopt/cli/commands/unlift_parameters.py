@@ -8,6 +8,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_data, reads_model, writes
 
 EXAMPLE = """
@@ -16,7 +17,7 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 """
 
 
-@command_line.command("unlift-parameters", example=EXAMPLE)
+@command_line.command("unlift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=4)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @click.argument("parameters", type=reads_data, metavar="PARAMETERS")
 @options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))

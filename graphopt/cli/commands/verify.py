@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
 from graphopt.errors import ExitStatus
 from graphopt.tables import Table
@@ -25,7 +26,7 @@ graphopt verify model.onnx model.bundle
 """
 
 
-@command_line.command("verify", example=EXAMPLE)
+@command_line.command("verify", example=EXAMPLE, section=Section.EVERYDAY, rank=2)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B")
 @options.group(

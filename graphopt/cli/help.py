@@ -1,0 +1,141 @@
+"""The help of commands: the options of every day by default, and all of them with ``--help-all``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import click
+
+#: Examples that the short help shows.
+_EXAMPLES = 4
+_OTHERS = "Other options"
+_ALL = "graphopt.help_all"
+
+
+class Section(Enum):
+    """Groups of commands, in the order of ``graphopt --help``."""
+
+    EVERYDAY = "Everyday"
+    INSIDE = "Look inside"
+    DEBUGGING = "Debugging"
+    TRAINING = "Training"
+    EXPERT = "Expert"
+
+
+class HelpedCommand(click.Command):
+    """A command with a short help and a long one.
+
+    Args:
+        section: the group of commands that it belongs to.
+        rank: its place there; those of the same rank are sorted by name.
+        examples: command lines, the most useful ones first.
+        everyday: the options that the short help describes, in this order; all options if there are none.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        section: Section,
+        rank: int = 0,
+        examples: Sequence[str] = (),
+        everyday: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
+        super().__init__(*arguments, **more)
+        self.section, self.rank = section, rank
+        self.examples, self.everyday = tuple(examples), tuple(everyday)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, with ``--help-all``, which is listed where it shows more than ``--help``."""
+        return [*super().get_params(ctx), _help_all if self.everyday else _no_more_help]
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write usage, summary and examples; then the rest of the text and the options."""
+        is_long = not self.everyday or ctx.meta.get(_ALL, False)
+        summary, _, rest = inspect.cleandoc(self.help or "").partition("\n\n")
+        self.format_usage(ctx, formatter)
+        _write_text(formatter, summary)
+        with formatter.section("Examples"):
+            for line in self.examples if is_long else self.examples[:_EXAMPLES]:
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+        if not is_long:
+            self._write_everyday(ctx, formatter)
+            return
+        if rest:
+            _write_text(formatter, rest)
+        self.format_options(ctx, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each group of options, the common options last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", _OTHERS), []).append(record)
+        for title, records in sorted(sections.items(), key=lambda item: item[0] == _OTHERS):
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def _write_everyday(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [item for item in self.get_params(ctx) if isinstance(item, click.Option)]
+        by_name = {name: option for option in options for name in option.opts}
+        shown = [by_name[name] for name in self.everyday]
+        with formatter.section("Options"):
+            records = [option.get_help_record(ctx) for option in shown]
+            formatter.write_dl([record for record in records if record is not None])
+        common = [item for item in options if not hasattr(item, "section") and item is not _help_all]
+        more = sum(not item.hidden for item in options) - len(shown) - len(common) - 1
+        names = " ".join(option.opts[0] for option in common)
+        formatter.write(
+            f"\n  In all commands: {names}\n  {ctx.command_path} --help-all lists {more} more options.\n"
+        )
+
+
+def write_commands(commands: Sequence[tuple[str, HelpedCommand]], formatter: click.HelpFormatter) -> None:
+    """Write the summaries of commands, one section for each group."""
+    width = formatter.width - 6 - max(len(name) for name, _ in commands)
+    for section in Section:
+        of_section = [
+            (command.rank, name, command) for name, command in commands if command.section is section
+        ]
+        rows = [
+            (name, command.get_short_help_str(width)) for _, name, command in sorted(of_section, key=_place)
+        ]
+        if rows:
+            with formatter.section(section.value):
+                formatter.write_dl(rows, col_spacing=3)
+
+
+def _place(item: tuple[int, str, HelpedCommand]) -> tuple[int, str]:
+    return item[:2]
+
+
+def _write_text(formatter: click.HelpFormatter, text: str) -> None:
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text(text)
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def _make_help_all(hidden: bool) -> click.Option:
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=hidden,
+        callback=_show_all,
+        help="Show all options, and exit.",
+    )
+
+
+_help_all, _no_more_help = _make_help_all(hidden=False), _make_help_all(hidden=True)

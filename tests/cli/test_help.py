@@ -1,0 +1,61 @@
+"""The help: commands by group, the options of every day, and all of them."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from graphopt.cli.help import HelpedCommand, Section
+from graphopt.cli.main import cli
+from tests.cli.conftest import Invoke
+
+COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(None)}
+#: So many options of its own a command may have before it says which of them are of every day.
+FEW = 14
+
+
+def own_options(command: click.Command) -> list[click.Option]:
+    return [item for item in command.params if isinstance(item, click.Option) and hasattr(item, "section")]
+
+
+def test_commands_are_grouped_the_most_useful_first(invoke: Invoke) -> None:
+    lines = invoke("--help").out.splitlines()
+    places = [lines.index(f"{section.value}:") for section in Section]
+    assert places == sorted(places)
+    assert lines[places[0] + 1].split()[0] == "optimize"
+    listed = [found[1] for line in lines[places[0] :] if (found := re.match(r"  ([a-z-]+)  ", line))]
+    assert sorted(listed) == sorted(COMMANDS) and listed != sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_many_options_are_left_to_the_long_help(invoke: Invoke, name: str) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, HelpedCommand)
+    own = {option.opts[0] for option in own_options(command)} | {
+        option.opts[-1] for option in own_options(command)
+    }
+    assert len(command.everyday) <= 13 and set(command.everyday) <= own
+    assert command.everyday or len(own_options(command)) <= FEW
+
+
+def test_the_short_help_and_the_long_one(invoke: Invoke) -> None:
+    short, whole = invoke("optimize", "--help").out, invoke("optimize", "--help-all").out
+    assert short.index("Examples:") < short.index("Options:") and len(short.splitlines()) < 60
+    assert whole.index("Examples:") < whole.index("Files:")
+    command = COMMANDS["optimize"]
+    assert isinstance(command, HelpedCommand)
+    names = {option.opts[-1] for option in own_options(command)}
+    described = set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", short, re.M))
+    assert described == {"--output", *command.everyday} - {"-o"}
+    assert names <= set(re.findall(r"--?[\w-]+", whole))
+    count = re.search(r"graphopt optimize --help-all lists (\d+) more options", short)
+    assert count is not None and int(count[1]) == len(names) - len(described)
+    assert "--debug" in short and "Show the traceback" not in short and "Show the traceback" in whole
+
+
+def test_commands_with_few_options_have_one_help(invoke: Invoke) -> None:
+    outcome = invoke("inspect", "--help")
+    assert "--help-all" not in outcome.out and "Show the traceback" in outcome.out
+    assert invoke("inspect", "--help-all") == outcome
