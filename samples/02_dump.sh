@@ -5,10 +5,10 @@
 
 show python3 "$samples/models.py" --out "$out" transformer cnn
 
-# After each pass only what it changed, with lines that went (-) and came (+); here those of two modules.
-show graphopt dump "$out/cnn.onnx" --pass-by-pass --changed --diff --filter 'stem|head'
+# The changes of each pass: removed (-), added (+) and changed (~) lines; here those of two modules.
+show graphopt dump "$out/cnn.onnx" --pass-by-pass --filter 'stem|head'
 
-# Without --diff: what each pass made new. Shape arithmetic of an attention layer becomes constants.
+# New lines only. Shape arithmetic of an attention layer becomes constants.
 show graphopt dump "$out/transformer.onnx" --pass-by-pass --changed --filter 'layer.0/attention'
 
 # Every stage as a model that loads again.

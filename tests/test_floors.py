@@ -25,6 +25,7 @@ FLOORS = [
     "store",
     "extensions",
     "ir",
+    "modeldiff",
     "ops",
     "runtime.values",
     "runtime.signature",

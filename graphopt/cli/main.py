@@ -92,7 +92,7 @@ def cli(context: click.Context) -> None:
     Examples:
       graphopt optimize model.onnx           write model.opt.onnx
       graphopt model.onnx                    report only, nothing is written
-      graphopt dump model.onnx --pass-by-pass --changed --diff
+      graphopt dump model.onnx --pass-by-pass
       graphopt help COMMAND
     """
     if context.invoked_subcommand is None:

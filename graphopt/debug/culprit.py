@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.debug.attempt import Step, find_node
 from graphopt.gates import Limits, Place
-from graphopt.instrument.snapshot import Snapshot, difference
+from graphopt.modeldiff.changes import by_key, difference
+from graphopt.modeldiff.printing import printed
+from graphopt.modeldiff.snapshot import Snapshot
 from graphopt.runtime.inputs.feeds import Feeds
 
 #: Lines of the neighbourhood.
@@ -94,7 +96,13 @@ def _changes(culprit: Culprit) -> list[str] | None:
     if culprit.after is None:
         return None
     try:
-        changes = difference(Snapshot(culprit.before, None), Snapshot(culprit.after, None), {})
+        before, after = Snapshot(culprit.before), Snapshot(culprit.after)
+        changes = difference(before, after, by_key(before, after))
     except Exception:  # of what is broken, anything may fail
         return None
-    return [f"{change.kind} {change.line.text.strip()}" for change in changes]
+    lines: list[str] = []
+    for change in changes:
+        pair = (change.old, change.new) if change.mark in "~ " else (change.line,)
+        marks = ("-", "+") if change.mark in "~ " else (change.mark,)
+        lines += [f"{mark} {printed(line).strip()}" for mark, line in zip(marks, pair, strict=True) if line]
+    return lines

@@ -20,7 +20,7 @@ from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import UsageError, unknown
 from graphopt.instrument.base import Watcher
-from graphopt.instrument.snapshot import known_types
+from graphopt.instrument.types import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 from graphopt.rewrite.rule import Rule
@@ -90,13 +90,15 @@ class Log(Watcher):
                 Level.DUMP,
                 _place(type(pass_).run.__code__),
                 f"before {index} {pass_}:",
-                ir.print_model(model, types=known_types(cx)),
+                ir.print_model(model, types=known_types(cx), full=True),
             )
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
         """Dump the graph that the pass leaves."""
         if pass_.name in self._dumped:
-            text = ir.print_model(model, types=known_types(cx)) if record.changes else "(nothing changed)"
+            text = "(nothing changed)"
+            if record.changes:
+                text = ir.print_model(model, types=known_types(cx), full=True)
             self._print(Level.DUMP, _place(type(pass_).run.__code__), f"after {record.index} {pass_}:", text)
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:

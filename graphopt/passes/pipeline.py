@@ -88,6 +88,8 @@ class Record:
         nodes: nodes afterwards, those of bodies included, without Constant.
         does: what its changes are called, unless they are rewrites.
         remarks: what it did to the model as a whole.
+        round: the round of the innermost ``fixpoint`` around it, from 1; 0 outside of any.
+        loop: which ``fixpoint`` of the run that is, from 1; 0 outside of any.
     """
 
     index: int
@@ -99,6 +101,8 @@ class Record:
     nodes: int
     does: str | None = None
     remarks: tuple[str, ...] = ()
+    round: int = 0
+    loop: int = 0
 
     def told(self, most: int | None = None) -> str:
         """What it did: ``compose-transposes ×12, drop-cast ×3``, ``removed ×4``, or ``opset 21 → 13``."""
@@ -220,6 +224,8 @@ class _Run:
         self.history = history
         self._size = _Size.of(model, cx)
         self._pairs = QuantizedPairs.of(model, cx)
+        self._loops = 0
+        self._loop, self._round = 0, 0
 
     def steps(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -238,12 +244,17 @@ class _Run:
 
     def _repeat(self, fixpoint: Fixpoint) -> None:
         steps, idle = fixpoint.steps, 0
-        for step in itertools.chain.from_iterable(itertools.repeat(steps, fixpoint.rounds)):
+        around = self._loop, self._round
+        self._loops += 1
+        loop = self._loops
+        for number, step in itertools.product(range(1, fixpoint.rounds + 1), steps):
             epoch = self._cx.edit.epoch
+            self._loop, self._round = loop, number
             self.steps([step])
             idle = idle + 1 if self._cx.edit.epoch == epoch else 0
             if idle == len(steps):  # each of them met the model as it is, and left it so
                 break
+        self._loop, self._round = around
 
     def _pass(self, pass_: Pass) -> Record:
         model, cx, index = self._model, self._cx, len(self.history.records) + 1
@@ -284,6 +295,8 @@ class _Run:
             self._size.reported,
             pass_.does,
             tuple(cx.remarks[told:]),
+            self._round,
+            self._loop,
         )
         for instrument in self._instruments:
             instrument.after_pass(pass_, record, model, cx)

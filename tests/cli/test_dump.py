@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 
+import click
 import onnx
 import onnx.parser
 import pytest
 
+from graphopt import ir, optimize
+from graphopt.cli import paging
 from tests.cli.conftest import Invoke
 from zoo import SAMPLES
 
@@ -28,48 +33,134 @@ def test_options_of_passes_need_passes(invoke: Invoke, small: Path, option: str)
     assert outcome.status == 2 and "needs --pass-by-pass" in outcome.err
 
 
-def test_pass_by_pass(invoke: Invoke, small: Path) -> None:
+def headings(out: str) -> list[str]:
+    """The headings, without what fills the line."""
+    return [line.strip("─ ") for line in out.splitlines() if line.startswith("──")]
+
+
+def test_pass_by_pass_prints_a_summary_and_changes(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--passes", "dce,peephole,dce").out
-    headings = [line for line in out.splitlines() if line.startswith("──")]
-    assert [heading.split(" ─ ")[0] for heading in headings] == [
-        "── 000 input " + "─" * 87,
-        "── 001 dce",
-        "── 002 peephole",
-        "── 003 dce",
+    assert out.splitlines() == [
+        "3 → 1 nodes; 2 of 3 passes changed the model",
+        "  peephole  3 → 1  1 drop-identity, 1 drop-zero",
+        "  dce           1  1 unread constant removed",
+        "",
+        "── peephole ─ 3 → 1 nodes ─ 1 drop-identity, 1 drop-zero ───────────────────────────────────────────",
+        "-   %a: f32[N,4] = Identity(%x)  → %x                             by drop-identity",
+        "~   %b → %y: f32[N,4] = Relu(%a → %x)                             by peephole",
+        "-   %y: f32[N,4] = Add(%b, {-0.0})                                by drop-zero",
     ]
-    assert out.count("output %y") == 4 and "2 rewrites" in headings[2]
+
+
+def test_whole_models(invoke: Invoke, small: Path) -> None:
+    arguments = ["dump", small, "--pass-by-pass", "--full", "--passes", "dce,peephole,dce"]
+    out = invoke(*arguments).out
+    assert [heading.split(" ─ ")[0] for heading in headings(out)] == ["input", "dce", "peephole", "dce"]
+    assert out.count("output %y") == 4
+    assert len(headings(invoke(*arguments, "--changed").out)) == 1
 
 
 def test_only_what_changed(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--changed", "--passes", "cse,peephole,cse").out
-    assert [line[:15] for line in out.splitlines() if line.startswith("──")] == ["── 002 peephole"]
-    assert "input %x" not in out
-
-
-def test_a_diff(invoke: Invoke, small: Path) -> None:
-    out = invoke("dump", small, "--pass-by-pass", "--changed", "--diff", "--passes", "peephole").out
-    lines = out.splitlines()[1:]
-    assert any(
-        line.startswith("-   %a: f32[N,4] = Identity(%x)") and line.endswith("by drop-identity")
-        for line in lines
-    )
-    assert "+   (uses of %a now read %x)" in lines
-    assert {line[0] for line in lines} <= {"-", "+", " "}
+    assert [heading.split(" ─ ")[0] for heading in headings(out)] == ["peephole"]
+    assert out.splitlines()[1:] == ["    %y: f32[N,4] = Relu(%x)"]
 
 
 def test_a_diff_of_nothing(invoke: Invoke, small: Path) -> None:
-    assert invoke("dump", small, "--pass-by-pass", "--changed", "--diff", "--passes", "dce").out == ""
+    assert invoke("dump", small, "--pass-by-pass", "--passes", "dce").out == ""
     out = invoke("dump", small, "--pass-by-pass", "--diff", "--passes", "dce").out
     assert "nothing changed" in out.splitlines()[-1]
 
 
+def test_the_full_form_of_a_diff(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "transformer.onnx"
+    path.write_bytes(SAMPLES["transformer"].build().SerializeToString())
+    out = invoke("dump", path, "--pass-by-pass", "-v", "--passes", "peephole").out
+    lines = [line for line in out.splitlines() if line[:1] in "-+~"]
+    assert "# /encoder/layer.0/attention/" in out and not any("…" in line for line in lines)
+    assert not any(line.startswith("~") for line in lines)
+
+
+def test_a_diff_in_json(invoke: Invoke, small: Path) -> None:
+    result = json.loads(invoke("dump", small, "--pass-by-pass", "--passes", "peephole", "--json").out)
+    (stage,) = result["diffs"]
+    assert (stage["pass"], stage["nodes"]) == ("peephole", [3, 1])
+    assert stage["changes"][0] == {
+        "kind": "removed",
+        "line": "node",
+        "graph": [],
+        "name": "a",
+        "operator": "Identity",
+        "by": "drop-identity",
+        "unread": False,
+        "before": "%a: f32[N,4] = Identity(%x)",
+        "after": None,
+        "replaced_by": ["%x"],
+    }
+    assert "by drop-identity" in result["text"]
+
+
 def test_the_filter(invoke: Invoke, small: Path) -> None:
-    arguments = ["dump", small, "--pass-by-pass", "--diff", "--changed", "--passes", "peephole"]
+    arguments = ["dump", small, "--pass-by-pass", "--passes", "peephole"]
     out = invoke(*arguments, "--filter", "Add|%y").out
     assert "Identity" not in out and "Add" in out
     nothing = invoke(*arguments, "--filter", "nothing like it")
     assert nothing.out == "" and "no line matches --filter nothing like it" in nothing.err
     assert "no line matches" in invoke("dump", small, "--filter", "nothing like it").err
+
+
+def test_colours_are_for_marks_and_rules_only(invoke: Invoke, small: Path) -> None:
+    arguments = ["dump", small, "--pass-by-pass", "--passes", "peephole"]
+    plain = invoke(*arguments).out
+    assert "\x1b" not in plain
+    for variable in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        out = invoke(*arguments, environ={variable: "1"}).out
+        line = next(line for line in out.splitlines() if "Identity" in line)
+        assert line.startswith("\x1b[31m-\x1b[0m   %a: f32[N,4] = Identity(%x)")
+        assert line.endswith("\x1b[36mby drop-identity\x1b[0m")
+        assert click.unstyle(out) == plain
+        assert invoke(*arguments, environ={variable: "1", "NO_COLOR": "1"}).out == plain
+        assert invoke(*arguments, environ={variable: "0"}).out == plain
+
+
+@pytest.mark.parametrize(
+    ("lines", "option", "paged"), [(5, "--pager", True), (50, "--pager", False), (5, "--no-pager", False)]
+)
+def test_the_pager_gets_what_takes_more_than_a_screen(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, lines: int, option: str, paged: bool
+) -> None:
+    pages: list[str] = []
+    monkeypatch.setattr(paging, "_is_interactive", lambda: True)
+    monkeypatch.setattr(paging.shutil, "get_terminal_size", lambda: os.terminal_size((80, lines)))
+    monkeypatch.setattr(paging.click, "echo_via_pager", lambda text, color: pages.append("".join(text)))
+    out = invoke("dump", small, "--pass-by-pass", "--passes", "peephole", option).out
+    assert bool(pages) == paged and bool(out) != paged
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_every_removed_and_every_added_node_is_shown(invoke: Invoke, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(SAMPLES[name].build().SerializeToString())
+    lines = invoke("dump", path, "--pass-by-pass").out.splitlines()
+    assert max(map(len, lines)) <= 160
+    shown = {mark: "\n".join(line for line in lines if line[:1] in (mark, "~")) for mark in "-+"}
+    before, after = ir.load(path), optimize(path, verify=False)[0]
+    originals, results = first_results(before), first_results(after)
+    missing = [value for value in originals if value not in results and not mentions(shown["-"], value)]
+    missing += [value for value in results if value not in originals and not mentions(shown["+"], value)]
+    assert not missing
+
+
+def first_results(model: ir.Model) -> dict[str, None]:
+    """How the first result of each node but Constant is printed."""
+    names = ir.Names.of(model)
+    nodes = [node for graph in ir.graphs_of(model) for node in graph if node.op_type != "Constant"]
+    return dict.fromkeys(names(node.outputs[0]) for node in nodes if node.outputs)
+
+
+def mentions(text: str, value: str) -> bool:
+    """Whether ``text`` has a line that defines ``value``."""
+    return re.search(rf"(^[-+~] +|, |→ ){re.escape(value)}(:|,| =| →)", text, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize(("format_", "suffix"), [("onnx", "onnx"), ("text", "txt"), ("dot", "dot")])
@@ -100,11 +191,30 @@ def test_diffs_in_files(invoke: Invoke, small: Path) -> None:
     ]
 
 
+def test_a_path_with_the_suffix_of_a_form_is_a_file(invoke: Invoke, small: Path) -> None:
+    outcome = invoke("dump", small, "-o", "model.txt")
+    assert outcome.out == "" and "wrote     model.txt" in outcome.err
+    assert Path("model.txt").read_text() == invoke("dump", small).out
+    assert invoke("dump", small, "-o", "model.dot").status == 0
+    assert Path("model.dot").read_text().startswith("digraph")
+    assert invoke("dump", small, "-o", "copy.onnx").status == 0
+    assert len(onnx.load("copy.onnx").graph.node) == 3
+    invoke("dump", small, "--pass-by-pass", "-o", "changes.diff", "--passes", "peephole")
+    assert "by drop-identity" in Path("changes.diff").read_text()
+    refused = invoke("dump", small, "--pass-by-pass", "-o", "stages.onnx")
+    assert refused.status == 2 and "name a folder" in refused.err
+    Path("stages.txt").mkdir()
+    invoke("dump", small, "-o", "stages.txt")
+    assert [path.name for path in Path("stages.txt").iterdir()] == ["model.txt"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--diff"], "--diff needs --pass-by-pass"),
-        (["--format", "onnx"], "-o FOLDER"),
+        (["--full"], "--full needs --pass-by-pass"),
+        (["--pass-by-pass", "--full", "--diff"], "exclude each other"),
+        (["--format", "onnx"], "name a folder, or an .onnx file"),
         (["--pass-by-pass", "--format", "dot", "--diff"], "is of text"),
         (["--filter", "("], "no regular expression"),
         (["--format", "svg"], "svg"),
@@ -122,8 +232,7 @@ def test_options_that_do_not_go_together(
 def test_every_sample_can_be_dumped_in_every_form(invoke: Invoke, tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.onnx"
     path.write_bytes(SAMPLES[name].build().SerializeToString())
-    out = invoke("dump", path, "--pass-by-pass", "--changed", "--diff").out
-    assert out.startswith("── ")
+    assert invoke("dump", path, "--pass-by-pass").out.count("\n── ") >= 1
     assert invoke("dump", path, "--format", "dot", "-o", "dots").status == 0
     assert invoke("dump", path, "--pass-by-pass", "--changed", "--format", "onnx", "-o", "onnx").status == 0
     for stage in Path("onnx").iterdir():
@@ -139,7 +248,7 @@ def test_a_golden_diff(invoke: Invoke, tmp_path: Path, update_golden: bool) -> N
         "--filter",
         "layer.0/attention/self",
     ]
-    out = invoke("dump", path, "--pass-by-pass", "--changed", "--diff", *arguments).out
+    out = invoke("dump", path, "--pass-by-pass", *arguments).out
     golden = GOLDEN / "dump-diff.txt"
     if update_golden:
         golden.parent.mkdir(exist_ok=True)

@@ -225,11 +225,65 @@ def test_graphs_and_nodes_print_alone() -> None:
     assert ir.print_node(next(iter(body))) == "%t1: f32[N,4] = Add(%b, {[0.5, -0.0, 1e-05, 3.0]})"
 
 
-def test_small_constants_that_nothing_reads_are_shown() -> None:
+def test_the_full_form_has_whole_names_and_all_constants() -> None:
+    nodes = [
+        NODE("Constant", [], ["c"], value_float=2.0),
+        NODE(
+            "Mul", ["x", "c"], ["/encoder/layer.0/attention/Mul_output_0"], "/encoder/layer.0/attention/Mul"
+        ),
+        NODE("Neg", ["/encoder/layer.0/attention/Mul_output_0"], ["y"], "negated"),
+    ]
+    loaded = ir.from_proto(model(nodes))
+    assert ir.print_model(loaded).splitlines()[3:5] == [
+        "  %0.attention.Mul~or7j = Mul(%x, {2.0})",
+        "  %y: f32[N,4] = Neg(%0.attention.Mul~or7j)  # negated",
+    ]
+    assert ir.print_model(loaded, full=True).splitlines()[3:5] == [
+        "  %c = Constant(value_float=2.0)",
+        "  %0.attention.Mul~or7j = Mul(%x, {2.0})  # /encoder/layer.0/attention/Mul_output_0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "value", "comment"),
+    [
+        ("Conv", "layer/Conv_3", "layer/Conv_3_output_0", ""),
+        ("Conv", "layer/conv", "layer/conv:0", ""),
+        ("Conv", "layer/conv", "layer/conv_bias_folded", ""),
+        ("Identity", "Identity_148", "pooler.bias", ""),
+        ("Identity", "copy", "pooler.bias", "  # copy"),
+        ("Relu", "ab", "abc", "  # ab"),
+    ],
+)
+def test_node_names_that_values_imply_are_left_out(op: str, name: str, value: str, comment: str) -> None:
+    first = NODE(op, ["x"], [value], name)
+    node = next(iter(ir.from_proto(model([first, NODE("Neg", ["x"], ["y"])])).graph))
+    assert text.node_comment(node) == comment
+
+
+def test_initializers_listed_as_inputs_before_ir_version_4_are_constants() -> None:
+    listed = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [n]) for name, n in (("w", 100), ("s", 1))
+    ]
+    weights = [weight("w", 100), numpy_helper.from_array(np.ones(1, np.float32), "s")]
+    nodes = [NODE("Add", ["w", "s"], ["v"]), NODE("Add", ["x", "v"], ["y"])]
+    proto = model(nodes, weights)
+    proto.graph.input.extend(listed)
+    proto.ir_version = 3
+    lines = ir.print_model(ir.from_proto(proto)).splitlines()
+    assert [line.split(":")[0] for line in lines if "input" in line or "constant" in line] == [
+        "  input %x",
+        "  constant %w",
+    ]
+    assert "Add(%w, {[1.0]})" in "".join(lines)
+
+
+def test_small_constants_that_nothing_reads_are_in_the_full_form_only() -> None:
     loaded = ir.from_proto(
         model([NODE("Neg", ["x"], ["y"])], [numpy_helper.from_array(np.array(1), "unread")])
     )
-    assert "  constant %unread: {1}\n" in ir.print_model(loaded)
+    assert "  constant %unread: {1}\n" in ir.print_model(loaded, full=True)
+    assert "unread" not in ir.print_model(loaded)
 
 
 def test_names_with_line_breaks_take_no_lines() -> None:

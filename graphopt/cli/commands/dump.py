@@ -1,37 +1,44 @@
-"""graphopt dump: print a model, and what each pass makes of it."""
+"""graphopt dump: print a model, and the changes that each pass makes to it."""
 
 from __future__ import annotations
 
+import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
+from graphopt.cli.paging import page, print_line
 from graphopt.cli.parameters import Count, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
 
 if TYPE_CHECKING:
-    from graphopt.instrument.dump import Dump
+    from graphopt.instrument.dump import Dump, Format
+    from graphopt.modeldiff.printing import Printed
 
 EXAMPLE = """
 graphopt dump model.onnx
 graphopt dump model.onnx --dim batch=4
-graphopt dump model.onnx --pass-by-pass --changed --diff
+graphopt dump model.onnx --pass-by-pass
+graphopt dump model.onnx --pass-by-pass --filter 'layer.0/attention' -v
 graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages/
 """
 
 _FORMATS = ("text", "onnx", "dot")
+#: Suffixes of files; -o with another one names a folder.
+_SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
 
 #: The options that --help describes.
 _EVERYDAY = (
     "--pass-by-pass",
-    "--changed",
-    "--diff",
+    "--full",
     "--filter",
     "--format",
     "-o",
@@ -47,29 +54,30 @@ _EVERYDAY = (
 @options.group(
     "Dump",
     click.option(
-        "--pass-by-pass", is_flag=True, help="Run the pipeline, and dump the model after each pass."
+        "--pass-by-pass",
+        is_flag=True,
+        help="Run the pipeline, and print the changes of each pass after a summary.",
     ),
-    click.option(
-        "--changed", is_flag=True, help="Only passes that changed something, and only what changed."
-    ),
-    click.option("--diff", is_flag=True, help="Lines that went (-) and came (+)."),
+    click.option("--full", is_flag=True, help="Whole models after each pass, not only the changes."),
+    click.option("--changed", is_flag=True, help="Only passes that changed something, and their new lines."),
+    click.option("--diff", is_flag=True, help="Removed (-), added (+) and changed (~) lines of every pass."),
     click.option(
         "--format",
         "format_",
         type=click.Choice(_FORMATS),
-        default="text",
-        help="Text, models that load again, or graphs for Graphviz.  [default: text]",
+        help="Text, models that load again, or graphs for Graphviz.  [default: by the suffix of -o; text]",
     ),
     click.option(
-        "--filter", "filter_", metavar="REGEX", help="Only lines that match, or whose node's name does."
+        "--filter", "filter_", metavar="REGEX", help="Only lines that match, or a whole name in them does."
     ),
     click.option(
         "-o",
         "--output",
         type=writes,
-        metavar="FOLDER",
-        help="Write NNN-after-PASS files there instead.",
+        metavar="PATH",
+        help="Write to a .txt, .diff, .dot or .onnx file instead, or NNN-after-PASS files to a folder.",
     ),
+    click.option("--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."),
 )
 @options.pipeline_options
 @options.version_options
@@ -86,68 +94,111 @@ def command(
     run: Run,
     model: Path,
     pass_by_pass: bool,
+    full: bool,
     changed: bool,
     diff: bool,
-    format_: Any,
+    format_: Format | None,
     filter_: str | None,
     output: Path | None,
+    pager: bool,
     **values: Any,
 ) -> None:
-    """Print a model, or what each pass makes of it.
+    """Print a model, or the changes of each pass.
 
-    Types are inferred ones. Without --pass-by-pass the model is printed as it is.
+    Types are inferred. Without --pass-by-pass the model is printed as it is. Names are shortened, and
+    small constants are printed only where they are read; -v prints all of it.
     """
-    from graphopt import api
-    from graphopt.cli.outputs import check_folder
+    from graphopt import api, ir
     from graphopt.cli.watching import make_log
     from graphopt.instrument.dump import Dump, What
     from graphopt.passes.check_aliasing import pairs_of
 
-    what = What(format_, changed, diff, _compiled(filter_))
-    if format_ == "onnx" and output is None:
-        raise UsageError("--format onnx needs -o FOLDER")
-    if (diff or changed) and not pass_by_pass:
-        raise UsageError(f"{'--diff' if diff else '--changed'} needs --pass-by-pass")
-    if diff and format_ != "text":
+    _check(pass_by_pass, full=full, changed=changed, diff=diff)
+    target = _Target.of(output, format_, pass_by_pass)
+    if diff and target.format != "text":
         raise UsageError("--diff is of text; leave out --format")
+    if pass_by_pass and target.folder is None and target.format == "text" and not (full or changed or diff):
+        changed = diff = True
+    what = What(target.format, changed, diff, run.verbose > 0, _compiled(filter_))
+    shown: list[Printed] = []
+    streams = full and target.file is None and not run.console.as_json
+    show = functools.partial(print_line, run.console) if streams else shown.append
+    dump = Dump(what, show, target.folder)
+    loaded = api.load_model(model)
+    report: dict[str, Any] = {"model": str(model)}
+    try:
+        if not pass_by_pass:
+            choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
+            cx = api.context_for(loaded, choices)
+            if target.file is not None and target.format == "onnx":
+                ir.save(loaded, target.file)
+            else:
+                dump.model(loaded, cx)
+        else:
+            values["share_buffers"] = pairs_of(values["share_buffers"])
+            watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
+            pipeline = options.chosen_pipeline(values)
+            _, result = api.optimize(
+                model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
+            )
+            report = result.to_dict()
+            report["diffs"] = [stage.to_dict() for stage in dump.stages]
+    finally:
+        dump.finish()
+        if target.file is not None and target.format != "onnx":
+            publish.write(target.file, "".join(f"{line}\n" for line in shown))
+        else:
+            page(run.console, shown, pager=pager)
+    _note(run, dump, target)
+    run.console.json({"text": "\n".join(map(str, shown)), **report})
+
+
+def _check(pass_by_pass: bool, **given: bool) -> None:
+    for name, flag in given.items():
+        if flag and not pass_by_pass:
+            raise UsageError(f"--{name} needs --pass-by-pass")
+    if given["full"] and given["diff"]:
+        raise UsageError("--full and --diff exclude each other")
     if not pass_by_pass:
         hint = "without it the model is printed as it is, untouched"
         options.check_idle(["Passes"], "needs --pass-by-pass", hint)
-    check_folder(output)
-    shown: list[str] = []
-    show = shown.append if run.console.as_json else lambda line: _show(run, line)
-    dump = Dump(what, show, output)
-    loaded = api.load_model(model)
-    if not pass_by_pass:
-        choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
-        dump.model(loaded, api.context_for(loaded, choices))
-        _tell(run, dump, output)
-        run.console.json({"model": str(model), "text": "\n".join(shown)})
-        return
-    values["share_buffers"] = pairs_of(values["share_buffers"])
-    watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
-    pipeline = options.chosen_pipeline(values)
-    _, report = api.optimize(
-        model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
-    )
-    _tell(run, dump, output)
-    run.console.json({"text": "\n".join(shown), **report.to_dict()})
 
 
-def _tell(run: Run, dump: Dump, folder: Path | None) -> None:
-    """Where the dump went, if nothing shows it."""
-    if folder is not None:
-        run.console.note(f"  wrote     {counted(dump.files, 'file')} to {folder}")
+@dataclass(frozen=True)
+class _Target:
+    """Where a dump is written, and as what; stdout if neither a file nor a folder is given."""
+
+    format: Format
+    file: Path | None = None
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, output: Path | None, chosen: Format | None, pass_by_pass: bool) -> _Target:
+        from graphopt.cli.outputs import check_file, check_folder
+
+        by_suffix = None if output is None or output.is_dir() else _SUFFIXES.get(output.suffix)
+        form = chosen or by_suffix or "text"
+        if form == "onnx" and output is None:
+            raise UsageError("--format onnx needs -o", hint="name a folder, or an .onnx file")
+        if by_suffix is None:
+            check_folder(output)
+            return cls(form, folder=output)
+        if form == "onnx" and pass_by_pass:
+            raise UsageError(
+                f"--pass-by-pass writes several models, and {output} is one file", hint="name a folder"
+            )
+        check_file(output)
+        return cls(form, file=output)
+
+
+def _note(run: Run, dump: Dump, target: _Target) -> None:
+    """Note what was written, and where nothing matches."""
+    if target.folder is not None:
+        run.console.note(f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
+    elif target.file is not None:
+        run.console.note(f"  wrote     {target.file}")
     if dump.what.filter is not None and not dump.lines:
         run.console.note(f"  no line matches --filter {dump.what.filter.pattern}")
-
-
-def _show(run: Run, line: str) -> None:
-    colour = {"+": "green", "-": "red", "─": "cyan"}.get(line[:1])
-    if colour is None:
-        run.console.print(line)
-    else:
-        run.console.print(line, fg=colour)
 
 
 def _compiled(text: str | None) -> re.Pattern[str] | None:

@@ -1,0 +1,168 @@
+"""Changes by pass: the summary of a run, one line a pass, and the heading and the changes of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphopt.modeldiff.changes import Change
+from graphopt.modeldiff.printing import WIDTH, Printed, full, print_changes
+from graphopt.passes.pipeline import Record
+from graphopt.tables import Table, counted, shortened, text_width
+
+#: Rules named in a summary or heading.
+_RULES = 3
+_HEADING_WIDTH = 100
+#: A pass with more text for its options is called by its name alone.
+_TITLE_WIDTH = 40
+
+
+@dataclass
+class Stage:
+    """One run of one pass.
+
+    Attributes:
+        record: what the pipeline reports of it.
+        nodes: nodes before it; :attr:`record` has those after it.
+        changes: changed lines.
+        pooled: small constants for which equal ones are read now, and how many those are.
+        unread: small constants removed because nothing read them.
+    """
+
+    record: Record
+    nodes: int
+    changes: list[Change] = field(default_factory=list)
+    pooled: tuple[int, int] = (0, 0)
+    unread: int = 0
+
+    @property
+    def counts(self) -> str:
+        """``248 → 143``, or ``143`` if the number of nodes stayed."""
+        after = f"{self.record.nodes:,}"
+        return after if self.nodes == self.record.nodes else f"{self.nodes:,} → {after}"
+
+    def title(self, rounds: int) -> str:
+        """The pass, and its round if it is repeated."""
+        name = self.record.text if len(self.record.text) <= _TITLE_WIDTH else self.record.name
+        return f"{name}, round {self.record.round} of {rounds}" if rounds > 1 else name
+
+    @property
+    def does(self) -> str:
+        """``53 collapse-views, 26 drop-zero-bias``, ``82 unread constants removed`` or the like."""
+        record = self.record
+        pooled, kept = self.pooled
+        parts = list(record.remarks)
+        rules = {rule: count for rule, count in record.rewrites.most_common() if rule != record.name}
+        own = record.rewrites[record.name]
+        if rules:
+            parts.append(shortened([f"{count} {rule}" for rule, count in rules.items()], _RULES))
+        if own > pooled:
+            parts.append(f"{own:,} {record.does}" if record.does else counted(own, "rewrite"))
+        if pooled:
+            parts.append(f"{pooled + kept:,} equal constants share {'one' if kept == 1 else kept}")
+        if self.unread:
+            parts.append(f"{counted(self.unread, 'unread constant')} removed")
+        return ", ".join(parts or self._kinds()) or counted(sum(record.changes.values()), "edit")
+
+    def _kinds(self) -> list[str]:
+        """``1 opset removed``, ``2 outputs changed``."""
+        verbs = {"-": "removed", "+": "added", "~": "changed"}
+        counts = Counter(
+            (change.line.kind, verbs[change.mark]) for change in self.changes if change.mark in verbs
+        )
+        return [f"{counted(count, kind)} {verb}" for (kind, verb), count in counts.items()]
+
+    def heading(self, rounds: int) -> Printed:
+        """``── peephole, round 1 of 2 ─ 248 → 143 nodes ─ 53 collapse-views, … ──────``."""
+        does = self.does if self.record.changes else "nothing changed"
+        return heading_of(self.title(rounds), f"{self.counts} nodes", does)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The changes for programs, unshortened."""
+        return {
+            "pass": self.record.text,
+            "index": self.record.index,
+            "round": self.record.round,
+            "nodes": [self.nodes, self.record.nodes],
+            "pooled_constants": self.pooled[0],
+            "unread_constants": self.unread,
+            "changes": [item for change in self.changes for item in change_dicts(change)],
+        }
+
+
+def change_dicts(change: Change) -> Iterator[dict[str, Any]]:
+    """``change`` for programs, and a change for each line that became unread because of it."""
+    kind = {"-": "removed", "+": "added", "~": "changed", " ": "reads-replacement"}[change.mark]
+    line = change.line
+    yield {
+        "kind": kind,
+        "line": line.kind,
+        "graph": list(line.path),
+        "name": (line.names or (line.key[2],))[0],
+        "operator": line.operator if line.kind == "node" else None,
+        "by": change.by,
+        "unread": change.unread,
+        "before": None if change.old is None else full(change.old).strip(),
+        "after": None if change.new is None else full(change.new).strip(),
+        "replaced_by": list(change.instead),
+    }
+    for item in change.unread_lines:
+        yield from change_dicts(Change("-", item, None, change.by, unread=True))
+
+
+class Rounds:
+    """How many rounds each ``fixpoint`` of a run took, without those that changed nothing."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._rounds: dict[int, int] = {}
+        for record in records:
+            if record.changes:
+                self._rounds[record.loop] = max(self._rounds.get(record.loop, 0), record.round)
+
+    def of(self, record: Record) -> int:
+        """The rounds of the ``fixpoint`` around ``record``; 0 if there is none."""
+        return self._rounds.get(record.loop, 0)
+
+
+def summary(stages: Sequence[Stage], records: Sequence[Record]) -> Iterator[Printed]:
+    """One line for the run, and one for each of ``stages``."""
+    rounds = Rounds(records)
+    changed = [stage for stage in stages if stage.record.changes]
+    if not changed:
+        return
+    before, after = stages[0].nodes, records[-1].nodes
+    nodes = f"{before:,} → {after:,} nodes" if before != after else counted(after, "node")
+    yield Printed(
+        "─", f"{nodes}; {len(changed)} of {counted(len(records), 'pass', 'passes')} changed the model"
+    )
+    table = Table(["", "", ""], "<><")
+    for stage in changed:
+        table.add(stage.title(rounds.of(stage.record)), stage.counts, stage.does)
+    for line in table.lines("  "):
+        yield Printed("@", line if text_width(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+
+
+def diffs(
+    stages: Sequence[Stage], records: Sequence[Record], *, is_full: bool, all_: bool
+) -> Iterator[Printed]:
+    """The changes of each of ``stages`` under its heading.
+
+    Args:
+        is_full: unshortened lines.
+        all_: also headings of passes that changed no line.
+    """
+    rounds = Rounds(records)
+    for stage in stages:
+        lines = list(print_changes(stage.changes, is_full=is_full))
+        if lines or all_:
+            yield Printed("@", "")
+            yield stage.heading(rounds.of(stage.record))
+            yield from lines
+
+
+def heading_of(*parts: str) -> Printed:
+    """A line of 100 columns, or as long as it takes."""
+    text = f"── {' ─ '.join(part for part in parts if part)} "
+    return Printed("─", text + "─" * max(2, _HEADING_WIDTH - text_width(text)))

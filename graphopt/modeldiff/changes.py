@@ -1,0 +1,183 @@
+"""Changes between two snapshots, in the order of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from graphopt.ir.text import Operand
+from graphopt.modeldiff.snapshot import Ident, Key, Line, Snapshot
+
+Mark = Literal["-", "+", "~", " "]
+
+
+@dataclass
+class Change:
+    """A line that was removed (``-``), added (``+``) or changed (``~``), or that reads a value's replacement.
+
+    Attributes:
+        mark: the kind of change; a space for a node that merely reads other values in the place of
+            replaced ones.
+        old: the line before; ``None`` if it was added.
+        new: the line afterwards; ``None`` if it was removed.
+        by: the rule or pass that made the change.
+        instead: what is read in the place of the values that were removed, as it is printed.
+        redefined: its values are defined anew by another line.
+        unread: it was removed because nothing read it any more.
+        unread_lines: further lines that nothing reads any more because of this change.
+        pairs: the operands of a changed line, old and new, where they differ.
+        is_renamed: its values have other names now, which counts as a change.
+    """
+
+    mark: Mark
+    old: Line | None
+    new: Line | None
+    by: str | None = None
+    instead: tuple[str, ...] = ()
+    redefined: bool = False
+    unread: bool = False
+    unread_lines: list[Line] = field(default_factory=list)
+    pairs: tuple[tuple[Operand | None, Operand | None], ...] = ()
+    is_renamed: bool = False
+
+    @property
+    def line(self) -> Line:
+        """The line to print: the new one, unless it was removed."""
+        line = self.new if self.new is not None else self.old
+        assert line is not None
+        return line
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Which lines and values of two snapshots are the same.
+
+    Attributes:
+        lines: from keys before to keys afterwards; keys that are missing were removed.
+        values: from values before to values afterwards, for those whose names differ.
+        replaced: values in whose place another value, or a constant, is read.
+        is_one_model: both are states of one model, so that another name is a change.
+    """
+
+    lines: Mapping[Key, Key]
+    values: Mapping[Ident, Ident] = field(default_factory=dict)
+    replaced: Mapping[Ident, Operand] = field(default_factory=dict)
+    is_one_model: bool = False
+
+
+def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] | None = None) -> Matching:
+    """Match lines by their keys, and nodes by identity: the snapshots are two states of one model."""
+    places = {line.node: line for line in after.lines.values() if line.node is not None}
+    lines: dict[Key, Key] = {}
+    values: dict[Ident, Ident] = {}
+    for line in before.lines.values():
+        same = places.get(line.node) if line.node is not None else None
+        if same is not None and same.key != line.key and len(same.idents) == len(line.idents):
+            lines[line.key] = same.key
+            values |= zip(line.idents, same.idents, strict=True)
+    partners = dict.fromkeys(lines.values())
+    for key in before.lines:
+        if key not in lines and key in after.lines and key not in partners:
+            lines[key] = key
+    return Matching(lines, values, replaced or {}, is_one_model=True)
+
+
+def difference(before: Snapshot, after: Snapshot, matching: Matching) -> list[Change]:
+    """The changes from ``before`` to ``after``; removed lines precede those added in their place."""
+    return list(_Difference(before, after, matching))
+
+
+class _Difference:
+    def __init__(self, before: Snapshot, after: Snapshot, matching: Matching) -> None:
+        self._before, self._after, self._matching = before, after, matching
+        self._partners = {new: old for old, new in matching.lines.items()}
+        self._places = {key: place for place, key in enumerate(before.lines)}
+
+    def __iter__(self) -> Iterator[Change]:
+        removed = iter([line for key, line in self._before.lines.items() if key not in self._matching.lines])
+        pending = next(removed, None)
+        added: list[Change] = []
+        for key, line in self._after.lines.items():
+            partner = self._partners.get(key)
+            if partner is None:
+                added.append(Change("+", None, line))
+                continue
+            while pending is not None and self._places[pending.key] < self._places[partner]:
+                yield self._removed(pending)
+                pending = next(removed, None)
+            yield from added
+            added.clear()
+            yield from self._compared(self._before.lines[partner], line)
+        while pending is not None:
+            yield self._removed(pending)
+            pending = next(removed, None)
+        yield from added
+
+    def _removed(self, line: Line) -> Change:
+        replaced = self._matching.replaced
+        instead = tuple(replaced[ident].text for ident in line.idents if ident in replaced)
+        return Change("-", line, None, instead=instead)
+
+    def _compared(self, old: Line, new: Line) -> Iterable[Change]:
+        operands = tuple(self._renamed(old, operand) for operand in old.operands)
+        is_renamed = self._matching.is_one_model and old.key != new.key
+        rest = old.operator, old.attributes, len(old.idents)
+        same_rest = rest == (new.operator, new.attributes, len(new.idents)) and not is_renamed
+        if same_rest and _equal(operands, new.operands):
+            return ()
+        substituted = tuple(self._substituted(old, operand) for operand in old.operands)
+        if same_rest and _equal(tuple(self._renamed(old, item) for item in substituted), new.operands):
+            return [Change(" ", old, new, pairs=_pairs(old.operands, operands, new.operands))]
+        if old.kind == "node" and old.operator == new.operator:
+            pairs = _pairs(old.operands, operands, new.operands)
+            if len(pairs) <= max(3, len(new.operands) // 2):
+                return [Change("~", old, new, pairs=pairs, is_renamed=is_renamed)]
+        elif old.kind in ("format", "opset", "producer", "begin"):
+            return [Change("~", old, new)]
+        return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
+
+    def _renamed(self, line: Line, operand: Operand) -> Operand:
+        """``operand`` of a line before, as it would be afterwards."""
+        if operand.name is None:
+            return operand
+        owner = _owner(line)
+        other = self._matching.values.get((owner, operand.name))
+        return operand if other is None else self._after.shown.get(other, Operand("", "\0" + operand.name))
+
+    def _substituted(self, line: Line, operand: Operand) -> Operand:
+        if operand.name is None:
+            return operand
+        return self._matching.replaced.get((_owner(line), operand.name), operand)
+
+
+def _owner(line: Line) -> str:
+    """The function that a line is in; empty for the main graph."""
+    return line.path[0] if line.path and line.path[0].startswith("function ") else ""
+
+
+def idents_read(line: Line) -> list[Ident]:
+    """The values that a line reads."""
+    owner = _owner(line)
+    return [(owner, operand.name) for operand in line.operands if operand.name is not None]
+
+
+def _equal(some: tuple[Operand, ...], others: tuple[Operand, ...]) -> bool:
+    return len(some) == len(others) and all(map(_is_same, some, others))
+
+
+def _is_same(one: Operand, other: Operand) -> bool:
+    return one.name == other.name and (one.name is not None or one.text == other.text)
+
+
+def _pairs(
+    old: tuple[Operand, ...], renamed: tuple[Operand, ...], new: tuple[Operand, ...]
+) -> tuple[tuple[Operand | None, Operand | None], ...]:
+    """Operands that differ, in their places; ``None`` where there is none."""
+    pairs: list[tuple[Operand | None, Operand | None]] = []
+    for place in range(max(len(old), len(new))):
+        before = old[place] if place < len(old) else None
+        after = new[place] if place < len(new) else None
+        if before is None or after is None or not _is_same(renamed[place], after):
+            pairs.append((before, after))
+    return tuple(pairs)

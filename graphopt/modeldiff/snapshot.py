@@ -1,0 +1,219 @@
+"""The lines of a printed model, in parts that can be compared.
+
+Lines are identified by the values that they define, not by their places: a comparison is linear in
+the model, and a node that merely reads another value instead is not a node removed and one added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from graphopt import ir
+from graphopt.ir import text
+from graphopt.ir.text import Operand, Types
+
+#: What a line is about; ``begin`` and ``end`` enclose graphs, bodies and functions.
+Kind = Literal["format", "opset", "producer", "begin", "end", "input", "constant", "node", "output"]
+#: Names of the function and of the nodes and attributes around a line, outermost first.
+Path = tuple[str, ...]
+#: Path, kind and name: a key is never reused for another line of the same model.
+Key = tuple[Path, str, str]
+#: A value: the function that it is in (empty for the main graph), and its name.
+Ident = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a printed model.
+
+    Attributes:
+        key: identifies it within its model.
+        kind: what it is about.
+        results: the values that it defines, as they are printed, each with its type.
+        idents: the same values by their names.
+        operator: of a node; for other kinds, all of the line that follows the results.
+        operands: of a node.
+        attributes: of a node, without its bodies.
+        names: whole names of the values, and of the node, for the full form.
+        comment: the name of the node, where its values do not imply it.
+        node: the node itself.
+        scope: the modules that the node is from, outermost first.
+    """
+
+    key: Key
+    kind: Kind
+    results: tuple[tuple[str, str | None], ...] = ()
+    idents: tuple[Ident, ...] = ()
+    operator: str = ""
+    operands: tuple[Operand, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    names: tuple[str, ...] = ()
+    comment: str = ""
+    node: ir.Node | None = None
+    scope: Path = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the line is."""
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        """The first value that it defines, as it is printed, or whatever else identifies it."""
+        return self.results[0][0] if self.results else self.key[2]
+
+    @property
+    def depth(self) -> int:
+        """Levels of indentation."""
+        path = self.path[1:] if self.path and self.path[0].startswith("function ") else self.path
+        inner = self.kind not in ("begin", "end", "format", "opset", "producer")
+        return 2 * len(path) + inner
+
+    @property
+    def bare(self) -> tuple[object, ...]:
+        """Everything but types, which become known over time; those of constants and outputs are in."""
+        return self.operator, self.operands, self.attributes
+
+
+_Bodies = Iterator["_Bodies"]
+
+
+class Snapshot:
+    """A model as it is printed at one moment.
+
+    Attributes:
+        lines: by key, in the order of printing.
+        idents: the name of each value.
+        shown: how each value is printed where it is read, by its name.
+        inlined: the text of each small constant that has no line of its own, by its name.
+    """
+
+    def __init__(self, model: ir.Model, types: Types | None = None) -> None:
+        self._names = ir.Names.of(model)
+        self._types = types or ir.declared_type
+        self.lines: dict[Key, Line] = {}
+        self.idents: dict[ir.Value, Ident] = {}
+        self.shown: dict[Ident, Operand] = {}
+        self.inlined: dict[Ident, str] = {}
+        self._header(model)
+        self._graph(model.graph, text.graph_head(model.graph), ())
+        for function in model.functions.values():
+            key = ":".join(filter(None, function.identifier()))
+            self._graph(function.graph, text.function_head(function), (f"function {key}",))
+
+    def _add(self, line: Line) -> None:
+        self.lines[line.key] = line
+
+    def _header(self, model: ir.Model) -> None:
+        self._add(Line(((), "format", "ir"), "format", (("ir", None),), operator=f" {model.ir_version}"))
+        for domain, version in model.opset_imports.items():
+            name = domain or "ai.onnx"
+            self._add(Line(((), "opset", name), "opset", ((f"opset {name}", None),), operator=f" {version}"))
+        if model.producer_name:
+            shown = f" {model.producer_name} {model.producer_version or ''}".rstrip()
+            self._add(Line(((), "producer", ""), "producer", (("producer", None),), operator=shown))
+
+    def _graph(self, root: ir.Graph, head: str, path: Path) -> None:
+        self._add(Line((path, "begin", ""), "begin", operator=f"{head} {{"))
+        owner = path[0] if path else ""
+        pending = [self._items(root, path, owner)]
+        while pending:
+            body = next(pending[-1], None)
+            if body is None:
+                pending.pop()
+            else:
+                pending.append(body)
+        self._add(Line((path, "end", ""), "end", operator="}"))
+
+    def _items(self, graph: ir.Graph, path: Path, owner: str) -> _Bodies:
+        """Add the lines of ``graph``; yields one such iterator for each body, in its place."""
+        for value in graph.inputs:
+            tensor = value.const_value if value.is_initializer() else None
+            if tensor is not None and not ir.is_overridable(value):
+                self._constant(value, tensor, path, owner)
+            else:
+                default = "" if tensor is None else f" = {ir.constant_text(tensor)}"
+                self._value("input", value, self._types(value), default, path, owner)
+        for value in graph.initializers.values():
+            if value.const_value is not None and not value.is_graph_input():
+                self._constant(value, value.const_value, path, owner)
+        for index, node in enumerate(graph):
+            first = node.outputs[0] if node.outputs else None
+            if first is not None and node.op_type == "Constant" and text.is_inlined(first):
+                self._hide(first, owner)
+                continue
+            results = [output.name for output in node.outputs if output.name]
+            name = results[0] if results else f"{node.name}#{index}"
+            self._node(node, (path, "node", name), owner)
+            for attribute, body in text.named_bodies(node):
+                inner = (*path, f"{name} {attribute}")
+                self._add(Line((inner, "begin", ""), "begin", operator=f"{attribute} {{"))
+                yield self._items(body, inner, owner)
+                self._add(Line((inner, "end", ""), "end", operator="}"))
+        for index, value in enumerate(graph.outputs):
+            kind = ir.declared_type(value)
+            line = Line(
+                (path, "output", f"{index} {value.name}"),
+                "output",
+                ((f"output {self._names(value)}", None),),
+                operator="" if kind is None else f": {kind}",
+                names=(value.name or "",),
+            )
+            self._add(line)
+
+    def _constant(self, value: ir.Value, tensor: ir.TensorProtocol, path: Path, owner: str) -> None:
+        if text.is_inlined(value):
+            self._hide(value, owner)
+        else:
+            self._value("constant", value, None, f": {ir.constant_text(tensor)}", path, owner)
+
+    def _hide(self, value: ir.Value, owner: str) -> None:
+        ident = self._note(value, owner)
+        self.inlined[ident] = self.shown[ident].text
+
+    def _note(self, value: ir.Value, owner: str) -> Ident:
+        ident = self.idents[value] = (owner, value.name or "")
+        self.shown[ident] = text.operand(value, self._names)
+        return ident
+
+    def _value(
+        self, kind: Kind, value: ir.Value, type_: str | None, rest: str, path: Path, owner: str
+    ) -> None:
+        ident = self._note(value, owner)
+        results = ((f"{kind} {self._names(value)}", type_),)
+        self._add(
+            Line((path, kind, ident[1]), kind, results, (ident,), operator=rest, names=(value.name or "",))
+        )
+
+    def _node(self, node: ir.Node, key: Key, owner: str) -> None:
+        idents = tuple(self._note(output, owner) for output in node.outputs if output.name)
+        line = Line(
+            key,
+            "node",
+            tuple((self._names(output), self._types(output)) for output in node.outputs),
+            idents,
+            text.operator(node),
+            tuple(text.operand(value, self._names) for value in node.inputs),
+            tuple(text.attributes(node)),
+            (*(output.name or "" for output in node.outputs), node.name or ""),
+            text.node_comment(node),
+            node,
+            scope_of(node),
+        )
+        self._add(line)
+
+    def __str__(self) -> str:
+        from graphopt.modeldiff.printing import printed
+
+        return "".join(f"{printed(line)}\n" for line in self.lines.values())
+
+
+def scope_of(node: ir.Node) -> Path:
+    """The modules that ``node`` is from, by its name up to the last slash.
+
+    TensorFlow's converters join the names of all nodes that one stands for by ``;``: the first counts.
+    """
+    name = (node.name or "").partition(";")[0]
+    return tuple(part for part in name.split("/")[:-1] if part)
