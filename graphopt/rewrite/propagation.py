@@ -24,6 +24,8 @@ from graphopt.context import Context
 MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 #: The operators that a model has where any of this matters.
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: What onnxruntime drops before it joins pairs.
+_DROPPED = ("Dropout", "Identity")
 #: From this opset on, onnxruntime declares the type of what a QuantizeLinear that it adds makes.
 _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
@@ -178,29 +180,54 @@ def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> 
     """The QuantizeLinear whose pair default sessions of onnxruntime join with the pair of ``dequantize``.
 
     ``None`` if they join none, or both have the same parameters, so that joining them changes nothing.
+    onnxruntime joins pairs in no bodies, and sees through nodes that it drops before.
     """
     if not _is(dequantize, "DequantizeLinear", domains=_DOMAINS):
         return None
     if view is None:
         assert dequantize.graph is not None
         view = View(dequantize.graph)
-    first = view.producer(view.input(dequantize))
-    if not _is(first, "QuantizeLinear", domains=_DOMAINS):
+    first = _producer(view, dequantize)
+    if not _is(first, "QuantizeLinear", domains=_DOMAINS) or cx.edit.scopes.holder(view.graph) is not None:
         return None
     assert first is not None
-    chain = [first]
-    for op_type in ("DequantizeLinear", "QuantizeLinear", "DequantizeLinear"):
-        output = chain[-1].outputs[0]
-        readers = [] if view.is_output(output) else view.readers(output)
-        if len(readers) != 1 or readers[0].graph not in (view.graph, None):
-            return None
-        if not _is(readers[0], op_type, domains=_DOMAINS) or view.input(readers[0]) is not output:
-            return None
-        chain.append(readers[0])
-    pairs = [_parameters(cx, view, node) for node in chain]
-    if None in pairs or pairs[0] != pairs[1] or pairs[2] != pairs[3] or pairs[0] == pairs[2]:
+    if _readers(view, first) != [dequantize]:
         return None
-    return chain[2]
+    quantize = _readers(view, dequantize)
+    if len(quantize) != 1 or not _is(quantize[0], "QuantizeLinear", domains=_DOMAINS):
+        return None
+    last = _readers(view, quantize[0])
+    if not last or not all(_is(node, "DequantizeLinear", domains=_DOMAINS) for node in last):
+        return None
+    pairs = [_parameters(cx, view, node) for node in (first, dequantize, quantize[0], *last)]
+    if None in pairs or pairs[0] != pairs[1] or any(other != pairs[2] for other in pairs[3:]):
+        return None
+    return quantize[0] if pairs[0] != pairs[2] else None
+
+
+def _producer(view: View, node: ir.Node) -> ir.Node | None:
+    """The node of the graph that makes what ``node`` reads, in front of those that onnxruntime drops."""
+    above = view.producer(view.input(node))
+    while above is not None and _is(above, *_DROPPED):
+        above = view.producer(view.input(above))
+    return above
+
+
+def _readers(view: View, node: ir.Node) -> list[ir.Node]:
+    """The nodes that read what ``node`` makes, behind those that onnxruntime drops.
+
+    There is none where the graph returns it, or a body reads it.
+    """
+    found: list[ir.Node] = []
+    pending = [node]
+    while pending:
+        output = pending.pop().outputs[0]
+        readers = view.readers(output)
+        if view.is_output(output) or any(reader.graph not in (view.graph, None) for reader in readers):
+            return []
+        for reader in readers:
+            (pending if _is(reader, *_DROPPED) else found).append(reader)
+    return found
 
 
 def _parameters(cx: Context, view: View, node: ir.Node) -> tuple[float, int] | None:
@@ -268,14 +295,12 @@ def provoked(
 
 def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[ir.Node, None]:
     """The DequantizeLinears around ``values`` whose pairs onnxruntime joins with the next ones."""
-    near = _near(view, values)
-    above = [
-        producer
-        for node in near
-        if _is(node, "QuantizeLinear", domains=_DOMAINS)
-        and (producer := view.producer(view.input(node))) is not None
-    ]
-    return dict.fromkeys(node for node in (*near, *above) if merges_pairs(cx, node, view) is not None)
+    near: dict[ir.Node, None] = {}
+    for node in _near(view, values):
+        known = node if not _is(node, *_DROPPED) else _producer(view, node)
+        above = _producer(view, known) if _is(known, "QuantizeLinear", domains=_DOMAINS) and known else None
+        near |= dict.fromkeys(one for one in (known, above) if one is not None)
+    return dict.fromkeys(node for node in near if merges_pairs(cx, node, view) is not None)
 
 
 def _faults(

@@ -163,3 +163,47 @@ def test_transpose_is_quantized_before_where_only_an_output_is_left_beside_it() 
     assert _types(after) == ["Sin", "QuantizeLinear", "Transpose", "DequantizeLinear"]
     for a, b in zip(_run(after, optimizes=True), _run(model, optimizes=False), strict=True):
         assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        "i = Identity(d) p = QuantizeLinear(i, s2, z2) y = DequantizeLinear(p, s2, z2)",
+        "p = QuantizeLinear(d, s2, z2) y = DequantizeLinear(p, s2, z2) v = DequantizeLinear(p, s2, z2)",
+    ],
+)
+def test_pairs_that_are_joined_behind_nodes_that_are_dropped_and_for_several_readers(pairs: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x, bool c, int64 m) => (float[n, 4] y)
+        <float s = {{0.05}}, uint8 z = {{10}}, float s2 = {{0.07}}, uint8 z2 = {{90}}> {{
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            {pairs}
+            dead = Sin(d)
+        }}"""
+    )
+    if " v = " in pairs:
+        model.graph.output.append(onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, None))
+    wanted = _run(model, optimizes=False)
+    for pipeline in ("dce", "O2"):
+        after = _optimized(model, pipeline)
+        for a, b in zip(wanted, _run(after, optimizes=True), strict=True):
+            assert np.array_equal(a, b), _types(after)
+
+
+def test_pairs_of_a_branch_that_is_inlined() -> None:
+    """onnxruntime joins no pairs in bodies."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x, bool c, int64 m) => (float[n, 4] y)
+        <float s = {{0.05}}, uint8 z = {{10}}, float s2 = {{0.07}}, uint8 z2 = {{90}}, bool no = {{0}}> {{
+            y = If(no) <
+                then_branch = a () => (float[A, B] u) {{ u = Sin(x) }},
+                else_branch = b () => (float[C, D] v) {{ {_PAIRS.replace("y =", "v =")} }}
+            >
+        }}"""
+    )
+    after = _optimized(model, "fold-if")
+    assert _types(after) == ["QuantizeLinear", "DequantizeLinear", "Clip", "QuantizeLinear", "DequantizeLinear"]
+    assert np.array_equal(_run(after, optimizes=True)[0], _run(model, optimizes=False)[0])
