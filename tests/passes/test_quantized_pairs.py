@@ -205,5 +205,11 @@ def test_pairs_of_a_branch_that_is_inlined() -> None:
         }}"""
     )
     after = _optimized(model, "fold-if")
-    assert _types(after) == ["QuantizeLinear", "DequantizeLinear", "Clip", "QuantizeLinear", "DequantizeLinear"]
+    assert _types(after) == [
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "Clip",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    ]
     assert np.array_equal(_run(after, optimizes=True)[0], _run(model, optimizes=False)[0])
