@@ -22,6 +22,7 @@ from graphopt.runtime.devices import CPU, Device
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
+    from graphopt.rewrite.rule import Rule
     from graphopt.runtime.folding.evaluator import Evaluator
     from graphopt.runtime.target import Target
 
@@ -74,6 +75,8 @@ class Options:
         device: where the result is to run.
         costs: what fused operators take there; ``None`` for the figures that come with graphopt.
         kernels: what stays unfused becomes native kernels where that pays.
+        rules: rewrite rules of the caller's, which run along with graphopt's.
+        own: names of passes and rules of the caller's, whose exceptions are raised as they are.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -91,6 +94,8 @@ class Options:
     device: Device = CPU
     costs: Costs | None = None
     kernels: bool = False
+    rules: tuple[Rule, ...] = ()
+    own: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

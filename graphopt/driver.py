@@ -27,10 +27,13 @@ from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
+from graphopt.ir.foreign import PassBase
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import History, Pipeline, Step
+from graphopt.passes.onnx_ir import OnnxIrPass
+from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
 from graphopt.pipelines import registry
+from graphopt.rewrite.rule import Rule
 from graphopt.runtime.devices import CPU, Device
 from graphopt.runtime.signature import diff
 
@@ -260,9 +263,9 @@ def is_heavy(model: ir.Model, limit: int) -> bool:
 
 
 def make_pipeline(
-    pipeline: str | Sequence[Pass],
-    pre_passes: Iterable[str | Pass] = (),
-    post_passes: Iterable[str | Pass] = (),
+    pipeline: str | Sequence[str | Pass | PassBase],
+    pre_passes: Iterable[str | Pass | PassBase] = (),
+    post_passes: Iterable[str | Pass | PassBase] = (),
 ) -> Pipeline:
     """A pipeline from its name or text, or from passes, with further passes at both ends.
 
@@ -270,17 +273,39 @@ def make_pipeline(
 
     Raises:
         UsageError: a pass is unknown, or the text is malformed.
+        TypeError: an object is no pass.
     """
-    middle = Pipeline.parse(pipeline, registry()).steps if isinstance(pipeline, str) else tuple(pipeline)
-    first, last = ([step for item in items for step in _steps(item)] for items in (pre_passes, post_passes))
-    return Pipeline(middle).filled(first, last)
+    return Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
 
 
-def _steps(item: str | Pass) -> Sequence[Step]:
-    """The pass, or what pipeline text stands for."""
-    if isinstance(item, Pass):
-        return [item]
-    return Pipeline.parse(item, registry()).steps
+def _all_steps(items: str | Pass | PassBase | Iterable[str | Pass | PassBase]) -> tuple[Step, ...]:
+    if isinstance(items, (str, Pass, PassBase, Rule)) or not isinstance(items, Iterable):
+        return tuple(_steps(items))
+    return tuple(step for item in items for step in _steps(item))
+
+
+def _steps(item: object) -> Sequence[Step]:
+    """The pass, or the steps of pipeline text."""
+    match item:
+        case str():
+            return Pipeline.parse(item, registry()).steps
+        case Pass() | Fixpoint():
+            return [item]
+        case PassBase():
+            return [OnnxIrPass.of(item)]
+        case Rule():
+            raise TypeError(f"{item.name!r} is a rewrite rule, not a pass: pass it as rules=[...]")
+        case type() if issubclass(item, (Pass, PassBase)):
+            raise TypeError(f"{item.__name__} is a class; give an instance: {item.__name__}()")
+    raise TypeError(
+        f"a pass is an object of a subclass of graphopt.Pass or onnx_ir.passes.PassBase, its name or"
+        f" 'module:Class', not {type(item).__name__}"
+    )
+
+
+def is_own(pass_: Pass) -> bool:
+    """Whether the caller wrote ``pass_``: it is neither graphopt's nor added by an installed package."""
+    return isinstance(pass_, OnnxIrPass) or registry().passes.get(pass_.name) is not type(pass_)
 
 
 def make_options(
@@ -288,11 +313,12 @@ def make_options(
     only: Iterable[str] = (),
     share_buffers: Iterable[tuple[str, str]] = (),
     device: Device | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Options:
     """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
 
     ``share_buffers`` names inputs, and outputs that the caller writes over them; ``device`` is where the
-    result is to run, if that matters.
+    result is to run, if that matters; ``rules`` are the caller's own.
 
     Raises:
         UsageError: the settings contradict each other, name an unknown pass or rule, or a table of costs
@@ -307,7 +333,7 @@ def make_options(
         numerics = Numerics.APPROXIMATES
     skip, only = frozenset(settings.skip), frozenset(only)
     if skip or only:
-        skip, only = _rule_names(settings.skip, only)
+        skip, only = _rule_names(settings.skip, only, rules)
         if only and only <= skip:
             raise UsageError("--skip leaves nothing of what --only names")
     costs = None
@@ -326,17 +352,20 @@ def make_options(
         portable=settings.portable,
         device=device or CPU,
         costs=costs,
+        rules=tuple(rules),
     )
 
 
-def _rule_names(skip: Iterable[str], only: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """``skip`` and ``only`` with families of rules spelt out."""
+def _rule_names(
+    skip: Iterable[str], only: Iterable[str], own: Sequence[Rule]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """``skip`` and ``only`` with families of rules spelt out; ``own`` are rules of the caller's."""
     from graphopt.rules import all_rules
 
     passes = registry().passes
-    rules = {rule.name: [rule.name] for rule in all_rules()}
+    rules = {rule.name: [rule.name] for rule in (*all_rules(), *own)}
     families: dict[str, list[str]] = {}
-    for rule in all_rules():
+    for rule in (*all_rules(), *own):
         families.setdefault(rule.family, []).append(rule.name)
     names = {**families, **rules}
     for name in sorted(only):

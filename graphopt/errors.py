@@ -122,6 +122,42 @@ class PassFailed(GraphoptError):
         return cls(f"{owner} does not come to an end: {count:,} rewrites", owner=owner, endless=True)
 
 
+#: How notes begin that name the code of the user's that raised an exception.
+_RAISED_BY = "graphopt: raised by "
+
+
+def blame(error: Exception, owner: str) -> Exception:
+    """``error``, which code of the user's raised, with a note that names ``owner``, the pass or the rule."""
+    error.add_note(_RAISED_BY + owner)
+    return error
+
+
+def blamed(error: BaseException) -> str | None:
+    """The pass or rule of the user's that raised ``error``, if :func:`blame` noted one."""
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY)]
+    return notes[0].removeprefix(_RAISED_BY) if notes else None
+
+
+def raised_at(error: BaseException) -> str:
+    """``file.py:12``, the innermost line of the user's code in the traceback; empty if there is none."""
+    import sysconfig
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    package = os.path.join(os.path.dirname(__file__), "")
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    for excluded in ([package, "<frozen", *installed], [package]):
+        for frame in reversed(frames):
+            if not any(frame.filename.startswith(path) for path in excluded):
+                return f"{_shown(frame.filename)}:{frame.lineno}"
+    return ""
+
+
+def _shown(path: str) -> str:
+    """``path``, relative if it is below the working folder."""
+    return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else path
+
+
 class UsageError(GraphoptError):
     """The request itself is wrong: an unknown pass, a bad option, an unwritable path."""
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from graphopt import config, ir
 from graphopt.context import Options
-from graphopt.driver import context_for, make_options, make_pipeline
+from graphopt.driver import context_for, is_own, make_options, make_pipeline
 from graphopt.errors import UsageError
 from graphopt.ops import native
+from graphopt.own_rules import check_applied, checked_rules
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from graphopt.rewrite.rule import Rule
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
 
@@ -77,20 +79,27 @@ def prepare(
     strip_docs: bool = False,
     share_buffers: Iterable[tuple[str, str]] = (),
     device: str | Device | None = None,
+    rules: Iterable[Rule] = (),
 ) -> Request:
     """What arguments of :func:`graphopt.optimize` come to under ``settings``, for any model.
 
     Raises:
         UsageError: a pass, rule or option is unknown, or they contradict each other.
+        TypeError: an object is no pass, or no rule.
     """
+    own_rules = checked_rules(rules)
     passes = make_pipeline(settings.pipeline if pipeline is None else pipeline, pre_passes, post_passes)
     if target_opset is not None:  # before all else, whatever place the pipeline has for further passes
         passes = Pipeline((*make_pipeline(_conversion(target_opset, settings)).steps, *passes.steps))
     if strip_docs:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
-    options = make_options(settings, only, share_buffers, _target_device(device, settings, passes))
+    device = _target_device(device, settings, passes)
+    options = make_options(settings, only, share_buffers, device, own_rules)
     names = [step.name for step in passes.passes()]
-    options = replace(options, kernels="fuse-groups" in names and "fuse-groups" not in options.skip)
+    check_applied(own_rules, names)
+    own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in own_rules]
+    kernels = "fuse-groups" in names and "fuse-groups" not in options.skip
+    options = replace(options, kernels=kernels, own=frozenset(own))
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)
 
 

@@ -41,6 +41,7 @@ FLOORS = [
     "instrument",
     "pipelines",
     "driver",
+    "own_rules",
     "request",
     "parameters",
     "autodiff",

@@ -29,6 +29,7 @@ from graphopt.errors import NotFused, UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.ops import native
+from graphopt.own_rules import left_out
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from graphopt.fusion.libraries import Libraries
     from graphopt.rewrite.explain import Explanation
+    from graphopt.rewrite.rule import Rule
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.oracle.verdict import Verdict
@@ -84,6 +86,7 @@ def optimize(
     only: Iterable[str] = (),
     pre_passes: Iterable[str | Pass] = (),
     post_passes: Iterable[str | Pass] = (),
+    rules: Iterable[Rule] = (),
     verify: bool | None = None,
     require_verified: bool | None = None,
     inputs: InputOptions | None = None,
@@ -128,6 +131,8 @@ def optimize(
         only: if given, the only rewrite rules that run.
         pre_passes, post_passes: passes to run first and last, or where the pipeline has places for them:
             objects, names, or ``package.module:Class``; passes of onnx-ir work too.
+        rules: rewrite rules of your own (:func:`graphopt.rewrite.rule`), which run along with graphopt's, in
+            ``peephole`` unless they name another pass.
         verify: compare the result with the original in onnxruntime.
         require_verified: fail where ``verify`` can compare nothing, because the original does not run.
         inputs: how to feed the models for that; made up by default.
@@ -163,6 +168,8 @@ def optimize(
             dropping a few rewrites does not help, or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
         PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
+        Exception: any that a pass or rule of your own raises, with a note that names it.
+        TypeError: ``model`` is no form of a model, or an object is no pass or no rule.
         RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given, or
             at all where ``require_verified`` is set.
     """
@@ -192,6 +199,7 @@ def optimize(
         pipeline=pipeline,
         pre_passes=pre_passes,
         post_passes=post_passes,
+        rules=rules,
         only=only,
         inputs=inputs,
         dims=dims,
@@ -251,6 +259,7 @@ def optimize(
     if remark and (device or settings.device) != "auto":
         report.remarks.append(remark)
     report.remarks += _assumed(dims, options)
+    report.remarks += left_out(options, passes)
     libraries = libraries_of(candidate, settings, options.device, instruments)
     report.kernels, report.libraries = libraries.kernels, libraries.paths
     report.remarks += libraries.remarks

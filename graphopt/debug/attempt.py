@@ -172,7 +172,7 @@ def run(
 ) -> Outcome:
     """Run ``pipeline`` over ``model`` in place, under ``limits``."""
     trace = _Trace(limits, journal)
-    options = limits.applied_to(options)
+    options = replace(limits.applied_to(options), own=frozenset())  # a failure is part of the outcome
     outcome = Outcome(model, trace.steps, trace.passes)
     cx = context_for(model, options, gate=trace, observers=[trace])
     try:

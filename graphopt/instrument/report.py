@@ -198,7 +198,8 @@ class Report:
         if self.skipped:
             yield f"skipped: {', '.join(self.skipped)}"
         for drop in self.dropped:
-            yield f"dropped: {drop} (pass {drop.pass_text}), which failed or did harm"
+            where = "" if drop.failed else f" (pass {drop.pass_text})"  # or the reason names it
+            yield f"dropped: {drop}{where}: {drop.reason}"
         if "repair" in self.seconds:
             searched = counted(self.search_runs, "run of the pipeline", "runs of the pipeline")
             yield f"searched for what to drop: {searched}, {human_seconds(self.seconds['repair'])}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
@@ -15,7 +16,9 @@ class Pass(ABC):
     """One transformation of a model.
 
     Subclasses are frozen dataclasses: their fields are the options that the pipeline text and
-    the command line accept, and their docstring's first line is what ``graphopt passes`` shows.
+    the command line accept, and their docstring's first line is what ``graphopt passes`` shows. A pass
+    without options need not be a dataclass, and one without a ``name`` is named after its class:
+    ``CountRelus`` is ``count-relus``.
     A pass changes the model through ``cx.edit`` only, and asks ``cx.permit`` before each change;
     whether it changed anything is observed, not reported.
     """
@@ -31,6 +34,11 @@ class Pass(ABC):
     #: It serves nothing but speed, and what it does depends on the device that the result is for.
     for_speed: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+
     @abstractmethod
     def run(self, model: ir.Model, cx: Context) -> None:
         """Transform ``model`` in place."""
@@ -41,9 +49,10 @@ class Pass(ABC):
 
     def __str__(self) -> str:
         """Pipeline text that parses back to this pass."""
+        fields = options_of(type(self))
         options = ",".join(
             _option_text(field.name, getattr(self, field.name))
-            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            for field in fields
             if getattr(self, field.name) != field.default
         )
         return f"{self.name}{{{options}}}" if options else self.name
@@ -52,6 +61,11 @@ class Pass(ABC):
     def summary(cls) -> str:
         """The first line of the docstring."""
         return (cls.__doc__ or "").strip().splitlines()[0].replace("``", "`")
+
+
+def options_of(kind: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a class of passes; none if it is no dataclass."""
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
 def _option_text(name: str, value: object) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.errors import UsageError, raised_at
 from graphopt.ir.foreign import PassBase, take_over
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import make
 
 _NAMED = "name it as package.module:Class; modules are looked for where PYTHONPATH says"
-_PASSES = "passes are dataclasses from graphopt.passes.base.Pass, or classes from onnx_ir.passes.PassBase"
+_PASSES = "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase"
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,34 @@ class OnnxIrPass(Pass):
 
     Attributes:
         path: where the pass is: ``package.module:Class``.
+        given: the pass itself, in the place of one that is made by the class.
     """
 
     name: ClassVar[str] = "onnx-ir"
     path: str = ""
+    given: PassBase | None = None
+
+    @classmethod
+    def of(cls, given: PassBase) -> OnnxIrPass:
+        """The pass that runs ``given``."""
+        return cls(f"{type(given).__module__}:{type(given).__qualname__}", given)
+
+    def __str__(self) -> str:
+        return f"{self.name}{{path={self.path}}}"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Run it, and look at the model afresh.
+        """Run it, and analyze the model anew.
 
         Raises:
-            RuntimeFailure: the pass fails.
+            Exception: any that the pass raises.
         """
-        made = _find(self.path)()
+        made = self.given or _find(self.path)()
         first = next(iter(model.graph), None)
         action = cx.permit(self.name, first) if first is not None else None
         if action is None or first is None:
             return
         ir.read(*model.graph.initializers.values())  # it may look at any of them
-        try:
-            result = made(model)
-        except Exception as error:  # somebody else's code may raise anything
-            raise RuntimeFailure(_sentence(error)) from error
+        result = made(model)
         if result.model is not model:
             take_over(model, result.model)
         if result.modified or result.model is not model:
@@ -64,7 +71,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
     """
     options = tuple(options)
     kind = _find(path, [key for key, _ in options])
-    if isinstance(kind, type) and issubclass(kind, Pass) and is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Pass) and not inspect.isabstract(kind):
         return make(kind, path, options)
     if isinstance(kind, type) and issubclass(kind, PassBase):
         if options:
@@ -84,7 +91,9 @@ def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     except ImportError as error:
         raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
     except Exception as error:  # somebody else's code may raise anything
-        raise UsageError(f"pass {path}: importing {module_name} fails: {_sentence(error)}") from error
+        place = raised_at(error)
+        at = f" at {place}" if place else ""
+        raise UsageError(f"pass {path}: importing {module_name} fails{at}: {_sentence(error)}") from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)

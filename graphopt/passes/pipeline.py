@@ -25,6 +25,7 @@ from graphopt.errors import (
     UnsupportedModel,
     UsageError,
     VerificationFailed,
+    blame,
     unknown,
 )
 from graphopt.passes._quantized_pairs import QuantizedPairs
@@ -276,6 +277,9 @@ class _Run:
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise
         except Exception as error:  # whatever a pass raises
+            origin = _origin(error)
+            if not cx.options.own.isdisjoint((pass_.name, getattr(error, "owner", None))) and origin:
+                raise blame(origin, f"pass {index} ({_place_text(pass_, error)})") from origin.__cause__
             raise PassFailed.of(error, f"pass {index} ({pass_})") from error
         finally:
             cx.observers.remove(counter)
@@ -301,6 +305,22 @@ class _Run:
         for instrument in self._instruments:
             instrument.after_pass(pass_, record, model, cx)
         return record
+
+
+def _origin(error: Exception) -> Exception | None:
+    """The exception that a pass or rule raised itself; ``None`` if graphopt stopped it."""
+    while isinstance(error, PassFailed):
+        if not isinstance(error.__cause__, Exception):
+            return None
+        error = error.__cause__
+    return error
+
+
+def _place_text(pass_: Pass, error: Exception) -> str:
+    """The pass, and the rule and the node within it that are known to have failed."""
+    if isinstance(error, PassFailed) and error.owner is not None:
+        return f"{pass_}, rule {error.owner} at {error.node}"
+    return str(pass_)
 
 
 class _Size(NamedTuple):

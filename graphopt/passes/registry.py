@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 import typing
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 
 from graphopt.coerce import from_text
 from graphopt.errors import UsageError
-from graphopt.passes.base import Pass
+from graphopt.passes.base import Pass, options_of
 
 
 @dataclass
@@ -47,7 +46,7 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
     if not options:  # most have none, and to read the annotations takes long
         return kind()
     hints = typing.get_type_hints(kind)
-    known = {item.name: hints[item.name] for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    known = {item.name: hints[item.name] for item in options_of(kind)}
     values = {}
     for key, text in options:
         if key not in known:

@@ -37,7 +37,7 @@ def admitted_rules(options: Options, families: Sequence[str] = (), *, by: str = 
     """
     return [
         rule
-        for rule in all_rules()
+        for rule in (*all_rules(), *options.rules)
         if rule.by == by
         and rule.numerics <= options.numerics
         and rule.name not in options.skip
@@ -50,5 +50,6 @@ def fusing_rules(options: Options) -> list[Rule]:
     """The rules that write fused operators under ``options``, and those that these withhold."""
     admitted = admitted_rules(options, by="fuse-builtin")
     withheld = frozenset(owner for owner, _, _ in options.withheld)
-    more = [rule for rule in all_rules() if rule.fuses and rule.name in withheld and rule not in admitted]
+    known = (*all_rules(), *options.rules)
+    more = [rule for rule in known if rule.fuses and rule.name in withheld and rule not in admitted]
     return [*admitted, *more]

@@ -25,7 +25,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("work began")
 
-    monkeypatch.setattr("graphopt.ir.load", refuse)
+    monkeypatch.setattr("graphopt.ir.sources.load", refuse)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""Rewrite rules that callers hand in: ``optimize(model, rules=[...])``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from graphopt.context import Options
+from graphopt.errors import UsageError
+from graphopt.numerics import Numerics
+from graphopt.passes.pipeline import Pipeline
+from graphopt.rewrite.rule import Rule
+from graphopt.rules import all_rules
+
+#: Arguments of ``optimize`` that admit rules of a class.
+_ADMITTED_BY = {
+    Numerics.REASSOCIATES: "exact=False and a pipeline above O1",
+    Numerics.APPROXIMATES: "fast_math=True",
+}
+
+
+def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """``rules``, each of which is a rule with a name of its own.
+
+    Raises:
+        TypeError: one is no rule.
+        UsageError: two rules have one name.
+    """
+    found = (rules,) if isinstance(rules, Rule) else tuple(rules)
+    names = [rule.name for rule in all_rules()] if found else []
+    for rule in found:
+        if not isinstance(rule, Rule):
+            kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
+            raise TypeError(
+                f"rules= takes rewrite rules, functions decorated with graphopt.rewrite.rule, not {kind};"
+                " passes are given as post_passes=[...]"
+            )
+        if rule.name in names:
+            raise UsageError(f"two rules are called {rule.name!r}", hint="rename the function of one")
+        names.append(rule.name)
+    return found
+
+
+def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
+    """Check that one of ``passes`` applies each of ``rules``.
+
+    Raises:
+        UsageError: none does.
+    """
+    for rule in rules:
+        if rule.by not in passes:
+            raise UsageError(
+                f"no pass of the pipeline applies rule {rule.name!r}", hint=f"add the pass {rule.by}"
+            )
+
+
+def left_out(options: Options, pipeline: Pipeline) -> Iterator[str]:
+    """A remark for each rule of the caller's whose numerics ``options`` or ``pipeline`` do not admit."""
+    for rule in options.rules:
+        if rule.name in options.skip or (options.only is not None and rule.name not in options.only):
+            continue
+        steps = [step for step in pipeline.passes() if step.name == rule.by]
+        furthest = max(getattr(step, "numerics", Numerics.APPROXIMATES) for step in steps)
+        if rule.numerics > min(options.numerics, furthest):
+            kind = rule.numerics.name.lower()
+            yield f"rule {rule.name} did not run: its numerics, {kind}, need {_ADMITTED_BY[rule.numerics]}"

@@ -1,0 +1,282 @@
+"""Passes and rules that callers hand in: their exceptions are raised, their wrong results reported."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import ExitStatus, PassFailed, UsageError
+from graphopt.passes.base import Pass
+from graphopt.passes.dce import DeadCodeElimination
+from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite.builder import Builder
+from tests.support import ops, parse
+
+MODEL = "g (float[N] x) => (float[N] y) { a = Relu(x)  b = Neg(a)  y = Sin(b) }"
+
+
+class Boom(Exception):
+    """Raised by the code of a user."""
+
+
+class CountRelus(Pass):
+    """Count Relus, with a typo."""
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Fail."""
+        list(model.graph.nodes)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Chained(Pass):
+    """Raise an exception that has a cause."""
+
+    deep: bool = False
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Fail."""
+        try:
+            {}["missing"]
+        except KeyError as error:
+            raise Boom("chained") from error
+
+
+class FailingOnnxIr(onnx_ir.passes.InPlacePass):
+    """A pass of onnx-ir that fails."""
+
+    def call(self, model: ir.Model) -> onnx_ir.passes.PassResult:
+        """Fail."""
+        raise Boom("onnx-ir")
+
+
+class RenameNodes(onnx_ir.passes.InPlacePass):
+    """A pass of onnx-ir with an argument."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def call(self, model: ir.Model) -> onnx_ir.passes.PassResult:
+        """Rename all nodes."""
+        for index, node in enumerate(model.graph):
+            node.name = f"{self._prefix}{index}"
+        return onnx_ir.passes.PassResult(model, modified=True)
+
+
+@rule(lambda op, x: op.Sin(op.Neg(x)), numerics=Reassociates)
+def sin_of_neg(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Sin(-x) → -Sin(x)."""
+    return op.Neg(op.Sin(x))
+
+
+@rule(lambda op, x: op.Sin(x), numerics=Exact)
+def failing_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Fail."""
+    raise Boom("in a rule")
+
+
+@rule(lambda op, x: op.Sin(x), numerics=Exact)
+def wrong_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Sin(x) → Cos(x), which is wrong."""
+    return op.Cos(x)
+
+
+@rule(lambda op, x: op.Sin(x), numerics=Approximates)
+def coarse_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Sin(x) → x, declared as an approximation."""
+    return x
+
+
+@rule(lambda op, x: op.Relu(x), numerics=Exact)
+def refusing_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Refuse every place."""
+    return m.no("not today", x)
+
+
+def _lines(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+# Exceptions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["pre_passes", "post_passes", "pipeline"])
+def test_an_exception_of_an_own_pass_is_raised_as_it_is(place: str) -> None:
+    arguments: dict[str, Any] = {place: [CountRelus()]}
+    with pytest.raises(AttributeError, match="no attribute 'nodes'") as caught:
+        graphopt.optimize(parse(MODEL), **arguments)
+    assert "list(model.graph.nodes)" in _lines(caught.value)
+    (note,) = caught.value.__notes__
+    assert note.startswith("graphopt: raised by pass ") and note.endswith(" (count-relus)")
+
+
+def test_the_cause_of_an_exception_stays() -> None:
+    with pytest.raises(Boom, match="chained") as caught:
+        graphopt.optimize(parse(MODEL), pipeline="dce", post_passes=[Chained(deep=True)])
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__notes__ == ["graphopt: raised by pass 2 (chained{deep})"]
+    assert "PassFailed" not in _lines(caught.value)
+
+
+def test_an_exception_of_an_onnx_ir_pass_is_raised_as_it_is() -> None:
+    with pytest.raises(Boom, match="onnx-ir") as caught:
+        graphopt.optimize(parse(MODEL), pipeline="", post_passes=[FailingOnnxIr()])
+    assert "FailingOnnxIr" in caught.value.__notes__[0]
+
+
+def test_an_exception_of_an_own_rule_is_raised_as_it_is() -> None:
+    with pytest.raises(Boom, match="in a rule") as caught:
+        graphopt.optimize(parse(MODEL), rules=[failing_rule])
+    assert "(peephole, rule failing-rule at " in caught.value.__notes__[0]
+    assert "PassFailed" not in _lines(caught.value)
+
+
+def test_an_exception_of_an_own_pass_is_raised_by_an_executor() -> None:
+    executor = graphopt.compile(parse(MODEL), post_passes=[CountRelus()])
+    with pytest.raises(AttributeError, match="no attribute 'nodes'"):
+        executor({"x": np.ones(2, np.float32)})
+
+
+def test_a_pass_of_graphopt_that_fails_is_dropped_and_its_error_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Pass, model: ir.Model, cx: Context) -> None:
+        raise Boom("inside")
+
+    monkeypatch.setattr(DeadCodeElimination, "run", fail)
+    report = graphopt.optimize(parse(MODEL), pipeline="dce,cse", post_passes=["dce"]).report
+    assert "dropped: dce, everywhere: pass 1 (dce): Boom: inside" in str(report)
+    with pytest.raises(PassFailed, match="Boom: inside"):
+        graphopt.optimize(parse(MODEL), pipeline="dce", strict=True)
+
+
+# Names and types ---------------------------------------------------------------------------
+
+
+def test_a_pass_needs_neither_a_name_nor_fields() -> None:
+    assert str(CountRelus()) == "count-relus" and CountRelus.name == "count-relus"
+    assert str(Chained(deep=True)) == "chained{deep}"
+
+
+def test_passes_of_onnx_ir_may_be_objects() -> None:
+    model, report = graphopt.optimize(parse(MODEL), pipeline="", post_passes=[RenameNodes("n")])
+    assert [node.name for node in model.graph] == ["n0", "n1", "n2"]
+    assert report.pipeline.startswith("onnx-ir{path=") and report.pipeline.endswith(":RenameNodes}")
+
+
+def test_one_pass_needs_no_list() -> None:
+    assert graphopt.optimize(parse(MODEL), pipeline="", post_passes="dce,cse").report.pipeline == "dce,cse"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (sin_of_neg, r"'sin-of-neg' is a rewrite rule, not a pass: pass it as rules=\[...\]"),
+        (CountRelus, r"CountRelus is a class; give an instance: CountRelus\(\)"),
+        (7, "not int"),
+    ],
+)
+def test_what_is_no_pass_is_one_clear_type_error(given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        graphopt.optimize(parse(MODEL), post_passes=[given])
+    with pytest.raises(TypeError, match=message):
+        graphopt.optimize(parse(MODEL), pipeline=[given])
+
+
+# Rules -------------------------------------------------------------------------------------
+
+
+def test_own_rules_run_along_with_those_of_graphopt() -> None:
+    model, report = graphopt.optimize(parse(MODEL), rules=[sin_of_neg], pipeline="peephole")
+    assert ops(model) == ["Relu", "Sin", "Neg"]
+    assert report.rules()["sin-of-neg"] == 1 and report.verdict is not None and report.verdict.ok
+    assert ops(graphopt.optimize(parse(MODEL), pipeline="peephole").model) == ["Relu", "Neg", "Sin"]
+    assert ops(graphopt.optimize(parse(MODEL), rules=[sin_of_neg], skip=["sin-of-neg"]).model) == [
+        "Relu",
+        "Neg",
+        "Sin",
+    ]
+    only = graphopt.optimize(parse(MODEL), rules=[sin_of_neg], only=["sin-of-neg"])
+    assert only.report.rules()["sin-of-neg"] == 1
+
+
+def test_own_rules_run_in_executors() -> None:
+    executor = graphopt.compile(parse(MODEL), rules=[sin_of_neg])
+    assert executor({"x": np.array([-1, 2], np.float32)})["y"].tolist() == [0, -np.sin(np.float32(2))]
+
+
+def test_a_refusal_of_an_own_rule_is_reported() -> None:
+    report = graphopt.optimize(parse(MODEL), rules=[refusing_rule]).report
+    assert [(item.rule, item.reason) for item in report.refusals if item.rule == "refusing-rule"] == [
+        ("refusing-rule", "not today")
+    ]
+
+
+def test_a_wrong_own_rule_is_dropped_and_reported() -> None:
+    model, report = graphopt.optimize(parse(MODEL), rules=[wrong_rule])
+    assert ops(model) == ["Relu", "Neg", "Sin"]
+    assert [drop.owner for drop in report.dropped] == ["wrong-rule"]
+    assert "dropped: wrong-rule at " in str(report)
+
+
+def test_a_rule_that_the_numerics_exclude_is_reported() -> None:
+    model, report = graphopt.optimize(parse(MODEL), rules=[coarse_rule])
+    assert ops(model) == ["Relu", "Neg", "Sin"]
+    assert any(
+        "rule coarse-rule did not run: its numerics, approximates, need fast_math=True" in remark
+        for remark in report.remarks
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "message"),
+    [
+        ([CountRelus()], TypeError, "not CountRelus; passes are given as post_passes"),
+        ([sin_of_neg, sin_of_neg], UsageError, "two rules are called 'sin-of-neg'"),
+    ],
+)
+def test_what_is_no_rule_is_one_clear_error(rules: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        graphopt.optimize(parse(MODEL), rules=rules)
+
+
+def test_rules_need_a_pass_that_applies_them() -> None:
+    with pytest.raises(UsageError, match="no pass of the pipeline applies rule 'sin-of-neg'"):
+        graphopt.optimize(parse(MODEL), rules=[sin_of_neg], pipeline="dce")
+
+
+# The command line --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--pre-pass", "--post-pass", "--passes"])
+def test_the_command_line_names_the_line_that_failed(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from graphopt.cli.main import main
+
+    onnx.save(ir.to_proto(parse(MODEL)), tmp_path / "model.onnx")
+    arguments = ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "out.onnx")]
+    arguments += [option, "tests.test_own_passes:CountRelus"]
+    assert main(arguments, {}) == ExitStatus.USAGE
+    assert not (tmp_path / "out.onnx").exists()
+    line, hint = capfd.readouterr().err.splitlines()[-2:]
+    number = next(
+        index
+        for index, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "graph.nodes)" in text
+    )
+    assert line.startswith("graphopt: pass ") and "(count-relus) raised AttributeError at " in line
+    assert f"tests/test_own_passes.py:{number}: " in line and line.endswith("has no attribute 'nodes'")
+    assert hint == "hint: --debug shows the traceback"
+    assert main([*arguments, "--debug"], {}) == ExitStatus.USAGE
+    printed = capfd.readouterr().err
+    assert "Traceback" in printed and "list(model.graph.nodes)" in printed and "--debug" not in printed
