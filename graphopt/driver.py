@@ -30,7 +30,7 @@ from graphopt.instrument.summary import Interface, Summary
 from graphopt.ir.foreign import PassBase
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.onnx_ir import OnnxIrPass
+from graphopt.passes.onnx_ir import GivenOnnxIrPass, OnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
 from graphopt.pipelines import registry
 from graphopt.rewrite.rule import Rule
@@ -292,7 +292,7 @@ def _steps(item: object) -> Sequence[Step]:
         case Pass() | Fixpoint():
             return [item]
         case PassBase():
-            return [OnnxIrPass.of(item)]
+            return [GivenOnnxIrPass.of(item)]
         case Rule():
             raise TypeError(f"{item.name!r} is a rewrite rule, not a pass: pass it as rules=[...]")
         case type() if issubclass(item, (Pass, PassBase)):

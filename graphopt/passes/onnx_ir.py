@@ -28,20 +28,14 @@ class OnnxIrPass(Pass):
 
     Attributes:
         path: where the pass is: ``package.module:Class``.
-        given: the pass itself, in the place of one that is made by the class.
     """
 
     name: ClassVar[str] = "onnx-ir"
     path: str = ""
-    given: PassBase | None = None
 
-    @classmethod
-    def of(cls, given: PassBase) -> OnnxIrPass:
-        """The pass that runs ``given``."""
-        return cls(f"{type(given).__module__}:{type(given).__qualname__}", given)
-
-    def __str__(self) -> str:
-        return f"{self.name}{{path={self.path}}}"
+    def made(self) -> Callable[[ir.Model], Any]:
+        """The pass of onnx-ir."""
+        return _find(self.path)()
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Run it, and analyze the model anew.
@@ -49,7 +43,7 @@ class OnnxIrPass(Pass):
         Raises:
             Exception: any that the pass raises.
         """
-        made = self.given or _find(self.path)()
+        made = self.made()
         first = next(iter(model.graph), None)
         action = cx.permit(self.name, first) if first is not None else None
         if action is None or first is None:
@@ -61,6 +55,30 @@ class OnnxIrPass(Pass):
         if result.modified or result.model is not model:
             cx.look_afresh(self.name)
             cx.wrote(action, first, [])
+
+
+@dataclass(frozen=True)
+class GivenOnnxIrPass(OnnxIrPass):
+    """Run a pass object written for onnx-ir.
+
+    Attributes:
+        given: the object.
+    """
+
+    given: PassBase | None = None
+
+    @classmethod
+    def of(cls, given: PassBase) -> GivenOnnxIrPass:
+        """The pass that runs ``given``."""
+        return cls(f"{type(given).__module__}:{type(given).__qualname__}", given)
+
+    def made(self) -> Callable[[ir.Model], Any]:
+        """The object."""
+        assert self.given is not None
+        return self.given
+
+    def __str__(self) -> str:
+        return f"{self.name}{{path={self.path}}}"
 
 
 def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
