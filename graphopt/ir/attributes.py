@@ -31,7 +31,7 @@ def _attribute(name: str, value: Any) -> onnx_ir.Attr:
             return onnx_ir.AttrInt64(name, int(value))
         case onnx_ir.Graph():
             return onnx_ir.AttrGraph(name, value)
-        case onnx_ir.TensorProtocol():
+        case onnx_ir.Tensor():
             return onnx_ir.AttrTensor(name, value)
         case np.ndarray():
             return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
@@ -41,6 +41,8 @@ def _attribute(name: str, value: Any) -> onnx_ir.Attr:
             return onnx_ir.AttrFloat32s(name, [float(item) for item in value])
         case list() | tuple() if all(isinstance(item, str) for item in value):
             return onnx_ir.AttrStrings(name, list(value))
+        case onnx_ir.TensorProtocol():  # last, since it is slow to tell
+            return onnx_ir.AttrTensor(name, value)
     raise TypeError(f"no attribute can hold {value!r}")
 
 

@@ -19,7 +19,8 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from graphopt.ir.constants import CONTENTS, NAMESPACE, constant_of
 from graphopt.ir.onnxir import onnx_ir
@@ -43,6 +44,14 @@ _PLAIN = 512
 _LARGEST = 256 << 20
 
 
+class _Named(NamedTuple):
+    """The names of the first ``read`` pending constants, as a list and as JSON."""
+
+    read: int
+    names: list[str]
+    text: str
+
+
 @dataclass
 class Contents:
     """What a model was rewritten by so far, and what is being read at the moment.
@@ -64,6 +73,7 @@ class Contents:
     unreadable: str | None = None
     pending: dict[onnx_ir.Value, None] = field(default_factory=dict)
     _holders: dict[int, tuple[onnx_ir.TensorProtocol, onnx_ir.Value]] = field(default_factory=dict)
+    _named: _Named | None = None
     _given: frozenset[onnx_ir.Value] = frozenset()
     _is_pure: bool = False
     _main: onnx_ir.Graph | None = None
@@ -71,6 +81,7 @@ class Contents:
     def begin(self) -> None:
         """Forget what was read: it led to nothing."""
         self.pending.clear()
+        self._named = None
         self._is_pure = False
 
     def begin_computing(self, sources: Iterable[onnx_ir.Value]) -> None:
@@ -84,7 +95,7 @@ class Contents:
         """Keep what was read since the last change: a change was made because of it."""
         self.is_changed = True
         if self.pending and not self._is_pure:
-            self.built_in.update(dict.fromkeys(self._names(self.pending)))
+            self.built_in.update(dict.fromkeys(self._pending_names().names))
         self.begin()
 
     def note_constant(
@@ -97,23 +108,28 @@ class Contents:
         held = self._holders.get(id(tensor))
         if held is not None:
             self.pending[held[1]] = None
-        value.metadata_props[_SOURCES] = _as_text(self._names(self.pending))
+        value.metadata_props[_SOURCES] = self._pending_names().text
         if not (graph is self._main or (value.producer() is not None and CONTENTS in graph.meta)):
             self._is_pure = False  # it can't be replaced by its name
 
-    def merge(self, kept: onnx_ir.Value, gone: onnx_ir.Value) -> None:
-        """Note that ``kept`` also stands for ``gone``, an equal constant."""
+    def merge(self, kept: onnx_ir.Value, gone: Iterable[onnx_ir.Value]) -> None:
+        """Note that ``kept`` also stands for ``gone``, equal constants."""
         if kept.graph is None or CONTENTS not in kept.graph.meta:
             return
-        if gone.name in self.of_facts:
-            self.note_read_for_facts(kept)
-        names = self._names((kept, gone))
-        if _SOURCES in kept.metadata_props:
-            kept.metadata_props[_SOURCES] = _as_text(names)
-        elif _SOURCES in gone.metadata_props:  # that it was computed to be equal may no longer be so
-            self.built_in.update(dict.fromkeys(names))
-        else:
-            kept.metadata_props[_STANDS_FOR] = _as_text(names)
+        is_computed, grows = _SOURCES in kept.metadata_props, False
+        names = dict.fromkeys(self._names([kept]))
+        for value in gone:
+            if value.name in self.of_facts:
+                self.note_read_for_facts(kept)
+            found = dict.fromkeys(self._names([value]))
+            if is_computed or _SOURCES not in value.metadata_props:
+                names |= found
+                grows = True
+            else:  # that it was computed to be equal may no longer be so
+                self.built_in.update(names | found)
+        if grows:
+            kept.metadata_props[_SOURCES if is_computed else _STANDS_FOR] = _as_text(list(names))
+            self._named = None
 
     def note_read(self, value: onnx_ir.Value) -> None:
         """Note that the contents of ``value`` are read at the moment."""
@@ -154,6 +170,13 @@ class Contents:
         self._holders.clear()
         self._given, self._main = frozenset(), None
 
+    def _pending_names(self) -> _Named:
+        """The names of what was read since the last change, which several constants may be made of."""
+        if self._named is None or self._named.read != len(self.pending):
+            names = self._names(self.pending)
+            self._named = _Named(len(self.pending), names, _as_text(names))
+        return self._named
+
     def _names(self, values: Iterable[onnx_ir.Value]) -> list[str]:
         names: dict[str, None] = {}
         for value in values:
@@ -181,6 +204,7 @@ def track(model: onnx_ir.Model) -> None:
             is_changed=False,  # facts are of consequence only for changes from here on
             pending={},
             _holders={},
+            _named=None,
             _given=frozenset(),
             _is_pure=False,
             _main=None,
@@ -197,7 +221,13 @@ def contents_of(model: onnx_ir.Model) -> Contents | None:
 def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
     """The initializers of the original model that ``value``, an initializer, holds: mostly itself."""
     text = value.metadata_props.get(_SOURCES) or value.metadata_props.get(_STANDS_FOR)
-    return (value.name or "",) if text is None else tuple(json.loads(text))
+    return (value.name or "",) if text is None else _listed(text)
+
+
+@lru_cache(maxsize=256)
+def _listed(text: str) -> tuple[str, ...]:
+    """The names in a list of them; many constants may have the same, and long, list."""
+    return tuple(json.loads(text))
 
 
 def constants_in(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:

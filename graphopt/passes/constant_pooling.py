@@ -37,7 +37,7 @@ class ConstantPooling(Pass):
                     self._merge(equal, cx)
 
     def _merge(self, values: list[ir.Value], cx: Context) -> None:
-        kept = values[0]
+        kept, gone = values[0], []
         for value in values[1:]:
             users = value.uses()
             if value.is_graph_output() or not users:
@@ -46,8 +46,7 @@ class ConstantPooling(Pass):
             action = cx.permit(self.name, reader)
             if action is None:
                 continue
-            if (contents := ir.contents_of(cx.model)) is not None:
-                contents.merge(kept, value)
+            gone.append(value)
             cx.edit.replace(value, kept)
             producer = value.producer()
             if producer is not None:
@@ -55,6 +54,8 @@ class ConstantPooling(Pass):
             else:
                 cx.edit.remove_initializer(value)
             cx.wrote(action, reader, [])
+        if gone and (contents := ir.contents_of(cx.model)) is not None:
+            contents.merge(kept, gone)
 
 
 def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable]) -> list[list[ir.Value]]:
