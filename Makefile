@@ -9,7 +9,7 @@ MODELS ?=
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
-TARGETS := help demo test test-all lint bench bench-specialize gpu-check lock clean installed installed-dev installed-peers
+TARGETS := help demo test test-full test-all lint bench bench-specialize gpu-check lock clean installed installed-dev installed-peers
 .PHONY: $(TARGETS)
 
 # make -f DIR/Makefile: run in DIR
@@ -20,7 +20,9 @@ else
 
 help:
 	@echo "make demo       optimize, check and dump a sample model (ORT=cpu: without the GPU build of onnxruntime)"
-	@echo "make test       the test suite; make test-all adds the long sweeps"
+	@echo "make test       a part of the test suite that covers every area, about 3 minutes on 2 cores"
+	@echo "make test-full  the rest of it, about 8 minutes"
+	@echo "make test-all   both, and the long sweeps: hours"
 	@echo "make lint       ruff (rules and format) and mypy"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
@@ -41,10 +43,15 @@ demo: installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash samples/00_demo.sh build/demo
 	@echo
 	@echo "graphopt is $(BIN)/graphopt. Next, a model of your own:"
-	@echo "  $(BIN)/graphopt optimize your.onnx -o your.opt.onnx"
+	@echo "  $(BIN)/graphopt optimize your.onnx"
 
 test: installed-dev
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	@echo "a part of the test suite, about 3 minutes on 2 cores; make test-full runs the rest"
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not full"
+
+test-full: installed-dev
+	@echo "all tests that make test leaves out, about 8 minutes on 2 cores"
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "full and not slow"
 
 test-all: installed-dev
 	$(BIN)/python -m pytest -q -n $(JOBS) -m ""

@@ -64,7 +64,7 @@ PIPELINES = {
 PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"
 
 SUMMARIES = {
-    "fallback": "where optimizing or profiling is switched off: only what onnxruntime could not run goes",
+    "fallback": "used when optimization or profiling is off: removes only what onnxruntime cannot run",
     "noopt": "inline and clean, nothing else",
     "pre-autodiff": "clean the graph and unroll its loops before groups of nodes are differentiated or fused",
     "no-grad": "where no gradients are wanted: groups of nodes are fused by the types that were seen",

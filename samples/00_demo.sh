@@ -24,7 +24,7 @@ say "Optimize a transformer. The result is written only if it agrees."
 show graphopt optimize "$out/transformer.onnx" -o "$out/transformer.opt.onnx" | narrow wrap
 
 say "See a pass at work: Pad, Conv and BatchNormalization become one Conv."
-show graphopt dump "$out/cnn.onnx" --passes peephole --pass-by-pass --filter /stem |
+show graphopt dump "$out/cnn.onnx" --pass-by-pass --filter /stem |
   narrow shorten
 
 say "Compare two models, on inputs made up for them."

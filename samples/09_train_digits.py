@@ -87,7 +87,7 @@ def main() -> None:
     graphopt.save(trained, folder / "trained.onnx")
     logits = graphopt.run(folder / "trained.onnx", {"images": images[test]})["logits"]
     accuracy = float(np.mean(logits.argmax(1) == labels[test]))
-    print(f"{accuracy:.1%} of {len(logits)} other images are told rightly")
+    print(f"test accuracy {accuracy:.1%} ({len(logits)} images)")
     assert accuracy >= 0.97
 
 

@@ -118,7 +118,7 @@ def main() -> None:
         print(f"steps {begin:3} to {begin + 49:3}: loss {np.mean(losses[begin : begin + 50]):.3f}")
     shares = np.bincount(text) / len(text)
     entropy = -float(np.sum(shares * np.log(shares)))
-    print(f"loss {np.mean(losses[-20:]):.3f}; {entropy:.3f} is what the letters' shares alone would give")
+    print(f"loss {np.mean(losses[-20:]):.3f}; unigram baseline {entropy:.3f}")
     trainer.save(folder / "gpt.safetensors")
 
     trained = folder / "gpt.trained.onnx"

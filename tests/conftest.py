@@ -1,8 +1,10 @@
-"""What all tests share: the settings of hypothesis, and `--update-golden`."""
+"""What all tests share: the settings of hypothesis, `--update-golden`, and the choice of tests for `make test`."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,32 @@ settings.load_profile("graphopt")
 
 # What was calibrated on a machine must not change what the tests see.
 os.environ["GRAPHOPT_COSTS"] = "shipped"
+
+
+#: `make test` runs every second test function of a file, and of its cases the first ones and then every eighth.
+FUNCTIONS, FIRST_CASES, CASES = 2, 2, 8
+
+
+def left_to_full() -> tuple[str, ...]:
+    """The entries of full.txt."""
+    lines = Path(__file__).with_name("full.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark with ``full`` all that `make test` leaves to `make test-full`."""
+    entries = left_to_full()
+    cases: Counter[str] = Counter()
+    functions: dict[str, dict[str, int]] = {}  # of each file, in order
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        of_file = functions.setdefault(function.partition("::")[0], {})
+        position, case = of_file.setdefault(function, len(of_file)), cases[function]
+        cases[function] += 1
+        chosen = position % FUNCTIONS == 0 and (case < FIRST_CASES or case % CASES == 0)
+        if not chosen or item.nodeid.startswith(entries):
+            item.add_marker("full")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

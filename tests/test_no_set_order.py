@@ -54,14 +54,9 @@ def _annotated(annotation: ast.expr | None) -> bool:
 class _Sets:
     """What is a set in one file: attributes and functions anywhere, names within ``part`` of it."""
 
-    def __init__(self, tree: ast.AST, part: ast.AST) -> None:
-        self._names: set[str] = set()
-        self._functions: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and _annotated(node.returns):
-                self._functions.add(node.name)
-            elif isinstance(node, ast.AnnAssign) and _annotated(node.annotation):
-                self._names.add(f".{_name(node.target).lstrip('.')}")
+    def __init__(self, functions: set[str], attributes: set[str], part: ast.AST) -> None:
+        self._functions = functions
+        self._names = set(attributes)
         for node in ast.walk(part):
             if isinstance(node, ast.AnnAssign) and _annotated(node.annotation):
                 self._names.add(_name(node.target))
@@ -107,9 +102,15 @@ def _parts(tree: ast.AST) -> Iterator[ast.AST]:
 def _offences(text: str) -> list[int]:
     """The line of each place that may depend on the order of a set."""
     tree = ast.parse(text)
+    functions, attributes = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and _annotated(node.returns):
+            functions.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and _annotated(node.annotation):
+            attributes.add(f".{_name(node.target).lstrip('.')}")
     found = []
     for part in _parts(tree):
-        sets = _Sets(tree, part)
+        sets = _Sets(functions, attributes, part)
         found += [node.lineno for node in _ordered(part) if sets.holds(node)]
     return sorted(found)
 

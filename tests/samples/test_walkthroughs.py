@@ -41,7 +41,7 @@ def test_runs_to_its_end(script: Path, environment: dict[str, str], tmp_path: Pa
     if script.stem == "00_demo":  # fits a screen, and says how it ended
         lines = done.stdout.splitlines()
         assert len(lines) < 60 and max(map(len, lines)) <= 80
-        assert "equal on" in done.stdout.rpartition("$ graphopt verify")[2]
+        assert "verified  bit-identical" in done.stdout.rpartition("$ graphopt verify")[2]
 
 
 def test_the_sample_pass_is_imported_without_running(environment: dict[str, str], tmp_path: Path) -> None:
