@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from graphopt import config, publish
-from graphopt.cli import relations, sample, synonyms
+from graphopt.cli import completion, relations, sample, synonyms
 from graphopt.cli.console import Console
 from graphopt.cli.help import HelpedCommand, Section
 from graphopt.cli.parameters import writes
@@ -180,7 +180,12 @@ _COMMON = (
     ),
     click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
     click.option(
-        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any setting (see docs/cli.md)."
+        "--set",
+        "assignments",
+        shell_complete=completion.settings,
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Set any setting (see docs/cli.md).",
     ),
     click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
     click.option(

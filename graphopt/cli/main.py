@@ -9,6 +9,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from graphopt.cli.help import HelpedCommand, write_commands
 from graphopt.cli.synonyms import spelled_out
 from graphopt.errors import ExitStatus, UsageError, unknown
 from graphopt.runtime.forkserver import claim_process
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _INTERRUPTED = 130
 
@@ -41,6 +45,12 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands; where none begins so, files, since a model may stand in the place of a command."""
+        from click.shell_completion import CompletionItem
+
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
+
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, then the options."""
         found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
@@ -55,6 +65,8 @@ class LazyGroup(click.Group):
         """The command that the first argument names; the nearest is told for a name that none bears."""
         known = self.list_commands(context)
         name, *rest = spelled_out(arguments, known)
+        if name not in known and context.resilient_parsing:  # a shell asks for completions
+            return None, None, rest
         if name not in known and not name.startswith("-"):
             hint = synonyms.for_command(name, rest)
             if hint is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import config
-from graphopt.cli import relations, sample
+from graphopt.cli import completion, relations, sample
 from graphopt.cli.command_line import Function, Invocation, Run
 from graphopt.cli.console import say
 from graphopt.cli.parameters import (
@@ -125,6 +125,7 @@ pipeline_options = group(
     ),
     relations.option(
         "--pipeline",
+        shell_complete=completion.pipeline_text,
         metavar="NAME|TEXT",
         excludes=("-O",),
         hint=_ONE_PIPELINE,
@@ -132,6 +133,7 @@ pipeline_options = group(
     ),
     relations.option(
         "--passes",
+        shell_complete=completion.passes,
         multiple=True,
         callback=split_some,
         metavar="A,B",
@@ -150,6 +152,7 @@ pipeline_options = group(
     ),
     click.option(
         "--skip",
+        shell_complete=completion.passes_and_rules,
         multiple=True,
         callback=split_names,
         metavar="A,B",
@@ -157,6 +160,7 @@ pipeline_options = group(
     ),
     click.option(
         "--only",
+        shell_complete=completion.rules,
         multiple=True,
         callback=split_some,
         metavar="A,B",
@@ -196,10 +200,20 @@ pipeline_options = group(
         help="What folding, and risky runs to verify, may take, such as 4GiB.  [default: 2GiB]",
     ),
     click.option(
-        "--pre-pass", "pre_passes", multiple=True, metavar="PASS", help="Run first: a pass, or module:Class."
+        "--pre-pass",
+        "pre_passes",
+        shell_complete=completion.passes,
+        multiple=True,
+        metavar="PASS",
+        help="Run first: a pass, or module:Class.",
     ),
     click.option(
-        "--post-pass", "post_passes", multiple=True, metavar="PASS", help="Run last: a pass, or module:Class."
+        "--post-pass",
+        "post_passes",
+        shell_complete=completion.passes,
+        multiple=True,
+        metavar="PASS",
+        help="Run last: a pass, or module:Class.",
     ),
 )
 
@@ -249,7 +263,12 @@ outcome_options = group(
 
 watch_options = group(
     "Watching",
-    click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
+    click.option(
+        "--log",
+        shell_complete=completion.log_spec,
+        metavar="SPEC",
+        help="Log passes or rule files: dce:>peephole:>>transpose.",
+    ),
     click.option(
         "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
     ),
@@ -295,7 +314,12 @@ input_options = group(
 
 device_options = group(
     "Device",
-    click.option("--device", metavar="auto|cpu|cuda[:N]", help="Where models run.  [default: auto]"),
+    click.option(
+        "--device",
+        shell_complete=completion.devices,
+        metavar="auto|cpu|cuda[:N]",
+        help="Where models run.  [default: auto]",
+    ),
     click.option(
         "--allow-fallback",
         is_flag=True,
@@ -309,6 +333,7 @@ target_options = group(
     "Passes",
     click.option(
         "--device",
+        shell_complete=completion.devices,
         metavar="auto|cpu|cuda[:N]",
         help="What the result is for, there or not: it decides which fused operators pay.  [default: auto]",
     ),

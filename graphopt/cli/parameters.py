@@ -41,7 +41,7 @@ class ReadsModel(_Named):
         url = not_downloaded(value) if isinstance(value, str) and not os.path.exists(value) else None
         if url is not None:
             raise url
-        if value == "-" and context is not None:
+        if value == "-" and context is not None and not context.resilient_parsing:
             from graphopt.cli.standard_input import read_model
 
             return read_model(context)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, completion, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
@@ -58,6 +58,7 @@ _EVERYDAY = (
     "Comparison",
     click.option(
         "--against",
+        shell_complete=completion.tools,
         multiple=True,
         callback=split_some,
         metavar="A,B",

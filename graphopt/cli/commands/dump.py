@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, completion, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.paging import page, print_line
@@ -85,7 +85,12 @@ _EVERYDAY = (
 @options.group(
     "Passes",
     click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
-    click.option("--log", metavar="SPEC", help="Log passes or rule files: dce:>peephole:>>transpose."),
+    click.option(
+        "--log",
+        shell_complete=completion.log_spec,
+        metavar="SPEC",
+        help="Log passes or rule files: dce:>peephole:>>transpose.",
+    ),
 )
 @options.target_options
 @options.dim_options
@@ -125,7 +130,7 @@ def command(
     show = functools.partial(print_line, run.console) if streams else shown.append
     dump = Dump(what, show, target.folder)
     loaded = api.load_model(model)
-    report: dict[str, Any] = {"model": str(model)}
+    report: dict[str, Any] = {"model": run.invocation.name_of(model)}
     try:
         if not pass_by_pass:
             choices = api.vouch(loaded, values["dims"], values["dim_ranges"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, completion, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import split_names, split_some
@@ -37,6 +37,7 @@ _NAMES = 3
     click.option(
         "--pattern",
         "patterns",
+        shell_complete=completion.patterns,
         multiple=True,
         callback=split_some,
         metavar="A,B",
@@ -50,6 +51,7 @@ _NAMES = 3
     "Passes",
     click.option(
         "--skip",
+        shell_complete=completion.passes_and_rules,
         multiple=True,
         callback=split_names,
         metavar="A,B",

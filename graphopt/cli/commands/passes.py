@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line
+from graphopt.cli import command_line, completion
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.errors import unknown
@@ -27,7 +27,7 @@ graphopt passes collapse-views
 
 
 @command_line.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.passes_and_rules)
 def command(run: Run, name: str | None) -> None:
     """List all passes, or tell all about one.
 

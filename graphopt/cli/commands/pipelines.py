@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from graphopt.cli import command_line
+from graphopt.cli import command_line, completion
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.errors import UsageError
@@ -18,8 +18,8 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 
 
 @command_line.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4)
-@click.argument("action", required=False, metavar="[show]")
-@click.argument("name", required=False, metavar="[NAME|TEXT]")
+@click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
+@click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> None:
     """List the named pipelines, or show the steps of one.
 

@@ -1,0 +1,47 @@
+"""graphopt completion: the script by which a shell completes names."""
+
+from __future__ import annotations
+
+import click
+
+from graphopt.cli import command_line
+from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
+
+EXAMPLE = """
+graphopt completion
+graphopt completion bash
+"""
+
+#: By shell, the line that switches completion on for good, and the file that it belongs into.
+_SETUPS = {
+    "bash": ('eval "$(graphopt completion bash)"', "~/.bashrc"),
+    "zsh": ('eval "$(graphopt completion zsh)"', "~/.zshrc, below compinit"),
+    "fish": ("graphopt completion fish | source", "~/.config/fish/config.fish"),
+}
+#: Read by click, of which the shell's script asks for names.
+_VARIABLE = "_GRAPHOPT_COMPLETE"
+
+
+@command_line.command("completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False)
+@click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
+def command(run: Run, shell: str | None) -> None:
+    """Print the script by which a shell completes names.
+
+    Without a shell, show how to set it up. Completed are commands, options, files, and names of passes,
+    rules, pipelines, settings and devices.
+    """
+    if shell is None:
+        run.console.json({"setup": {name: line for name, (line, _) in _SETUPS.items()}})
+        for name, (line, file) in _SETUPS.items():
+            run.console.print(f"  {name:5} {line:40} # in {file}")
+        return
+    from click.shell_completion import get_completion_class
+
+    from graphopt.cli.main import cli
+
+    completion = get_completion_class(shell)
+    assert completion is not None
+    script = completion(cli, {}, "graphopt", _VARIABLE).source()
+    run.console.json({"shell": shell, "script": script})
+    run.console.print(script)

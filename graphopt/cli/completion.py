@@ -1,0 +1,73 @@
+"""Values that the shell completes: names of passes, rules, pipelines, settings and devices.
+
+Each function has the signature of ``shell_complete`` of a click parameter. Names are looked up only while the
+shell asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _listed(names: Callable[[], Iterable[str]], before: str = ",") -> Complete:
+    """Completes the last of several names, each of which follows one of the characters ``before``."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        start = 1 + max((incomplete.rfind(sign) for sign in before), default=-1)
+        found = [name for name in dict.fromkeys(names()) if name.startswith(incomplete[start:])]
+        return [incomplete[:start] + name for name in found]
+
+    return complete
+
+
+def _passes() -> list[str]:
+    from graphopt.pipelines import registry
+
+    return sorted(registry().passes)
+
+
+def _rules() -> list[str]:
+    from graphopt.rules import all_rules
+
+    rules = all_rules()
+    return [*sorted({rule.family for rule in rules}), *sorted(rule.name for rule in rules)]
+
+
+def _patterns() -> list[str]:
+    from graphopt.rules import all_rules
+
+    return sorted({name for rule in all_rules() if rule.fuses for name in (rule.family, rule.name)})
+
+
+def _pipelines() -> list[str]:
+    from graphopt.pipelines import PIPELINES
+
+    return list(PIPELINES)
+
+
+def _settings() -> list[str]:
+    from graphopt import config
+
+    return [f"{name.replace('_', '-')}=" for name in config.Settings.__dataclass_fields__]
+
+
+def _tools() -> list[str]:
+    from graphopt.runtime.timing.peers import PEERS
+
+    return ["original", *PEERS]
+
+
+passes = _listed(_passes)
+rules = _listed(_rules)
+passes_and_rules = _listed(lambda: [*_passes(), *_rules()])
+patterns = _listed(_patterns)
+#: Pipeline text: names of pipelines and passes, within parentheses, too.
+pipeline_text = _listed(lambda: [*_pipelines(), *_passes()], before=",(")
+log_spec = _listed(lambda: [*_passes(), *_rules()], before=":>")
+settings = _listed(_settings, before="")
+devices = _listed(lambda: ["auto", "cpu", "cuda"], before="")
+tools = _listed(_tools)
