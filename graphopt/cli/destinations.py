@@ -123,6 +123,8 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
     if first.is_dir() or second.is_dir():
         return False
+    if not first.exists():  # loading it reports that, before anything is written
+        return True
     if not second.exists() or not second.is_file() or not second.stat().st_size:
         return True
     if not force and (

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pkgutil
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -58,6 +59,21 @@ class LazyGroup(click.Group):
         records = [item.get_help_record(context) for item in self.get_params(context)]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record is not None])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; options of a command in front of it are told from options that do not exist."""
+        words = list(args)  # the parser takes them out one by one
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = self.list_commands(ctx)
+            command = next((word for word in words if word in known), None)
+            name = command or "optimize"
+            rest = [word for word in words if word != command]
+            raise UsageError(
+                f"no such option {error.option_name!r} of graphopt itself",
+                hint=f"options follow the command: graphopt {shlex.join([name, *rest])}",
+            ) from error
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]

@@ -115,7 +115,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     from graphopt import publish
 
     if str(path) == "-":
-        raise UsageError("stdout takes reports, not files", hint="give a path; ./- is a file called -")
+        raise UsageError("stdout takes reports, not files", hint="name a file")
     if path.is_dir():
         raise UsageError(f"can't write {path}: it is a folder", hint="give the name of a file")
     _check_parents(path)

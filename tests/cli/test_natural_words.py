@@ -121,6 +121,13 @@ def test_two_models_are_not_taken_for_a_model_and_its_result(invoke: Invoke, sma
     ]
 
 
+def test_a_missing_model_is_reported_and_nothing_replaced(invoke: Invoke, small: Path) -> None:
+    before = small.read_bytes()
+    outcome = invoke("optimize", "nosuch.onnx", small)
+    assert outcome.status == 2 and "no such file: nosuch.onnx" in outcome.err
+    assert small.read_bytes() == before
+
+
 def test_results_of_two_models_do_not_replace_one_another(invoke: Invoke, small: Path) -> None:
     one, other = copies(small, "a.onnx", "b.onnx")
     assert (
