@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: ``right``, ``refused``, ``wrong``, or ``broken`` if it does not run."""
+    """What became of a case: ``right``, ``refused``, ``wrong``, or ``broken`` if it does not load or run."""
 
     label: str
     verdict: str
@@ -62,7 +62,10 @@ def judge(case: Case) -> Outcome:
     """Compare all gradients of a case, with onnxruntime's optimizations off and on."""
     wrt = [name for name, value in case.feeds.items() if _is_real(value) and name not in case.frozen]
     outputs, cotangents, truths = _by_torch(case, wrt)
-    model = case.model()
+    try:
+        model = case.model()
+    except GraphoptError as error:
+        return Outcome(case.label, "broken", error.message)
     real = [item.name or "" for item in model.graph.outputs]
     real = [name for name, given in zip(real, cotangents, strict=True) if given is not None]
     try:

@@ -332,8 +332,7 @@ def _regions() -> Iterator[Case]:
             f'mode="{mode}", spatial_scale={scale}, sampling_ratio={ratio}, output_height=3, output_width=2'
         )
         text = f"""m (double[A,B,C,D] x, double[R,4] rois, int64[R] images) => (double[R,B,E,F] y)
-            {{ y = RoiAlign<{attributes}, output_height=3, output_width=2,
-                coordinate_transformation_mode="{system}">(x, rois, images) }}"""
+            {{ y = RoiAlign<{attributes}, coordinate_transformation_mode="{system}">(x, rois, images) }}"""
         feeds = {
             "x": _numbers(2, 3, 7, 9, precision="double"),
             "rois": np.array(rois),

@@ -19,6 +19,15 @@ def test_a_wrong_gradient_is_found() -> None:
     assert judge(case).verdict == "wrong"
 
 
+def test_a_case_that_does_not_load_is_broken() -> None:
+    """So that the other cases are compared all the same."""
+    import numpy as np
+
+    text = "m (float[N] x) => (float[N] y) { y = Softmax<axis = 0, axis = 0>(x) }"
+    outcome = judge(Case("", text, {"x": np.ones(2, np.float32)}, lambda x: x.softmax(0)))
+    assert (outcome.verdict, "axis" in outcome.reason) == ("broken", True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [name for name, _ in families()])
 def test_gradients_are_those_of_torch(family: str) -> None:
