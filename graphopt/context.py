@@ -336,6 +336,11 @@ class Context:
         self.facts = self.facts.anew(self.edit)
         self._tied = None
 
+    def infer_afresh(self) -> None:
+        """Infer every fact from the model as it is, without the knowledge that removed nodes left behind."""
+        self.facts = self.facts.anew(self.edit)
+        self.facts.infer_all()
+
     def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Tell observers that ``action`` was carried out."""
         self.commit_reads()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, inliner
 
 from graphopt import ir
 from graphopt.context import Options
@@ -73,6 +73,18 @@ FROM_SHAPE = """g (float[B, 2] x, float[6, 8] w) => (float[B, 2] y) {
     y = Exp(b)
 }"""
 
+#: The body of the loop reads a constant of the graph around it, of which its group has a copy.
+CAPTURED = """g (float[B, 8, 8] state, float[S, B, 8] steps, int64[2] size) => (float[B, 8, 8] last, int64[3] longer) {
+    axes = Constant <value = int64[1] {-1}>()
+    longer = Concat <axis = 0>(size, axes)
+    last = Scan <num_scan_inputs = 1, body = step (float[B, 8, 8] s, float[B, 8] e) => (float[B, 8, 8] t) {
+        x = Exp(e)
+        u = Unsqueeze(x, axes)
+        v = Mul(u, s)
+        t = Add(v, u)
+    }> (state, steps)
+}"""
+
 
 def optimized(data: bytes) -> bytes:
     model = ir.from_proto(onnx.ModelProto.FromString(data))
@@ -80,12 +92,35 @@ def optimized(data: bytes) -> bytes:
     return ir.to_bytes(model)
 
 
-@pytest.mark.parametrize("text", [ATTENTION, NAMES, DECLARED, FROM_SHAPE])
+@pytest.mark.parametrize("text", [ATTENTION, NAMES, DECLARED, FROM_SHAPE, CAPTURED])
 def test_groups_are_the_same_again(text: str) -> None:
     first = optimized(ir.to_bytes(parse(text, ir_version=10)))
     assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
     second = optimized(first)
     assert second == first
+
+
+def test_groups_do_not_depend_on_nodes_that_are_gone() -> None:
+    function = onnx.FunctionProto.FromString(
+        onnx.defs.get_schema("AffineGrid", 20).function_body.SerializeToString()
+    )
+    function.domain, function.name = "test", "AffineGrid"
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["grid"], domain="test", align_corners=1)
+    inputs = [
+        helper.make_tensor_value_info("theta", TensorProto.FLOAT, [2, 2, 3]),
+        helper.make_tensor_value_info("size", TensorProto.INT64, [4]),
+    ]
+    grid = helper.make_tensor_value_info("grid", TensorProto.FLOAT, [2, 5, 6, 2])
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("test", 1)]
+    proto = helper.make_model(
+        helper.make_graph([node], "g", inputs, [grid]),
+        functions=[function],
+        ir_version=10,
+        opset_imports=imports,
+    )
+    first = optimized(inliner.inline_local_functions(proto).SerializeToString())
+    assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
+    assert optimized(first) == first
 
 
 def test_groups_of_operators_whose_domain_is_not_imported_are_the_same_again() -> None:

@@ -54,7 +54,11 @@ def dissolve(model: ir.Model, cx: Context) -> None:
     for key in groups:
         cx.edit.free_names(model.functions[key].graph)
     graphs = list(ir.graphs_of(model))
-    constants = {graph: _Constants(graph) for graph in graphs}
+    constants: dict[ir.Graph, _Constants] = {}
+    for graph in graphs:
+        holder = cx.edit.scopes.holder(graph)
+        around = constants[holder.graph] if holder is not None and holder.graph is not None else None
+        constants[graph] = _Constants(graph, around, holder)
     calls = [(graph, node) for graph in graphs for node in graph if node.op_identifier() in groups]
     first = {node.op_identifier(): node for _, node in reversed(calls)}
     # the first call of each function gets its names back before copies of it need others
@@ -77,8 +81,11 @@ class _Constants:
         place: of each node of the graph, before groups were dissolved.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, around: _Constants | None, holder: ir.Node | None) -> None:
+        """Collect the constants of ``graph``, a body of ``holder`` in the graph of ``around``."""
         self.graph = graph
+        self._around = around
+        self._holder = holder
         self.place = {node: index for index, node in enumerate(graph)}
         self._by_name: dict[str, ir.Value] = {}
         self._by_contents: dict[str, ir.Value] = {}
@@ -99,6 +106,13 @@ class _Constants:
         Args:
             name: that of the constant to prefer, and of a new one.
         """
+        found = self._find(tensor, name, place)
+        if found is None:
+            found = cx.edit.constant(self.graph, tensor, name)
+            self._add(found)
+        return found
+
+    def _find(self, tensor: ir.TensorProtocol, name: str, place: int) -> ir.Value | None:
         contents = ir.hash_of(tensor)
         for value in (self._by_name.get(name), self._by_contents.get(contents)):
             known = ir.constant_of(value)
@@ -107,9 +121,9 @@ class _Constants:
             producer = value.producer()
             if producer is None or self.place.get(producer, place) < place:
                 return value
-        value = cx.edit.constant(self.graph, tensor, name)
-        self._add(value)
-        return value
+        if self._around is None or self._holder is None:
+            return None
+        return self._around._find(tensor, name, self._around.place[self._holder])
 
 
 def _lift_constants(nodes: list[ir.Node], place: int, constants: _Constants, cx: Context) -> None:

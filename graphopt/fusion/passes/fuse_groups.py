@@ -50,6 +50,7 @@ class FuseGroups(Pass):
             cx.ungrouped |= {ir.label(node): reason for graph in ir.graphs_of(model) for node in graph}
             return
         dissolve(model, cx)
+        cx.infer_afresh()  # groups depend on the model alone, so that the next run makes the same
         policy = FusionPolicy(cx, self.min, self.shapes)
         signatures = signatures_of(model)
         withheld = {(owner, node): why for owner, node, why in cx.options.withheld}

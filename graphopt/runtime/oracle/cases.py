@@ -39,6 +39,8 @@ _LOST = 8.0
 _MEMORY = 1 << 29
 #: Runs more that tell what is random; what is drawn from few values may come out the same.
 _AGAIN = 10
+#: Elements below which even so many runs may agree by chance.
+_FEW = 64
 
 
 @dataclass
@@ -54,6 +56,8 @@ class Case:
         noise: per output and tensor, how far ``default`` is from ``off``.
         random: indices of outputs that change from run to run.
         random_shapes: those among them that change their shapes too.
+        varying: those among them that differed from run to run every time, as numbers drawn from few
+            values or in small tensors do not.
         jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
             until somebody asks.
         inner: the same of rounding the inputs or the inner results.
@@ -69,6 +73,7 @@ class Case:
     noise: list[list[float]]
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
+    varying: frozenset[int] = frozenset()
     jitter: list[list[Movement]] | None = None
     inner: list[list[Movement]] | None = None
     empty: bool = False
@@ -205,6 +210,17 @@ def _default_crash(original: Runner) -> str | None:
     return None
 
 
+def spread_draws(cases: Sequence[Case]) -> None:
+    """Count small outputs that change from run to run in one case as random in all cases.
+
+    A few random numbers, such as the zeros of a Dropout, may come out the same in all runs by chance.
+    """
+    drawn = sorted(frozenset[int]().union(*(case.random for case in cases)))
+    for case in cases:
+        small = [place for place in drawn if getattr(case.off[place], "size", 0) < _FEW]
+        case.random |= frozenset(small)
+
+
 def spread_garbage(cases: Sequence[Case]) -> None:
     """Distrust in all cases what changes from run to run in one, though nothing draws random numbers.
 
@@ -274,17 +290,25 @@ def _complete(
     if default is not None and all(map(identical, off, default)):
         default = off  # held once
     case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
+    case.varying = frozenset(range(len(off)) if again else ())
+    previous = off
     for _ in range(again):
         try:
             other = original.run("off", feeds)
         except ResourceLimit:  # it took almost all of its time at first
             return case
-        changed = [place for place, (a, b) in enumerate(zip(off, other, strict=True)) if not identical(a, b)]
+        changed = _differing(off, other)
         case.random |= frozenset(changed)
+        case.varying &= frozenset(changed) & frozenset(_differing(previous, other))
+        previous = other
         case.random_shapes |= frozenset(
             place for place in changed if float("inf") in movement(off[place], other[place])
         )
     return case
+
+
+def _differing(one: Sequence[Any], other: Sequence[Any]) -> list[int]:
+    return [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if not identical(a, b)]
 
 
 def _same_feeds(a: Feeds, b: Feeds) -> bool:

@@ -103,7 +103,7 @@ class Judge:
 
         try:
             actual = self.candidate.run(level, case.feeds)
-            if level == "off" and self.draws and case.random and self._is_constant(case, actual):
+            if level == "off" and self.draws and case.varying and self._is_constant(case, actual):
                 return row(None, "", False, "what was random is constant now"), None
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
@@ -120,10 +120,10 @@ class Judge:
         return row(*worst, True, remark, same), None
 
     def _is_constant(self, case: Case, actual: list[Any]) -> bool:
-        """Whether no random output changes in a few more runs."""
+        """Whether no output that varies in the original changes in a few more runs."""
         for _ in range(_DRAWS):
             again = self.candidate.run("off", case.feeds)
-            if not all(identical(actual[place], again[place]) for place in case.random):
+            if not all(identical(actual[place], again[place]) for place in case.varying):
                 return False
         return True
 

@@ -73,6 +73,7 @@ from graphopt.runtime.oracle.cases import (
     Cases,
     empty_cases,
     gather,
+    spread_draws,
     spread_garbage,
 )
 from graphopt.runtime.oracle.empty_tensors import EmptyTensors, Wrong
@@ -400,8 +401,8 @@ class Oracle:
                     seconds=self._seconds / 2,
                     quick=_HASTE if self._endless else QUICK,
                 )
-                if not self._draws:
-                    spread_garbage(self._cases.found)
+                spread = spread_draws if self._draws else spread_garbage
+                spread(self._cases.found)
         return self._cases
 
     def _wrong_in(self, case: Case) -> Wrong:

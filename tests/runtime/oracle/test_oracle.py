@@ -14,7 +14,7 @@ from graphopt.numerics import Numerics
 from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.hazards import may_crash
 from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.oracle.cases import Case, spread_garbage
+from graphopt.runtime.oracle.cases import Case, spread_draws, spread_garbage
 from graphopt.runtime.oracle.oracle import Oracle, verify
 from graphopt.runtime.oracle.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from tests.runtime.build import data, parse, parse_proto
@@ -291,6 +291,22 @@ def test_what_nobody_wrote_is_distrusted_in_all_cases():
     cases = [case(), case(1), case()]
     spread_garbage(cases)
     assert [case.random for case in cases] == [frozenset([1])] * 3
+
+
+def test_small_random_outputs_are_random_in_all_cases():
+    def case(size, *places):
+        zeros = [np.zeros(size, np.float32)] * 2
+        return Case("fixed", "normal", {}, zeros, None, [[0.0]] * 2, frozenset(places))
+
+    cases = [case(1), case(1, 1), case(1000)]
+    spread_draws(cases)
+    assert [case.random for case in cases] == [frozenset([1]), frozenset([1]), frozenset()]
+
+
+def test_a_dropout_of_a_single_element_is_equal_to_itself():
+    ratio = "float r = {0.8}, bool t = {1}"
+    model = f"g (float[N, M] x) => (float[N, M] y) <{ratio}> {{ y, m = Dropout(x, r, t) }}"
+    assert all(judge(model, model, header={"opset": 13}).ok for _ in range(5))
 
 
 def test_the_sign_of_a_zero_that_is_divided_by_is_rounding():
