@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from graphopt import ir
+from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
 from graphopt.rules import _ranges as ranges
+from graphopt.rules import _runtime_fusions as fusions
 
 _KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
+
+
+@rule(
+    lambda op, x, a: op.one_of(*forms.REDUCTIONS)(x, a.rest()),
+    numerics=Exact,
+)
+def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
+    """onnxruntime does not reduce the shape of an empty tensor over axes that count from the end."""
+    axes, written, shape = forms.axes_of(m, m.root), forms.ints_of(m, m.root, 1, "axes", ()), m.shape(x)
+    if not axes or not written or shape is None:
+        return m.no("axes or rank unknown", x)
+    if min(written) >= 0 or all(map(dims.known_nonzero, shape)):
+        return m.no("onnxruntime reduces the shape", x)
+    if m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1:
+        return m.no(fusions.NORMALIZATION_AXIS, x)
+    return forms.reduce(op, m, m.root.op_type, x, axes, bool(m.attribute(m.root, "keepdims")))
 
 
 @rule(

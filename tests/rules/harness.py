@@ -457,8 +457,20 @@ def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) 
             _compare(models, feeds, numerics, "normal", f"{sizes}, reference evaluator")
     for sizes in empty_bindings(case):
         feeds = make_feeds(case, sizes, "normal")
-        models = [Isolated(model, child) for model in (case.before, after)]
-        _compare(models, feeds, numerics, "normal", f"{sizes}")
+        original, candidate = (Isolated(model, child) for model in (case.before, after))
+        if _same_shapes(original, candidate, feeds):
+            _compare([original, candidate], feeds, numerics, "normal", f"{sizes}")
+        else:  # onnxruntime reduces the shapes of empty tensors over some axes only
+            assert _compare([Reference(case.before), candidate], feeds, numerics, "normal", f"{sizes}")
+
+
+def _same_shapes(original: Any, candidate: Any, feeds: Feeds) -> bool:
+    """Whether both give the same shapes, or the original does not run."""
+    try:
+        expected = original.run(feeds)
+    except Exception:  # not a legal way to call the model
+        return True
+    return [array.shape for array in expected] == [array.shape for array in candidate.run(feeds)]
 
 
 def _compare(models: Sequence[Any], feeds: Feeds, numerics: Numerics, fill: str, what: str) -> bool:
