@@ -98,6 +98,8 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
         if polynomials.is_close(found, form.argument, error):
             if halved:
                 return _alone(op, m, x, form)
+            if any(reader.op_type == "QuantizeLinear" for reader in ir.readers(result)):
+                return m.no("the product is rounded by QuantizeLinear before it is halved", function)
             reason = f"the product is taken {factor:g} times, in a GELU 0.5 times"
             return m.no(reason, function, hint=_MEND)
         if halved:  # unless it is only x that is halved
