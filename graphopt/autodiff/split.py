@@ -12,6 +12,7 @@ from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.recompute import Estimates
 from graphopt.autodiff.saving import Choice, Sides, dependents, save_everything
 from graphopt.autodiff.state import is_training
+from graphopt.autodiff.unranked import take_apart
 from graphopt.context import Context
 from graphopt.driver import context_for, make_pipeline
 from graphopt.errors import UsageError
@@ -130,9 +131,13 @@ def split(
     with context_for(joint.model) as cx:
         _keep_gradients_apart(joint, cx)
         sides = Sides(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
+        parts = take_apart([node for node in sides.nodes if node not in sides.backward], cx)
+        if parts:
+            sides = Sides(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
         estimates = Estimates(cx, dims or {})
-        choice = Choice(sides, estimates, cx, _unknown(sides, cx))
-        everything = save_everything(sides)
+        choice = Choice(sides, estimates, cx, [*_unknown(sides, cx), *parts])
+        kept = save_everything(sides)
+        everything = list(dict.fromkeys(part for value in kept for part in parts.get(value, (value,))))
         size = sum(choice.size(value, estimates) for value in everything)
         if save_all:
             chosen = everything

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import graphopt
 from benchmarks.split_models import Training, cnn, transformer
 from benchmarks.split_step import difference
-from graphopt import ir
+from graphopt import api, ir
 from graphopt.autodiff.rejoin import rejoined
 from graphopt.autodiff.split import Split
 from graphopt.errors import UsageError
@@ -251,3 +252,27 @@ def test_random_graphs_split_at_any_budget(text: str, budget: float, size: int) 
     found = graphopt.split(model, outputs, ["x0", "w", "s"], memory_budget=budget, dims={"N": size})
     shapes = {"x0": (3, 4), **{name: (3, 4) for name in found.joint.cotangents.values()}}
     is_right(found, feeds(**shapes))
+
+
+def _unranked(opset: int) -> ir.Model:
+    """A model whose inner values have a rank that depends on data."""
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        m (float[N, M] v, float[K] w, int64[2] s, bool c) => (float y) {{
+        a = If(c)<then_branch = t () => (float p) {{ k = Exp(v) p = Squeeze(k) }},
+                  else_branch = e () => (float q) {{ q = Reshape(v, s) }}>
+        b = Sin(a) d = Mul(b, w) f = Tanh(d) y0 = ReduceMean<keepdims=0>(f) y = Identity(y0) }}""")
+    for attribute in proto.graph.node[0].attribute:
+        attribute.g.output[0].type.tensor_type.ClearField("shape")
+    onnx.checker.check_model(proto, full_check=True)
+    return ir.from_proto(proto)
+
+
+@pytest.mark.parametrize("options", [{}, {"memory_budget": 0.0}, {"save_everything": True}])
+def test_values_of_unknown_rank_are_saved_as_elements_and_shape(options: dict[str, Any]) -> None:
+    """The checker demands a rank of each input and output."""
+    found = api.split(_unranked(17), "y", ["v", "w"], **options)
+    for half in (found.forward, found.backward):
+        onnx.checker.check_model(ir.to_proto(half), full_check=True)
+    saved = [item.value for item in found.saved]
+    assert any("elements" in name for name in saved) and any("shape" in name for name in saved)
+    assert api.verify_split(found).ok

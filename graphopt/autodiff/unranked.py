@@ -1,0 +1,54 @@
+"""Forward values whose rank depends on data, so that halves of a joint graph can hand them over.
+
+ONNX demands a rank of each tensor that a model takes or returns. Such values are taken apart, into the vector
+of their elements and their shape, and restored for all that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context
+
+#: Since this opset, Reshape can be asked for sizes of 0.
+_ALLOWS_ZERO = 14
+
+
+def take_apart(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
+    """Let readers of what ``nodes`` of the main graph compute restore it, where its rank is unknown.
+
+    Below opset 14, values stay as they are.
+
+    Returns:
+        By such a value, and by the restored one, its elements and its shape.
+    """
+    edit = cx.edit
+    found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
+    if ir.standard_version(cx.model.opset_imports) < _ALLOWS_ZERO:
+        return found
+    values = [value for node in nodes for value in node.outputs if _is_unranked(value, cx)]
+    if not values:
+        return found
+    flat = edit.constant(cx.model.graph, np.array([-1]), "one_axis")
+    for value in values:
+        name = value.name or "value"
+        elements = edit.make_node("Reshape", [value, flat], name=f"{name}_elements")
+        edit.interpose(value, elements)
+        shape = edit.make_node("Shape", [value], name=f"{name}_shape")
+        edit.insert_before(elements, [shape])
+        restored = edit.make_node(
+            "Reshape", [elements.outputs[0], shape.outputs[0]], {"allowzero": 1}, name=f"{name}_restored"
+        )
+        edit.interpose(elements.outputs[0], restored)
+        for output in (elements.outputs[0], restored.outputs[0]):
+            output.type = value.type
+        found[value] = found[restored.outputs[0]] = elements.outputs[0], shape.outputs[0]
+    return found
+
+
+def _is_unranked(value: ir.Value, cx: Context) -> bool:
+    type_ = cx.facts.type(value) or value.type
+    return isinstance(type_, ir.TensorType) and bool(value.uses()) and cx.shape(value) is None
