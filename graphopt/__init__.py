@@ -1,23 +1,26 @@
 """graphopt: an optimizing compiler driver for ONNX models.
 
 >>> import graphopt
->>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))   # doctest: +SKIP
->>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
+>>> result = graphopt.optimize("model.onnx")     # or an onnx.ModelProto, or its bytes   # doctest: +SKIP
+>>> print(result.report)                                                 # doctest: +SKIP
+>>> result.save("model.opt.onnx")                                        # doctest: +SKIP
 
-``graphopt.load``, ``load_model``, ``save``, ``optimize``, ``verify``, ``run`` and ``record_profile``
-are those of :mod:`graphopt.api`. They, and the modules, such as ``graphopt.config``, are imported when
-they are first used, so that the command line starts quickly.
+``docs/python.md`` describes the everyday functions. All names, and submodules such as ``graphopt.config``,
+are imported on first use, so that the command line starts quickly.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from graphopt import api, config, errors, ir, rewrite
     from graphopt.api import (
+        Report,
+        Result,
         build_kernels,
         compile,
+        explain,
         grad,
         kernels,
         lift_parameters,
@@ -35,7 +38,20 @@ if TYPE_CHECKING:
         value_and_grad,
         verify,
     )
-    from graphopt.executor.executor import Executor
+    from graphopt.autodiff.gradient import NoGradient
+    from graphopt.errors import (
+        GraphoptError,
+        InvalidModel,
+        NoCompiler,
+        NotFused,
+        PassFailed,
+        ResourceLimit,
+        RuntimeFailure,
+        UnsupportedModel,
+        UsageError,
+        VerificationFailed,
+    )
+    from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.switches import (
         fuser,
@@ -43,53 +59,54 @@ if TYPE_CHECKING:
         optimized_execution,
         set_fusion_strategy,
     )
-    from graphopt.profile import FusionStrategy
+    from graphopt.ir import Model, ModelLike
+    from graphopt.numerics import Numerics
+    from graphopt.passes.base import Pass
+    from graphopt.profile import FusionStrategy, Profile
+    from graphopt.rewrite.rule import Rule, rule
+    from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.specialize.loaded import Bundle
     from graphopt.training.trainer import Trainer
     from graphopt.tune.tuned import Tune
 
-#: Where each of these is defined.
-_HOMES = {
-    "Bundle": "graphopt.specialize.loaded",
-    "Executor": "graphopt.executor.executor",
-    "ExecutorOptions": "graphopt.executor.options",
-    "FusionStrategy": "graphopt.profile",
-    "Trainer": "graphopt.training.trainer",
-    "Tune": "graphopt.tune.tuned",
-    "build_kernels": "graphopt.api",
-    "compile": "graphopt.api",
-    "fuser": "graphopt.executor.switches",
-    "grad": "graphopt.api",
-    "kernels": "graphopt.api",
-    "last_executed_optimized_graph": "graphopt.executor.switches",
-    "lift_parameters": "graphopt.api",
-    "load": "graphopt.api",
-    "load_model": "graphopt.api",
-    "optimize": "graphopt.api",
-    "optimized_execution": "graphopt.executor.switches",
-    "partition": "graphopt.api",
-    "record_profile": "graphopt.api",
-    "run": "graphopt.api",
-    "save": "graphopt.api",
-    "set_fusion_strategy": "graphopt.executor.switches",
-    "split": "graphopt.api",
-    "to_proto": "graphopt.api",
-    "train_step": "graphopt.api",
-    "unlift_parameters": "graphopt.api",
-    "value_and_grad": "graphopt.api",
-    "verify": "graphopt.api",
-}
 __all__ = [
     "Bundle",
     "Executor",
     "ExecutorOptions",
     "FusionStrategy",
+    "GraphoptError",
+    "InputOptions",
+    "InvalidModel",
+    "Model",
+    "ModelLike",
+    "NestedExecutor",
+    "NoCompiler",
+    "NoGradient",
+    "NotFused",
+    "Numerics",
+    "Pass",
+    "PassFailed",
+    "Profile",
+    "Report",
+    "ResourceLimit",
+    "Result",
+    "Rule",
+    "RuntimeFailure",
     "Trainer",
     "Tune",
+    "UnsupportedModel",
+    "UsageError",
+    "VerificationFailed",
+    "__version__",
+    "api",
     "build_kernels",
     "compile",
+    "config",
+    "errors",
+    "explain",
     "fuser",
     "grad",
+    "ir",
     "kernels",
     "last_executed_optimized_graph",
     "lift_parameters",
@@ -99,6 +116,8 @@ __all__ = [
     "optimized_execution",
     "partition",
     "record_profile",
+    "rewrite",
+    "rule",
     "run",
     "save",
     "set_fusion_strategy",
@@ -110,18 +129,48 @@ __all__ = [
     "verify",
 ]
 
+#: Modules that define names of ``__all__``, if not :mod:`graphopt.api`.
+_HOMES = {
+    "graphopt.autodiff.gradient": ("NoGradient",),
+    "graphopt.errors": (
+        *("GraphoptError", "InvalidModel", "NoCompiler", "NotFused", "PassFailed", "ResourceLimit"),
+        *("RuntimeFailure", "UnsupportedModel", "UsageError", "VerificationFailed"),
+    ),
+    "graphopt.executor.executor": ("Executor", "NestedExecutor"),
+    "graphopt.executor.options": ("ExecutorOptions",),
+    "graphopt.executor.switches": (
+        *("fuser", "last_executed_optimized_graph", "optimized_execution", "set_fusion_strategy"),
+    ),
+    "graphopt.ir": ("Model", "ModelLike"),
+    "graphopt.numerics": ("Numerics",),
+    "graphopt.passes.base": ("Pass",),
+    "graphopt.profile": ("FusionStrategy", "Profile"),
+    "graphopt.rewrite.rule": ("Rule", "rule"),
+    "graphopt.runtime.inputs.feeds": ("InputOptions",),
+    "graphopt.specialize.loaded": ("Bundle",),
+    "graphopt.training.trainer": ("Trainer",),
+    "graphopt.tune.tuned": ("Tune",),
+}
+_MODULES = ("api", "config", "errors", "ir", "rewrite")
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if not name.startswith("_"):
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+if not TYPE_CHECKING:  # or misspelt names would have a type
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name in __all__ and name not in _MODULES:
+            home = next((home for home, names in _HOMES.items() if name in names), "graphopt.api")
+            return getattr(import_module(home), name)
+        if not name.startswith("_"):
+            try:
+                return import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=import_module(__name__))
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted([*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__"])

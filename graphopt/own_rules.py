@@ -35,7 +35,7 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
                 " passes are given as post_passes=[...]"
             )
         if rule.name in names:
-            raise UsageError(f"two rules are called {rule.name!r}", hint="rename the function of one")
+            raise UsageError(f"there is another rule called {rule.name!r}", hint="rename the function")
         names.append(rule.name)
     return found
 

@@ -56,14 +56,12 @@ def main() -> None:
     """Train on four fifths of the images, and test on the rest."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(network(), folder / "digits.onnx")
+    model = network()
     images, labels = digits()
     train, test = slice(0, 1437), slice(1437, None)
 
     # One model that does a step of training: parameters and state in, the loss and new ones out.
-    step = graphopt.train_step(
-        folder / "digits.onnx", "cross_entropy:logits,labels", "adam", learning_rate=2e-3
-    )
+    step = graphopt.train_step(model, "cross_entropy:logits,labels", "adam", learning_rate=2e-3)
     step.save(folder / "step.onnx")
 
     # From here on it takes onnxruntime alone, in any language: what is returned as new.w is fed as w.
@@ -81,11 +79,9 @@ def main() -> None:
         print(f"epoch {epoch}: loss {np.mean(losses):.4f}")
 
     # The network with the trained parameters.
-    trained, _ = graphopt.unlift_parameters(
-        folder / "digits.onnx", {w: carried[w] for w in step.plan.parameters}
-    )
+    trained, _ = graphopt.unlift_parameters(model, {w: carried[w] for w in step.plan.parameters})
     graphopt.save(trained, folder / "trained.onnx")
-    logits = graphopt.run(folder / "trained.onnx", {"images": images[test]})["logits"]
+    logits = graphopt.run(trained, {"images": images[test]})["logits"]
     accuracy = float(np.mean(logits.argmax(1) == labels[test]))
     print(f"test accuracy {accuracy:.1%} ({len(logits)} images)")
     assert accuracy >= 0.97

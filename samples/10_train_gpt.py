@@ -97,10 +97,8 @@ def main() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
     alphabet, text = np.unique(list(pages.encode("ascii", "ignore").decode()), return_inverse=True)
     context = 32
-    onnx.save(gpt(len(alphabet), context, width=64, heads=4, layers=2), folder / "gpt.onnx")
-
     step = graphopt.train_step(
-        folder / "gpt.onnx",
+        gpt(len(alphabet), context, width=64, heads=4, layers=2),
         "cross_entropy:logits,labels,axis=-1",
         "adamw",
         weight_decay=0.1,
@@ -121,8 +119,8 @@ def main() -> None:
     print(f"loss {np.mean(losses[-20:]):.3f}; unigram baseline {entropy:.3f}")
     trainer.save(folder / "gpt.safetensors")
 
-    trained = folder / "gpt.trained.onnx"
-    graphopt.save(trainer.export(), trained)
+    trained = trainer.export()
+    graphopt.save(trained, folder / "gpt.trained.onnx")
     executor = graphopt.compile(trained)
     written = list(text[:context])
     random = np.random.default_rng(0)

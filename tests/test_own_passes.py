@@ -241,7 +241,7 @@ def test_a_rule_that_the_numerics_exclude_is_reported() -> None:
     ("rules", "error", "message"),
     [
         ([CountRelus()], TypeError, "not CountRelus; passes are given as post_passes"),
-        ([sin_of_neg, sin_of_neg], UsageError, "two rules are called 'sin-of-neg'"),
+        ([sin_of_neg, sin_of_neg], UsageError, "there is another rule called 'sin-of-neg'"),
     ],
 )
 def test_what_is_no_rule_is_one_clear_error(rules: Any, error: type[Exception], message: str) -> None:

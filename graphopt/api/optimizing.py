@@ -63,6 +63,12 @@ class Result(NamedTuple):
         """The comparison with the original; ``None`` if it was not made."""
         return self.report.verdict
 
+    def __repr__(self) -> str:
+        return f"Result({self.report.headline()}; it has .model, .report, .to_proto() and .save(path))"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
     def to_proto(self) -> onnx.ModelProto:
         """The optimized model as a new ``onnx.ModelProto`` (:func:`graphopt.to_proto`)."""
         return ir.to_whole_proto(self.model)

@@ -19,6 +19,8 @@ from graphopt.numerics import Numerics
 from graphopt.request import vouch, within
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphopt.runtime.devices import Device
     from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.runtime.once import Trial
@@ -88,8 +90,11 @@ def run(
     optimizations: Optimizations = "default",
     session_options: bool = True,
     libraries: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, np.ndarray]:
     """Run a model through onnxruntime; returns its outputs by name, in the model's order.
+
+    Outputs are numpy arrays. Sequences are lists of arrays and maps are dicts, although the type of the
+    result leaves them out; an optional without a value is ``None``.
 
     >>> outputs = run("model.onnx", {"x": np.zeros((1, 3), np.float32)})   # doctest: +SKIP
 

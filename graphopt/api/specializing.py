@@ -6,7 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
@@ -24,7 +24,7 @@ from graphopt.instrument.report import Report
 from graphopt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from graphopt.executor.executor import Executor
+    from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.structure import Nested
     from graphopt.fusion.libraries import Libraries
@@ -137,6 +137,18 @@ def specialize(
     return replace(found, model=whole)
 
 
+@overload
+def compile(
+    model: ModelLike, options: ExecutorOptions | None = None, *, outputs: None = None, **arguments: Any
+) -> Executor: ...
+
+
+@overload
+def compile(
+    model: ModelLike, options: ExecutorOptions | None = None, *, outputs: Nested, **arguments: Any
+) -> NestedExecutor: ...
+
+
 def compile(
     model: ModelLike,
     options: ExecutorOptions | None = None,
@@ -175,7 +187,7 @@ def compile(
         UsageError: ``inputs`` or ``outputs`` name what the model lacks, or there is no such ``pipeline``.
         TypeError: ``arguments`` are none of :func:`optimize`.
     """
-    from graphopt.executor.executor import Executor
+    from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.maker import Maker
     from graphopt.executor.original import Original
     from graphopt.executor.plan import Host
@@ -219,4 +231,5 @@ def compile(
             return optimize(candidate, pipeline="fallback", verify=False).model
 
     maker = Maker(optimized, prepared, host, strict)
-    return Executor(Original(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)
+    kind = Executor if outputs is None else NestedExecutor
+    return kind(Original(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

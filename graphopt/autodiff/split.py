@@ -86,9 +86,9 @@ class Split:
         report: sizes and costs.
     """
 
-    joint: Joint
-    forward: ir.Model
-    backward: ir.Model
+    joint: Joint = field(repr=False)
+    forward: ir.Model = field(repr=False)
+    backward: ir.Model = field(repr=False)
     saved: tuple[Saved, ...]
     report: Report
 

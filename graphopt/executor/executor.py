@@ -25,6 +25,7 @@ from graphopt.runtime.signature import Signature
 from graphopt.runtime.values import native_feeds
 
 if TYPE_CHECKING:
+    import numpy as np
     from onnxruntime import OrtValue
 
 
@@ -95,16 +96,19 @@ class Executor:
 
     # Running ------------------------------------------------------------------------------------
 
-    def __call__(self, inputs: Any) -> Any:
-        """The outputs for ``inputs``, both nested as was said, or dicts by name.
+    def __call__(self, inputs: Any) -> dict[str, np.ndarray]:
+        """The outputs by name for ``inputs``, a dict by name, or nested as ``inputs`` of the executor.
 
         Args:
-            inputs: numpy arrays, or tensors of others that speak DLPack, whose memory is read where it is.
+            inputs: numpy arrays, or tensors with DLPack, whose memory is read in place.
 
         Raises:
             UsageError: an input is missing, or there is none of that name, or they are nested otherwise.
             RuntimeFailure: onnxruntime can't run the model on them.
         """
+        return self.run(self._feeds(inputs))
+
+    def _feeds(self, inputs: Any) -> dict[str, Any]:
         if self._nested_inputs is not None:
             inputs = dict(flatten(self._nested_inputs, inputs))
         elif not isinstance(inputs, Mapping):
@@ -112,11 +116,9 @@ class Executor:
                 f"inputs are a dict of arrays by name, not {type(inputs).__name__}",
                 hint="graphopt.compile(…, inputs=[…]) says how else they are nested",
             )
-        feeds = {name: as_array(value) for name, value in inputs.items()}
-        outputs = self.run(feeds)
-        return outputs if self._nested_outputs is None else unflatten(self._nested_outputs, outputs)
+        return {name: as_array(value) for name, value in inputs.items()}
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The outputs by name, for numpy arrays by name; raises as a call does."""
         now = self._now  # a flush meanwhile is none of this run's business
         feeds = native_feeds(feeds)
@@ -150,7 +152,7 @@ class Executor:
 
     def vjp(
         self, feeds: Mapping[str, Any], requires_grad: Iterable[str] | None = None
-    ) -> tuple[dict[str, Any], Pullback]:
+    ) -> tuple[dict[str, np.ndarray], Pullback]:
         """The outputs by name, and what takes gradients of outputs to those of inputs and initializers.
 
         >>> outputs, pullback = executor.vjp({"x": x}, ["x", "w"])               # doctest: +SKIP
@@ -244,3 +246,16 @@ class Executor:
     def debug_state(self) -> DebugState:
         """What was done so far."""
         return self._now.debug_state()
+
+    def __repr__(self) -> str:
+        ports = self.signature
+        names = [", ".join(port.name for port in side) for side in (ports.inputs, ports.outputs)]
+        return f"{type(self).__name__}(({names[0]}) -> ({names[1]}), last_plan={self.last_plan!r})"
+
+
+class NestedExecutor(Executor):
+    """An executor whose outputs are nested as ``outputs`` of :func:`graphopt.compile` are."""
+
+    def __call__(self, inputs: Any) -> Any:
+        """The outputs, nested; arguments and errors are those of :class:`Executor`."""
+        return unflatten(self._nested_outputs or (), super().__call__(inputs))

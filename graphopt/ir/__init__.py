@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """The intermediate representation: onnx-ir's classes, and what graphopt adds to them.
 
 ``from graphopt import ir`` is how the rest of the code sees it. Only this package touches

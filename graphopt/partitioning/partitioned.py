@@ -108,6 +108,10 @@ class Partitioned:
     groups: tuple[Group, ...]
     reasons: tuple[Reason, ...]
 
+    def __repr__(self) -> str:
+        inside = sum(sum(group.ops.values()) for group in self.groups)
+        return f"Partitioned({self.kind.name}: {len(self.groups)} groups with {inside} nodes)"
+
     @property
     def policy(self) -> str:
         """The name of what the groups are for."""

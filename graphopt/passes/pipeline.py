@@ -76,7 +76,7 @@ class Slot:
 Step = Pass | Fixpoint | Planned | Slot
 
 
-@dataclass
+@dataclass(repr=False)
 class Record:
     """What one run of one pass did.
 
@@ -104,6 +104,9 @@ class Record:
     remarks: tuple[str, ...] = ()
     round: int = 0
     loop: int = 0
+
+    def __repr__(self) -> str:
+        return f"Record({self.index}, {self.text!r}, {self.told(4) or 'no changes'})"
 
     def told(self, most: int | None = None) -> str:
         """What it did: ``compose-transposes ×12, drop-cast ×3``, ``removed ×4``, or ``opset 21 → 13``."""

@@ -1,6 +1,7 @@
 """The rewrite engine: rules as (pattern, function), matched by an op-indexed worklist."""
 
 from graphopt.numerics import Numerics
+from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match
 from graphopt.rewrite.rule import Outcome, Rule, rule
 
@@ -8,4 +9,4 @@ Exact = Numerics.EXACT
 Reassociates = Numerics.REASSOCIATES
 Approximates = Numerics.APPROXIMATES
 
-__all__ = ["Approximates", "Exact", "Match", "Outcome", "Reassociates", "Rule", "rule"]
+__all__ = ["Approximates", "Builder", "Exact", "Match", "Outcome", "Reassociates", "Rule", "rule"]

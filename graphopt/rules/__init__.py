@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """Rewrite rules, one file a family. Each is found by walking this package.
 
 Other packages add rules through entry points of the group ``graphopt.rules``, which name modules.

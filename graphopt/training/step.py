@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -39,10 +39,10 @@ class TrainingStep:
         source: the model that is trained.
     """
 
-    model: ir.Model
+    model: ir.Model = field(repr=False)
     plan: Plan
-    initial: dict[str, np.ndarray]
-    source: ir.Model
+    initial: dict[str, np.ndarray] = field(repr=False)
+    source: ir.Model = field(repr=False)
 
     def save(
         self, path: PathLike, state: PathLike | None = None, *, external_data: bool | None = None

@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """Shape rules, one file a family of operators. Each is found by walking this package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """What is measured to fill a table of costs.
 
 A subject makes, for each choice of sizes, the nodes that exporters write and the same with each of the

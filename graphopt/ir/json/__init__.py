@@ -1,3 +1,4 @@
+# mypy: implicit-reexport
 """The JSON IR: a model as a document that people can read and edit. ``docs/json-ir.md`` describes it.
 
 It stands for the messages of onnx.proto, table by table (``tables.py``), so that whatever ONNX can

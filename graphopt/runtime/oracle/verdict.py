@@ -137,6 +137,9 @@ class Verdict:
     def __str__(self) -> str:
         return self.summary()
 
+    def __repr__(self) -> str:
+        return f"Verdict(ok={self.ok}, {self.summary()})"
+
     def summary(self) -> str:
         """The verdict in one line."""
         if self.signature:
