@@ -13,11 +13,11 @@ from graphopt.context import Action, Context
 from graphopt.errors import unwritable
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.dot import to_dot
-from graphopt.instrument.stages import Stage, diffs, heading_of, summary
+from graphopt.instrument.stages import Stage, diffs, summary
 from graphopt.instrument.types import known_types
 from graphopt.modeldiff.causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
-from graphopt.modeldiff.printing import Printed, full, print_changes, printed
+from graphopt.modeldiff.printing import Printed, full, heading, print_changes, printed
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
@@ -101,7 +101,7 @@ class Dump(Watcher):
             self._listens = True
             self._nodes = ir.count_nodes(model.graph)
             if not self.what.changed:
-                self._put("000-input", heading_of("input", f"{self._nodes:,} nodes"), model, cx)
+                self._put("000-input", heading("input", f"{self._nodes:,} nodes"), model, cx)
         self._before = self._snapshot(model, cx) if self._compares else None
         self._replaced.clear()
         self._rewritten.clear()

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.modeldiff.changes import Change
-from graphopt.modeldiff.printing import WIDTH, Printed, full, print_changes
+from graphopt.modeldiff.printing import WIDTH, Printed, change_dicts, heading, print_changes
 from graphopt.passes.pipeline import Record
 from graphopt.tables import Table, counted, shortened, text_width
 
 #: Rules named in a summary or heading.
 _RULES = 3
-_HEADING_WIDTH = 100
 #: A pass with more text for its options is called by its name alone.
 _TITLE_WIDTH = 40
 
@@ -77,7 +76,7 @@ class Stage:
     def heading(self, rounds: int) -> Printed:
         """``── peephole, round 1 of 2 ─ 248 → 143 nodes ─ 53 collapse-views, … ──────``."""
         does = self.does if self.record.changes else "nothing changed"
-        return heading_of(self.title(rounds), f"{self.counts} nodes", does)
+        return heading(self.title(rounds), f"{self.counts} nodes", does)
 
     def to_dict(self) -> dict[str, Any]:
         """The changes for programs, unshortened."""
@@ -90,26 +89,6 @@ class Stage:
             "unread_constants": self.unread,
             "changes": [item for change in self.changes for item in change_dicts(change)],
         }
-
-
-def change_dicts(change: Change) -> Iterator[dict[str, Any]]:
-    """``change`` for programs, and a change for each line that became unread because of it."""
-    kind = {"-": "removed", "+": "added", "~": "changed", " ": "reads-replacement"}[change.mark]
-    line = change.line
-    yield {
-        "kind": kind,
-        "line": line.kind,
-        "graph": list(line.path),
-        "name": (line.names or (line.key[2],))[0],
-        "operator": line.operator if line.kind == "node" else None,
-        "by": change.by,
-        "unread": change.unread,
-        "before": None if change.old is None else full(change.old).strip(),
-        "after": None if change.new is None else full(change.new).strip(),
-        "replaced_by": list(change.instead),
-    }
-    for item in change.unread_lines:
-        yield from change_dicts(Change("-", item, None, change.by, unread=True))
 
 
 class Rounds:
@@ -160,9 +139,3 @@ def diffs(
             yield Printed("@", "")
             yield stage.heading(rounds.of(stage.record))
             yield from lines
-
-
-def heading_of(*parts: str) -> Printed:
-    """A line of 100 columns, or as long as it takes."""
-    text = f"── {' ─ '.join(part for part in parts if part)} "
-    return Printed("─", text + "─" * max(2, _HEADING_WIDTH - text_width(text)))

@@ -129,8 +129,12 @@ def typed(name: str, kind: str | None) -> str:
 
 def operator(node: onnx_ir.Node) -> str:
     """``Relu``, ``domain::Op`` or ``domain::Op:overload``."""
-    domain = f"{node.domain}::" if node.domain else ""
-    return f"{domain}{node.op_type}" + (f":{node.overload}" if node.overload else "")
+    return operator_of(*node.op_identifier())
+
+
+def operator_of(domain: str, name: str, overload: str = "") -> str:
+    """The same for an operator by its parts."""
+    return (f"{domain}::" if domain else "") + name + (f":{overload}" if overload else "")
 
 
 def is_inlined(value: onnx_ir.Value) -> bool:

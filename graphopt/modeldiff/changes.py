@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphopt.ir.text import Operand
-from graphopt.modeldiff.snapshot import Ident, Key, Line, Snapshot
+from graphopt.modeldiff.snapshot import Ident, Key, Line, Snapshot, owner_of
 
 Mark = Literal["-", "+", "~", " "]
 
@@ -57,12 +57,14 @@ class Matching:
         lines: from keys before to keys afterwards; keys that are missing were removed.
         values: from values before to values afterwards, for those whose names differ.
         replaced: values in whose place another value, or a constant, is read.
+        operators: from operators before to operators afterwards, for functions that have other names.
         is_one_model: both are states of one model, so that another name is a change.
     """
 
     lines: Mapping[Key, Key]
     values: Mapping[Ident, Ident] = field(default_factory=dict)
     replaced: Mapping[Ident, Operand] = field(default_factory=dict)
+    operators: Mapping[str, str] = field(default_factory=dict)
     is_one_model: bool = False
 
 
@@ -122,7 +124,10 @@ class _Difference:
     def _compared(self, old: Line, new: Line) -> Iterable[Change]:
         operands = tuple(self._renamed(old, operand) for operand in old.operands)
         is_renamed = self._matching.is_one_model and old.key != new.key
-        rest = old.operator, old.attributes, len(old.idents)
+        operator = self._matching.operators.get(old.operator, old.operator)
+        rest = operator, old.attributes, len(old.idents)
+        if old.kind == "input" and not self._matching.is_one_model and _declared(old) != _declared(new):
+            return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
         same_rest = rest == (new.operator, new.attributes, len(new.idents)) and not is_renamed
         if same_rest and _equal(operands, new.operands):
             return ()
@@ -141,24 +146,24 @@ class _Difference:
         """``operand`` of a line before, as it would be afterwards."""
         if operand.name is None:
             return operand
-        owner = _owner(line)
+        owner = owner_of(line.path)
         other = self._matching.values.get((owner, operand.name))
         return operand if other is None else self._after.shown.get(other, Operand("", "\0" + operand.name))
 
     def _substituted(self, line: Line, operand: Operand) -> Operand:
         if operand.name is None:
             return operand
-        return self._matching.replaced.get((_owner(line), operand.name), operand)
+        return self._matching.replaced.get((owner_of(line.path), operand.name), operand)
 
 
-def _owner(line: Line) -> str:
-    """The function that a line is in; empty for the main graph."""
-    return line.path[0] if line.path and line.path[0].startswith("function ") else ""
+def _declared(line: Line) -> tuple[object, ...]:
+    """The type of an input, and its name if callers use it."""
+    return tuple(type_ for _, type_ in line.results) if line.path else line.results
 
 
 def idents_read(line: Line) -> list[Ident]:
     """The values that a line reads."""
-    owner = _owner(line)
+    owner = owner_of(line.path)
     return [(owner, operand.name) for operand in line.operands if operand.name is not None]
 
 

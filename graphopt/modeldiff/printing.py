@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graphopt import ir
 from graphopt.ir.literals import attribute_text
@@ -17,6 +17,7 @@ from graphopt.tables import text_width
 
 #: Columns of a printed line.
 WIDTH = 160
+_HEADING_WIDTH = 100
 #: Where the name of the rule begins, if the line is no longer than that.
 _NOTE_COLUMN = 66
 #: Columns of a line that lists constants or nodes that became unread, without the rule.
@@ -164,6 +165,12 @@ def _cut(text: str, width: int | None) -> str:
     return text + "…"
 
 
+def heading(*parts: str) -> Printed:
+    """A line of 100 columns, or as long as it takes."""
+    text = f"── {' ─ '.join(part for part in parts if part)} "
+    return Printed("─", text + "─" * max(2, _HEADING_WIDTH - text_width(text)))
+
+
 def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterator[Printed]:
     """``changes`` line by line, under the functions, bodies and modules that they are in.
 
@@ -288,3 +295,23 @@ def _listed(mark: str, items: Sequence[str], indent: str, note: str) -> Iterator
         row = f"{row}, {item}" if row else f"{indent}{item}"
     if row:
         yield Printed(mark, row, note)
+
+
+def change_dicts(change: Change) -> Iterator[dict[str, Any]]:
+    """``change`` for programs, and a change for each line that became unread because of it."""
+    kind = {"-": "removed", "+": "added", "~": "changed", " ": "reads-replacement"}[change.mark]
+    line = change.line
+    yield {
+        "kind": kind,
+        "line": line.kind,
+        "graph": list(line.path),
+        "name": (line.names or (line.key[2],))[0],
+        "operator": line.operator if line.kind == "node" else None,
+        "by": change.by,
+        "unread": change.unread,
+        "before": None if change.old is None else full(change.old).strip(),
+        "after": None if change.new is None else full(change.new).strip(),
+        "replaced_by": list(change.instead),
+    }
+    for item in change.unread_lines:
+        yield from change_dicts(Change("-", item, None, change.by, unread=True))

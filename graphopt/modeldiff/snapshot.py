@@ -15,7 +15,7 @@ from graphopt.ir import text
 from graphopt.ir.text import Operand, Types
 
 #: What a line is about; ``begin`` and ``end`` enclose graphs, bodies and functions.
-Kind = Literal["format", "opset", "producer", "begin", "end", "input", "constant", "node", "output"]
+Kind = Literal["format", "opset", "producer", "order", "begin", "end", "input", "constant", "node", "output"]
 #: Names of the function and of the nodes and attributes around a line, outermost first.
 Path = tuple[str, ...]
 #: Path, kind and name: a key is never reused for another line of the same model.
@@ -34,7 +34,7 @@ class Line:
         results: the values that it defines, as they are printed, each with its type.
         idents: the same values by their names.
         operator: of a node; for other kinds, all of the line that follows the results.
-        operands: of a node.
+        operands: of a node; of an output, the value.
         attributes: of a node, without its bodies.
         names: whole names of the values, and of the node, for the full form.
         comment: the name of the node, where its values do not imply it.
@@ -67,14 +67,19 @@ class Line:
     @property
     def depth(self) -> int:
         """Levels of indentation."""
-        path = self.path[1:] if self.path and self.path[0].startswith("function ") else self.path
-        inner = self.kind not in ("begin", "end", "format", "opset", "producer")
-        return 2 * len(path) + inner
+        inner = self.kind not in ("begin", "end", "format", "opset", "producer", "order")
+        levels = len(self.path) - bool(owner_of(self.path))
+        return 2 * levels + inner
 
     @property
     def bare(self) -> tuple[object, ...]:
         """Everything but types, which become known over time; those of constants and outputs are in."""
         return self.operator, self.operands, self.attributes
+
+
+def owner_of(path: Path) -> str:
+    """The function that a path leads into; empty for the main graph."""
+    return path[0] if path and path[0].startswith("function ") else ""
 
 
 _Bodies = Iterator["_Bodies"]
@@ -83,25 +88,33 @@ _Bodies = Iterator["_Bodies"]
 class Snapshot:
     """A model as it is printed at one moment.
 
+    Args:
+        types: the types to show; by default those that the model declares.
+        is_anonymous: without the producer, and the name of the main graph.
+
     Attributes:
+        paths: where each graph is.
         lines: by key, in the order of printing.
         idents: the name of each value.
         shown: how each value is printed where it is read, by its name.
         inlined: the text of each small constant that has no line of its own, by its name.
     """
 
-    def __init__(self, model: ir.Model, types: Types | None = None) -> None:
+    def __init__(self, model: ir.Model, types: Types | None = None, *, is_anonymous: bool = False) -> None:
         self._names = ir.Names.of(model)
         self._types = types or ir.declared_type
+        self.paths: dict[ir.Graph, Path] = {}
         self.lines: dict[Key, Line] = {}
         self.idents: dict[ir.Value, Ident] = {}
         self.shown: dict[Ident, Operand] = {}
         self.inlined: dict[Ident, str] = {}
         self._header(model)
-        self._graph(model.graph, text.graph_head(model.graph), ())
+        self._graph(model.graph, "graph" if is_anonymous else text.graph_head(model.graph), ())
         for function in model.functions.values():
             key = ":".join(filter(None, function.identifier()))
             self._graph(function.graph, text.function_head(function), (f"function {key}",))
+        if is_anonymous:
+            self.lines.pop(((), "producer", ""), None)
 
     def _add(self, line: Line) -> None:
         self.lines[line.key] = line
@@ -117,7 +130,7 @@ class Snapshot:
 
     def _graph(self, root: ir.Graph, head: str, path: Path) -> None:
         self._add(Line((path, "begin", ""), "begin", operator=f"{head} {{"))
-        owner = path[0] if path else ""
+        owner = owner_of(path)
         pending = [self._items(root, path, owner)]
         while pending:
             body = next(pending[-1], None)
@@ -129,6 +142,7 @@ class Snapshot:
 
     def _items(self, graph: ir.Graph, path: Path, owner: str) -> _Bodies:
         """Add the lines of ``graph``; yields one such iterator for each body, in its place."""
+        self.paths[graph] = path
         for value in graph.inputs:
             tensor = value.const_value if value.is_initializer() else None
             if tensor is not None and not ir.is_overridable(value):
@@ -153,15 +167,22 @@ class Snapshot:
                 yield self._items(body, inner, owner)
                 self._add(Line((inner, "end", ""), "end", operator="}"))
         for index, value in enumerate(graph.outputs):
-            kind = ir.declared_type(value)
-            line = Line(
-                (path, "output", f"{index} {value.name}"),
-                "output",
-                ((f"output {self._names(value)}", None),),
-                operator="" if kind is None else f": {kind}",
-                names=(value.name or "",),
-            )
-            self._add(line)
+            self._output(value, path, index)
+
+    def _output(self, value: ir.Value, path: Path, index: int) -> None:
+        kind = ir.declared_type(value)
+        key = (path, "output", f"#{index}" if path else value.name or "")
+        if key in self.lines:  # the main graph may return a value twice
+            key = (path, "output", f"{value.name}#{index}")
+        line = Line(
+            key,
+            "output",
+            ((f"output {self._names(value)}", None),),
+            operator="" if kind is None else f": {kind}",
+            operands=(text.operand(value, self._names),),
+            names=(value.name or "",),
+        )
+        self._add(line)
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol, path: Path, owner: str) -> None:
         if text.is_inlined(value):

@@ -1,0 +1,45 @@
+"""graphopt diff: compare the graphs of two models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli import command_line, options
+from graphopt.cli.command_line import Run
+from graphopt.cli.help import Section
+from graphopt.cli.paging import page
+from graphopt.cli.parameters import reads_model
+from graphopt.errors import ExitStatus
+
+EXAMPLE = """
+graphopt diff model.onnx model.opt.onnx
+graphopt diff a.onnx b.onnx -v
+graphopt diff a.onnx b.onnx --json
+"""
+
+
+@command_line.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
+@click.argument("before", type=reads_model, metavar="A")
+@click.argument("after", type=reads_model, metavar="B")
+@options.group(
+    "Diff",
+    click.option("--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."),
+)
+@options.model_options
+def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> int:
+    """Show how the graphs of two models differ.
+
+    Nodes are matched by structure and by names, so that renamed nodes are equal. Differences of the interface
+    come first, then counts by operator, then removed (-), added (+) and changed (~) nodes. Exit status 0 if
+    the models are equal, 1 if they differ. Nothing is run; graphopt verify compares results.
+    """
+    from graphopt import api
+    from graphopt.modeldiff.models import compare
+
+    found = compare(api.load_model(before), api.load_model(after))
+    page(run.console, list(found.lines((str(before), str(after)), is_full=run.verbose > 0)), pager=pager)
+    run.console.json({"a": str(before), "b": str(after), **found.to_dict()})
+    return ExitStatus.OK if found.is_empty else ExitStatus.VERIFICATION_FAILED
