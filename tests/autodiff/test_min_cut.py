@@ -74,6 +74,6 @@ def test_long_chains_take_no_quadratic_time(every: int) -> None:
         if index % every == every - 1:
             network.edge(handed, sink)
         last = handed
-    begin = time.perf_counter()
+    begin = time.process_time()
     total, _ = network.cut(source, sink)
-    assert total >= 10**9 and time.perf_counter() - begin < 5
+    assert total >= 10**9 and time.process_time() - begin < 5

@@ -75,7 +75,7 @@ def test_one_of_several_fails(invoke: Invoke, small: Path, weights: Path, tmp_pa
     assert outcome.status == 3
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["small.onnx", "weights.onnx"]
     assert [line for line in outcome.err.splitlines() if line.startswith("graphopt: ")] == [
-        f"graphopt: {bad} is not an ONNX model, or it is cut short",
+        f"graphopt: {bad} is not an ONNX model, but a text file",
         f"graphopt: no such file: {tmp_path / 'none.onnx'}",
     ]
     assert outcome.out.splitlines()[-1] == "  2 models optimized, 2 failed"

@@ -31,7 +31,7 @@ def test_the_report_tells_the_opsets(invoke: Invoke, small: Path) -> None:
 
 def test_convert_says_what_it_compared(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, "o.onnx", "--target-opset", "13")
-    assert "\n  verified  " in outcome.out and "checked in" in outcome.out
+    assert "\n  verified  bit-identical on " in outcome.out and "onnxruntime, CPU, " in outcome.out
     told = json.loads(invoke("convert", small, "o.onnx", "--target-opset", "13", "--json").out)
     assert told["verification"]["equal"] is True
     unchecked = invoke("convert", small, "o.onnx", "--target-opset", "13", "--no-verify")
