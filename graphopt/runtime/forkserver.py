@@ -20,6 +20,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -68,7 +69,7 @@ class Forked:
 
     def poll(self) -> int | None:
         """The exit status, if it has ended."""
-        if self.returncode is None:
+        if self.returncode is None and self._hung_up():
             self.returncode = self._server.status(self.pid, wait=False)
         return self.returncode
 
@@ -77,6 +78,14 @@ class Forked:
         if self.returncode is None:
             self.returncode = self._server.status(self.pid, wait=True)
         return self.returncode or 0
+
+    def _hung_up(self) -> bool:
+        """Whether its end of the pipe is closed, as when it has ended; cheaper than asking the server."""
+        if self.stdout.closed:
+            return True
+        pipe = select.poll()
+        pipe.register(self.stdout, 0)  # no event but POLLHUP and POLLERR, which are always reported
+        return bool(pipe.poll(0))
 
     def kill(self) -> None:
         """End it; it stays a zombie until the server is asked for its status, so the number stays its own."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.runtime import forkserver
 from graphopt.runtime.child import Child, ProcessCrashed, run_in_child
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are enforced on Linux")
@@ -159,6 +160,22 @@ def test_processes_are_forked_by_one_server():
     with Child() as first, Child() as second, Child(fresh=True) as third:
         parents = [child.call(os.getppid) for child in (first, second, third)]
     assert parents[0] == parents[1] != os.getpid() == parents[2]
+
+
+@linux_only
+def test_calls_do_not_ask_the_server_whether_the_process_runs(child, monkeypatch):
+    asked = []
+    status = forkserver.Server.status
+    monkeypatch.setattr(
+        forkserver.Server, "status", lambda *args, **wait: asked.append(args) or status(*args, **wait)
+    )
+    assert child.call(double, 3) == 6 and child.alive
+    assert asked == []
+    os.kill(child._process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while child.alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not child.alive and asked
 
 
 @linux_only
