@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.command_line import Run
     from graphopt.profile import Guard
-    from graphopt.runtime.signature import Port
     from graphopt.specialize.inventory import Item
     from graphopt.specialize.loaded import Bundle
 
@@ -74,10 +73,10 @@ def show(run: Run, bundle: Bundle) -> None:
     facts.add("original", f"of fingerprint {plan.model}")
     run.console.table(facts)
     run.console.print()
-    ports = Table(["", "name", "type", "shape", ""], "<<<<<")
+    ports = Table(["", "name", "type", ""], "<<<<")
     for what, found in (("input", plan.signature.inputs), ("output", plan.signature.outputs)):
         for port in found:
-            ports.add(what, port.name, port.type, _shape(port), "" if port.role == "required" else port.role)
+            ports.add(what, port.name, port, "" if port.role == "required" else port.role)
     run.console.table(ports)
     print_variants(run.console, items, verbose=bool(run.verbose))
 
@@ -174,9 +173,3 @@ def _assumed(guard: Guard | None, most: int | None) -> list[str]:
     if most is not None and len(lines) > most:
         lines[most:] = [f"and {counted(len(lines) - most, 'input')} more (-v lists all)"]
     return lines or ["always"]
-
-
-def _shape(port: Port) -> str:
-    if port.dims is None:
-        return "any rank" if port.kind == "tensor" else ""
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in port.dims)}]"

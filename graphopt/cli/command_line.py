@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Invocation:
         before: seconds that the process took before it came here.
         begin: when it came here, by :func:`time.perf_counter`.
         color: force colours on or off; ``None``: on terminals.
+        outputs: the paths that options name for output, and the times at which they were last changed before.
     """
 
     environ: Mapping[str, str] | None = None
@@ -57,6 +58,7 @@ class Invocation:
     before: float = 0.0
     begin: float = field(default_factory=time.perf_counter)
     color: bool | None = None
+    outputs: dict[Path, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.color is None:
@@ -80,6 +82,15 @@ class Invocation:
         """The file ``path`` as the user knows it."""
         return self.names.get(str(path), str(path))
 
+    def watch(self, paths: Iterable[Path]) -> None:
+        """Note the state of ``paths``, which may be written to."""
+        self.outputs = {path: _changed(path) for path in paths}
+
+    def changed(self) -> list[Path]:
+        """The files and folders that were written so far."""
+        named = [path for path, before in self.outputs.items() if _changed(path) != before]
+        return list(dict.fromkeys([*self.written, *named]))
+
     @property
     def as_json(self) -> bool:
         """Whether JSON is asked for; can be told before the options are parsed."""
@@ -89,6 +100,14 @@ class Invocation:
     def command(self) -> tuple[str, ...]:
         """The whole command line."""
         return ("graphopt", *self.arguments)
+
+
+def _changed(path: Path) -> int | None:
+    """When ``path`` was last changed, in nanoseconds; ``None`` if there is nothing."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 @dataclass
@@ -145,11 +164,12 @@ def command(
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> Any:
-            from graphopt.cli.outputs import check_apart
+            from graphopt.cli.outputs import check_apart, written_paths
 
             run = _start(context, values, needs_settings=needs_settings)
             relations.check(context)
             check_apart(context)
+            run.invocation.watch(written_paths(context))
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 if run.save_repro is None:

@@ -93,7 +93,7 @@ def show(run: Run, culprit: Culprit) -> None:
     if culprit.place is not None:
         number = f"{culprit.number}: " if culprit.number else ""
         say(f"  rewrite    {number}{culprit.place}", bold=True)
-    say(f"  fails      {culprit.reason}", fg="red")
+    say(f"  fails      {culprit.reason}", "bad")
     for place in culprit.needs:
         say(f"  only with  {place}")
     if culprit.masked_by is not None:

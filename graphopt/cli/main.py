@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import click
 from graphopt.cli import synonyms
 from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
+from graphopt.cli.console import say
 from graphopt.cli.failure import tell
 from graphopt.cli.help import HelpedCommand, write_commands
 from graphopt.cli.synonyms import spelled_out
@@ -167,6 +169,10 @@ def call(invocation: Invocation) -> int:
         _abandon_stdout()
         return ExitStatus.OK
     except click.exceptions.Abort:
+        kept = ", ".join(map(str, invocation.changed()))
+        text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
+        with contextlib.suppress(OSError):
+            say(text, "caution", stream=sys.stderr, color=invocation.color)
         return _INTERRUPTED
     except Exception as error:
         failure = tell(

@@ -62,6 +62,11 @@ def _check_data(context: click.Context) -> None:
                 )
 
 
+def written_paths(context: click.Context) -> list[Path]:
+    """The files and folders that a command may write to."""
+    return [path for kind, _, path in _paths(context) if isinstance(kind, Writes)]
+
+
 def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:
     """The files that the parameters name: what that means, by what option or argument, and which."""
     for parameter in context.command.get_params(context):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.cli.console import Console
 from graphopt.profile import Profile, Seen
+from graphopt.runtime.signature import notation
 from graphopt.tables import Table, counted, shortened
 
 #: Without -v, only so many patterns, and inner values, are listed.
@@ -23,30 +24,30 @@ def print_profile(console: Console, profile: Profile, inputs: Sequence[str], *, 
     limit = None if verbose else _LISTED
     patterns = sorted(profile.patterns, key=lambda pattern: -pattern.count)
     console.print(f"  {counted(profile.runs, 'run')}, {counted(len(patterns), 'pattern')}")
-    table = Table(["pattern", "runs", "input", "type", "shape", "contents"], "<><<<<")
+    table = Table(["pattern", "runs", "input", "type", "contents"], "<><<<")
     for number, pattern in enumerate(patterns[:limit], 1):
         first: tuple[object, object] = number, f"{pattern.count:,}"
         for name, seen in pattern.inputs.items():
-            table.add(*first, name, seen.type, _shape(seen), _numbers(seen))
+            table.add(*first, name, _type(seen), _numbers(seen))
             first = "", ""
         if not pattern.inputs:
             table.add(*first, "no inputs")
     console.table(table)
     _tell_more(console, len(patterns), limit, "pattern")
     console.print()
-    table = Table(["input", "type", "shape", "in all runs"], "<<<<")
+    table = Table(["input", "type", "in all runs"], "<<<")
     for name in inputs:
         found = profile.values.get(name)
         said = _said(found, profile.requires_grad.get(name))
-        table.add(name, found.type if found else "", _shape(found) if found else "", said)
+        table.add(name, _type(found) if found else "", said)
     console.table(table)
     inner = [(name, seen) for name, seen in profile.values.items() if name not in inputs]
     if not inner:
         return
     console.print()
-    table = Table(["inner value", "type", "shape", "in all runs"], "<<<<")
+    table = Table(["inner value", "type", "in all runs"], "<<<")
     for name, seen in inner[:limit]:
-        table.add(name, seen.type, _shape(seen), _said(seen, None))
+        table.add(name, _type(seen), _said(seen, None))
     console.table(table)
     _tell_more(console, len(inner), limit, "inner value")
 
@@ -70,10 +71,8 @@ def _said(seen: Seen | None, gradient: bool | None) -> str:
     return ", ".join(words)
 
 
-def _shape(seen: Seen) -> str:
-    if seen.shape is None:
-        return "any rank" if seen.type.startswith("tensor") else ""
-    return f"[{', '.join(map(str, seen.shape))}]"
+def _type(seen: Seen) -> str:
+    return notation(seen.type, seen.shape)
 
 
 def _numbers(seen: Seen) -> str:

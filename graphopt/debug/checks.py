@@ -56,6 +56,9 @@ class Check(Protocol):
     def feeds(self) -> Feeds | None:
         """Inputs that showed the latest failure, if there are any."""
 
+    def scope(self) -> str:
+        """The inputs of the latest comparison, in words; empty if nothing runs."""
+
 
 @dataclass(frozen=True)
 class CheckOptions:
@@ -106,6 +109,19 @@ class CheckOptions:
     def on(self, device: Device) -> CheckOptions:
         """The same on another device."""
         return replace(self, device=device)
+
+    @property
+    def promise(self) -> str:
+        """The property that a good result has, as a clause."""
+        limit = f"stay below {self.growth:g} times those of the original"
+        known = {
+            "numerics": "interface and outputs agree with the original",
+            "valid": "the model is valid, its interface is unchanged, and onnxruntime loads it",
+            "crash": "neither a pass nor onnxruntime fails",
+            "size": f"weight bytes and nodes {limit}",
+            "work": f"operations and moved bytes {limit}",
+        }
+        return known.get(self.kind, f"the command exits with status 0: {self.kind}")
 
     @property
     def is_command(self) -> bool:
@@ -176,6 +192,7 @@ class NumericsCheck:
         self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
         self._libraries = libraries or (lambda model: ())
         self._failed = failed
+        self._scope = ""
 
     def __call__(self, model: ir.Model) -> str | None:
         """Compare ``model`` with the original."""
@@ -188,6 +205,7 @@ class NumericsCheck:
                 like=self._failed,
                 libraries=self._libraries(model),
             )
+            self._scope = f"compared on {verdict.scope}"
         except InvalidModel as error:
             return error.message
         except GraphoptError:  # about the original
@@ -212,11 +230,19 @@ class NumericsCheck:
         """Those of the first comparison that failed."""
         return None if self._failed is None else self._oracle.feeds(self._failed)
 
+    def scope(self) -> str:
+        """Shapes and kinds of values."""
+        return self._scope
+
 
 class _WithoutFeeds:
     def feeds(self) -> Feeds | None:
         """No inputs are needed."""
         return None
+
+    def scope(self) -> str:
+        """Nothing is compared."""
+        return ""
 
 
 class ValidCheck(_WithoutFeeds):

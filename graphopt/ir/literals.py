@@ -32,9 +32,9 @@ _BARE = frozenset(
 
 
 def type_text(dtype: onnx_ir.DataType | None, dims: Sequence[Any] | None) -> str:
-    """``f32[B,S,4]``; ``f32[...]`` for an unknown rank, ``?`` for an unknown dim or dtype."""
+    """``f32[B, S, 4]``; ``f32[...]`` for an unknown rank, ``?`` for an unknown dim or dtype."""
     element = "?" if dtype is None else _DTYPES.get(dtype) or dtype.short_name()
-    return f"{element}[{'...' if dims is None else ','.join(map(_dim, dims))}]"
+    return f"{element}[{'...' if dims is None else ', '.join(map(_dim, dims))}]"
 
 
 def _dim(dim: Any) -> str:
@@ -95,7 +95,7 @@ def _proto_type(proto: onnx.TypeProto) -> str:
 
 
 def constant_text(tensor: onnx_ir.TensorProtocol) -> str:
-    """``{0.5}`` for a small tensor, ``f32[768,768] #a91c`` for a large one.
+    """``{0.5}`` for a small tensor, ``f32[768, 768] #a91c`` for a large one.
 
     The dtype stands in front of a small one unless it is float32, int64, bool or string.
     """

@@ -1,6 +1,6 @@
 """The printed form of a model: one node a line, made to be compared line by line.
 
-``%result: f32[B,S,768] = Op(%operand, {0.5}, attribute=value)  # original name``
+``%result: f32[B, S, 768] = Op(%operand, {0.5}, attribute=value)  # original name``
 
 Small constants are printed where they are read and have no line of their own; large ones have one, with
 their type and a tag of their contents. Names that are long or odd are shortened to the end of the name and
@@ -23,7 +23,7 @@ from graphopt.ir.literals import attribute_text, constant_text, declared_type, i
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import graphs_of, with_bodies
 
-#: Text of a value's type, such as ``f32[B,4]``; ``None`` if it is unknown.
+#: Text of a value's type, such as ``f32[B, 4]``; ``None`` if it is unknown.
 Types = Callable[[onnx_ir.Value], str | None]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,20}")

@@ -22,7 +22,7 @@ class Port:
 
     Attributes:
         name: of the value.
-        type: such as ``f32[N,4]``; empty if unknown.
+        type: such as ``f32[N, 4]``; empty if unknown.
         bytes: what it takes, perhaps an expression over symbols; ``None`` if unknown.
         requires_grad: whether a gradient of it is wanted; ``None`` where nobody asks for gradients.
     """

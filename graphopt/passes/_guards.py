@@ -9,14 +9,14 @@ from graphopt.analysis.dims import Dim, bounds
 from graphopt.analysis.facts import CONTENTS_LIMIT, INTEGER_RANGES, Contents
 from graphopt.context import Context
 from graphopt.profile import Seen
-from graphopt.runtime.signature import text_of_type
+from graphopt.runtime.signature import notation, text_of_type
 
 
 def conflict(seen: Seen, value: ir.Value, cx: Context) -> str | None:
     """Why ``seen`` can't be so of ``value``; ``None`` if it may be."""
     type_, shape, contents = cx.facts.type(value), cx.shape(value), _contents(value, cx)
     if type_ is not None and seen.type and text_of_type(type_) != seen.type:
-        return f"its type is {text_of_type(type_)}, not {seen.type}"
+        return f"its type is {notation(text_of_type(type_), shape)}, not {notation(seen.type, seen.shape)}"
     if shape is not None and seen.shape is not None:
         if len(shape) != len(seen.shape):
             return f"its rank is {len(shape)}, not {len(seen.shape)}"

@@ -7,6 +7,7 @@ and an output to one buffer, as for the key-value cache of a decoder.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,6 +20,7 @@ from graphopt.passes.base import Pass
 
 #: onnxruntime lets what these return share the memory of what they are given first.
 _ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_OWN_BUFFERS = "give them buffers of their own"
 #: Read no elements.
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 #: onnxruntime's kernels read an element before they write the one at the same place, and never again.
@@ -52,7 +54,7 @@ _IN_PLACE = {
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Input and output of ``past=present``.
+    """Input and output of ``past=present``, or patterns of both, as in ``past.*=present.*``.
 
     Raises:
         UsageError: there is no such pair in it.
@@ -60,14 +62,36 @@ def parse_pair(text: str) -> tuple[str, str]:
     source, _, target = text.partition("=")
     if not source or not target or "=" in target:
         raise UsageError(f"{text!r} names no input and output; write past=present")
+    if source.count("*") != target.count("*"):
+        raise UsageError(f"{text!r} needs as many * in the output as in the input, as in past.*=present.*")
     return source, target
+
+
+def _expanded(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """``pairs`` with the names that patterns stand for: each ``*`` of the output is what the input has there.
+
+    Raises:
+        UsageError: no input matches.
+    """
+    for source, target in pairs:
+        if "*" not in source:
+            yield source, target
+            continue
+        pattern = re.compile("(.*)".join(map(re.escape, source.split("*"))))
+        found = [match for name in inputs if (match := pattern.fullmatch(name)) is not None]
+        if not found:
+            raise UsageError(f"no input matches {source!r}", hint="graphopt inspect lists the inputs")
+        first, *rest = target.split("*")
+        for match in found:
+            yield match[0], first + "".join(map("".join, zip(match.groups(), rest, strict=True)))
 
 
 @dataclass(frozen=True)
 class CheckAliasing(Pass):
     """Check that outputs may be written over inputs, such as in ``check-aliasing{share=past=present}``.
 
-    The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``.
+    The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``; a ``*``
+    stands for any text, so that ``past.*=present.*`` names all pairs of a cache.
     Nodes may run in any order that their data allow, so each read of the input must come before the
     write of the output in all of them: what reads it is needed to compute the output, or computes it in
     place.
@@ -91,12 +115,15 @@ class CheckAliasing(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Check each pair of names."""
-        pairs = list(dict.fromkeys([*map(parse_pair, self.share), *cx.options.share_buffers]))
-        inputs = {value.name: value for value in model.graph.inputs}
-        outputs = {value.name: value for value in model.graph.outputs}
+        inputs = {value.name or "": value for value in model.graph.inputs}
+        outputs = {value.name or "": value for value in model.graph.outputs}
+        given = [*map(parse_pair, self.share), *cx.options.share_buffers]
+        pairs = list(dict.fromkeys(_expanded(given, inputs)))
         for source, target in pairs:
             if source not in inputs:
-                raise unknown("input", source, map(str, inputs), "graphopt inspect lists them")
+                several = any(name.startswith(source) for name in inputs)
+                hint = f"{source}*={target}* names all pairs" if several else "graphopt inspect lists them"
+                raise unknown("input", source, map(str, inputs), hint)
             if target not in outputs:
                 raise unknown("output", target, map(str, outputs), "graphopt inspect lists them")
         for index, what in enumerate(("input", "output")):
@@ -110,6 +137,8 @@ class CheckAliasing(Pass):
 
 def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
     """Raise the reason why one of ``pairs`` must not share a buffer, if there is any."""
+    for output in cx.model.graph.outputs:  # facts about one output sharpen those about others
+        cx.shape(output)
     reads = {source: list(dict.fromkeys(_reads(source, cx))) for source, _ in pairs}
     bits: dict[ir.Node, int] = {}
     for node in (node for nodes in reads.values() for node in nodes):
@@ -119,11 +148,14 @@ def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
         if source is target:
             continue  # nothing is written
         late = {node for node in reads[source] if not before.get(target.producer(), 0) & bits[node]}
-        reason = _sizes_differ(source, target, cx) or _overwritten(source, target, late, reads[source], cx)
+        reason, hint = _sizes_differ(source, target, cx), _OWN_BUFFERS
+        if reason is None:
+            reason = _overwritten(source, target, late, reads[source], cx)
+            hint = f"{_OWN_BUFFERS}, or make each reader of the input an operand of the output"
         if reason is not None:
             raise VerificationFailed(
                 f"input {source.name!r} and output {target.name!r} must not share a buffer: {reason}",
-                hint="give them buffers of their own, or let what reads the input be needed for the output",
+                hint=hint,
             )
 
 
@@ -192,7 +224,9 @@ def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None
     gaps = [here - there for here, there in zip(one, other, strict=False)]
     if len(one) == len(other) and not any(at_least(gap, 1) or at_least(-gap, 1) for gap in gaps):
         return None
-    return f"one is [{', '.join(map(str, one))}], the other [{', '.join(map(str, other))}]"
+    types = f"the input is {ir.type_text(dtypes[0], one)}, the output {ir.type_text(dtypes[1], other)}"
+    fixed = "; only a cache of fixed size can" if len(one) == len(other) else ""
+    return f"their sizes differ: {types}{fixed}"
 
 
 def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:

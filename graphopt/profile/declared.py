@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.profile.profile import Profile
-from graphopt.runtime.signature import Port, Signature
+from graphopt.runtime.signature import Signature
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:
@@ -25,11 +25,4 @@ def check_profile(profile: Profile, model: ir.Model) -> None:
                 raise unknown("input", name, ports, f"inputs: {', '.join(ports)}")
             fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
             if seen.type != port.type or not fits:
-                raise UsageError(
-                    f"the profile says that input {name!r} is {seen}, the model says {_declared(port)}"
-                )
-
-
-def _declared(port: Port) -> str:
-    dims = port.dims and ", ".join("?" if dim is None else str(dim) for dim in port.dims)
-    return f"{port.type}[{dims}]" if dims else port.type
+                raise UsageError(f"the profile says that input {name!r} is {seen}, the model says {port}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
+from graphopt.runtime.signature import notation
 
 #: Contents are kept of tensors with no more elements than this.
 _MOST_INTS = 16
@@ -52,9 +53,8 @@ class Seen:
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
 
     def __str__(self) -> str:
-        shape = "" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
         ints = "" if self.ints is None else f" = {', '.join(map(str, self.ints))}"
-        return f"{self.type}{shape}{ints}" + ("" if self.always else ", or absent")
+        return f"{notation(self.type, self.shape)}{ints}" + ("" if self.always else ", or absent")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; what says nothing is left out."""

@@ -126,7 +126,7 @@ def _fill(file: Path, content: Content | Path | Callable[[Path], object]) -> Non
         return
     with open(file, "wb") as opened:
         if isinstance(content, str):
-            opened.write(content.encode())
+            opened.write(content.encode(errors="surrogateescape"))  # paths keep their bytes
         elif isinstance(content, bytes):
             opened.write(content)
         else:

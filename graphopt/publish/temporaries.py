@@ -70,7 +70,7 @@ def remove_folder(path: Path, owner: int | None) -> None:
 
 def note_unfinished(temporary: Path, names: Iterable[str]) -> None:
     """Note, beside the file ``temporary``, which files by its target stay if this process is killed."""
-    (temporary.parent / _NOTE).write_text("\n".join(names), encoding="utf-8")
+    (temporary.parent / _NOTE).write_text("\n".join(names), encoding="utf-8", errors="surrogateescape")
 
 
 def take_unfinished(folder: Path) -> list[str]:
@@ -81,7 +81,7 @@ def take_unfinished(folder: Path) -> list[str]:
             descriptor = os.open(note.parent, os.O_RDONLY)
             try:
                 if try_lock(descriptor):
-                    names += note.read_text(encoding="utf-8").split("\n")
+                    names += note.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
                     shutil.rmtree(note.parent, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -347,13 +347,11 @@ def _refused(
 
 
 def describe(value: ir.Value, cx: Context) -> str:
-    """Type, shape and source of ``value``: ``float[B, 1, 1, T], an input``."""
+    """Type, shape and source of ``value``: ``f32[B, 1, 1, T], an input``."""
     dtype, shape, producer = cx.dtype(value), cx.shape(value), value.producer()
-    kind = "of unknown type" if dtype is None else dtype.name.lower()
-    dims = ", of unknown rank" if shape is None else f"[{', '.join(map(str, shape))}]"
     if ir.constant_of(value) is not None:
         number = ir.scalar_of(value)
         source = "a constant" if number is None else f"the constant {number}"
     else:
         source = "an input" if producer is None else f"made by {told(producer)}"
-    return f"{kind}{dims}, {source}"
+    return f"{ir.type_text(dtype, shape)}, {source}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.runtime.devices import CPU, Device, quiet, unlogged
+from graphopt.runtime.paths import utf8_path
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.values import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
@@ -82,7 +83,7 @@ def create(
         extra = {"disabled_optimizers": list(choice.disabled)} if choice.disabled else {}
     if threads is not None:
         options.intra_op_num_threads = threads
-    source = model if isinstance(model, bytes) else os.fspath(model)
+    source = model if isinstance(model, bytes) else utf8_path(model)
     providers = device.providers(options=provider_options)
     try:
         if device.kind == "cpu":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime.devices import CPU, Device
+from graphopt.runtime.paths import utf8_path
 
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions
@@ -159,7 +160,7 @@ def _register(options: SessionOptions, path: str, level: int | None) -> None:
             tell = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
             if tell is not None:
                 tell(ctypes.c_int(-1 if level is None else level))
-            options.register_custom_ops_library(path)
+            options.register_custom_ops_library(utf8_path(path))
     except OSError as error:
         raise RuntimeFailure(f"can't load the library {name}: {error}") from error
     except Exception as error:  # onnxruntime's errors have no common base

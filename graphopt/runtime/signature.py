@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +41,9 @@ class Port:
             ir.unnamed_dim(self.name, axis) if dim is None or dim in ir.ANONYMOUS_DIMS else dim
             for axis, dim in enumerate(self.dims or ())
         )
+
+    def __str__(self) -> str:
+        return notation(self.type, self.dims)
 
     @property
     def kind(self) -> str:
@@ -136,6 +140,24 @@ def fixed_dims(a: Signature, b: Signature) -> dict[str, int]:
     return sizes
 
 
+def notation(type_: str, dims: Sequence[object] | None = None) -> str:
+    """A type and its dims for people, as everywhere in graphopt: ``f32[batch, seq, 256]``.
+
+    Args:
+        type_: as onnxruntime writes it, such as ``tensor(float)`` or ``seq(tensor(int64))``.
+        dims: sizes and symbols, ``None`` where unknown; ``None`` for an unknown rank.
+    """
+
+    def short(tensor: re.Match[str]) -> str:
+        dtype = ir.DataType.__members__.get(tensor[2].upper())
+        if dtype is None:
+            return tensor[0]
+        text = ir.type_text(dtype, dims)
+        return f"sparse({text})" if tensor[1] else text
+
+    return re.sub(r"(sparse_)?tensor\((\w+)\)", short, type_)
+
+
 def type_text(value: ir.Value) -> str:
     """The type of ``value`` as onnxruntime writes it; ``""`` if it is not declared."""
     carried = ir.Carried.type(value)
@@ -224,7 +246,7 @@ def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[Change]
     if a.role != b.role:
         changes.append(Change("role", a.name, f"{name} was {a.role}, now {b.role}"))
     if a.type != b.type and a.type and "undefined" not in a.type:
-        changes.append(Change("type", a.name, f"{name} was of type {a.type}, now {b.type or 'undeclared'}"))
+        changes.append(Change("type", a.name, f"{name} was of type {a}, now {b if b.type else 'undeclared'}"))
     if a.dims is None or distrusted:
         if what == "input" and b.dims is not None:
             changes.append(Change("rank", a.name, f"{name} took any rank, now {len(b.dims)}"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphopt.runtime import session
 from graphopt.runtime.child import Child
+from graphopt.runtime.paths import utf8_path
 from graphopt.runtime.processor import features, processor
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.target import Target
@@ -55,7 +56,7 @@ def write(model: Path, folder: Path, choice: SessionChoice) -> None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / _MODEL)
+    options.optimized_model_filepath = utf8_path(folder / _MODEL)
     for key, value in (
         ("session.optimized_model_external_initializers_file_name", _WEIGHTS),
         ("session.optimized_model_external_initializers_min_size_in_bytes", str(_LEAST)),

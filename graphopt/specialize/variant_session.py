@@ -70,13 +70,13 @@ def check_signature(name: str, found: Signature, planned: Signature) -> None:
     """
     types = {port.name: port.type for port in planned.inputs}
     others = [port for port in found.inputs if not _fits(port.type, types.get(port.name))]
-    fault = f"input {others[0].name!r} of type {others[0].type}" if others else None
+    fault = f"input {others[0].name!r} of type {others[0]}" if others else None
     names = [port.name for port in planned.outputs]
     if fault is None and [port.name for port in found.outputs] != names:
         fault = f"outputs {', '.join(port.name for port in found.outputs)} instead of {', '.join(names)}"
     for mine, other in zip(found.outputs, planned.outputs, strict=False):
         if fault is None and not _fits(mine.type, other.type):
-            fault = f"output {mine.name!r} of type {mine.type}"
+            fault = f"output {mine.name!r} of type {mine}"
     if fault is not None:
         raise InvalidModel(
             f"{name} is not the variant that the plan describes: it has {fault}",

@@ -11,7 +11,7 @@ from pathlib import Path
 import graphopt
 from graphopt import ir, publish
 from graphopt.driver import Job
-from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.libraries import Libraries
 from graphopt.instrument.report import Dropped, Report
 from graphopt.runtime import once
@@ -24,7 +24,7 @@ from graphopt.runtime.target import Target
 from graphopt.runtime.timing.bench import cuda_options, told_shapes
 from graphopt.runtime.timing.stopwatch import Setup, output_shapes
 from graphopt.store import Store, key_of
-from graphopt.tables import counted
+from graphopt.tables import counted, human_seconds
 from graphopt.tune.candidates import Kernels, Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.races import HarnessRaces
 from graphopt.tune.search import search
@@ -33,6 +33,9 @@ from graphopt.tune.workshop import Workshop, job_for
 
 #: Runs a job on a fresh copy of the model: verified, and repaired if need be.
 Produce = Callable[[Job], tuple[ir.Model, Report]]
+
+#: Seconds that a few variants of a small model need.
+_LEAST_BUDGET = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,23 @@ class Tune:
         threads: threads inside one operator; by default one a core, and other numbers are tried.
         shapes: further sets of input shapes that count; by default those that the inputs have.
         fresh: measure anew, though the store knows.
+
+    Raises:
+        UsageError: the budget is too small to measure anything.
     """
 
     budget: float = 60.0
     threads: int | None = None
     shapes: tuple[dict[str, Shape], ...] = ()
     fresh: bool = False
+
+    def __post_init__(self) -> None:
+        if self.budget < _LEAST_BUDGET:
+            given, least = human_seconds(self.budget), f"{_LEAST_BUDGET:g}s"
+            raise UsageError(
+                f"a budget of {given} measures nothing: give at least {least}",
+                hint="models that take more than a few milliseconds need 60s or more",
+            )
 
 
 @dataclass(frozen=True)

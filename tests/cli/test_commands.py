@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ import onnx.parser
 import pytest
 
 from graphopt import pipelines
+from graphopt.pipelines import registry
 from tests.cli.conftest import Invoke
+
+ROOT = Path(__file__).parents[2]
 
 FUNCTIONS = """
 <ir_version: 9, opset_import: ["" : 17, "local" : 1],
@@ -62,7 +68,7 @@ def test_run_feeds_arrays_and_writes_outputs(invoke: Invoke, small: Path) -> Non
         assert outcome.status == 0, outcome.err
         np.testing.assert_array_equal(np.load("out.npz")["y"], np.maximum(x, 0))
         lines = [line.split() for line in outcome.out.splitlines()]
-        assert lines[1][:3] == ["input", "x", "float32"] and lines[2][:3] == ["output", "y", "float32"]
+        assert lines[1][:3] == ["input", "x", "f32[1,"] and lines[2][:3] == ["output", "y", "f32[1,"]
 
 
 def test_outputs_with_any_name_are_written(invoke: Invoke, tmp_path: Path) -> None:
@@ -155,9 +161,9 @@ def test_inspect(invoke: Invoke, functions: Path) -> None:
         "nodes 2",
         "dynamic dims N",
         "metadata author me",
-        "input x tensor(float) [N, 4]",
-        "input s tensor(float) [] overridable",
-        "output y tensor(float) [N, 4]",
+        "input x f32[N, 4]",
+        "input s f32[] overridable",
+        "output y f32[N, 4]",
         "local::twice 1 1",
         "Mul 1",
     ):
@@ -171,7 +177,7 @@ def test_inspect_lists_weights_when_verbose(invoke: Invoke, weights: Path) -> No
     assert "largest weights" not in invoke("inspect", weights).out
     out = invoke("inspect", weights, "-v").out
     assert out.splitlines()[-1] == "  estimated FLOPs: 128*N"
-    assert any(line.split() == ["w", "float", "[8,", "8]", "256", "B"] for line in out.splitlines())
+    assert any(line.split() == ["w", "f32[8,", "8]", "256", "B"] for line in out.splitlines())
 
 
 # passes and pipelines -----------------------------------------------------------------------
@@ -179,7 +185,9 @@ def test_inspect_lists_weights_when_verbose(invoke: Invoke, weights: Path) -> No
 
 def test_passes(invoke: Invoke) -> None:
     listed = invoke("passes").out
-    assert all(name in listed for name in ("dce", "peephole", "constant-propagation", "limit"))
+    assert all(name in listed for name in ("dce", "peephole", "fuse-groups", "infer-shapes"))
+    assert listed.index("-O3 also") < listed.index("fuse-builtin") < listed.index("by option or by name")
+    assert listed.index("not built yet: ") > max(listed.index(f"  {name} ") for name in registry().passes)
     one = invoke("passes", "constant-propagation").out
     assert one.splitlines()[0] == "constant-propagation" and "limit" in one
     assert "drop-identity" in invoke("passes", "peephole").out
@@ -209,3 +217,37 @@ def test_pipelines(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_json_is_one_object(invoke: Invoke, arguments: list[str]) -> None:
     json.loads(invoke(*arguments, "--json").out)
+
+
+def test_names_that_the_locale_lacks(small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mödel"
+    folder.mkdir()
+    source = small.rename(folder / "модель.onnx")
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "graphopt", "optimize", source, "-o", folder / "выход.onnx"]
+    done = subprocess.run(
+        [*command, "--report", folder / "отчёт.json"], env=environ, capture_output=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0 and b"verified  bit-identical" in done.stdout, done.stderr
+    assert json.loads((folder / "отчёт.json").read_text("utf-8"))["verification"]["equal"]
+    assert (folder / "выход.onnx").is_file()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_interruption_tells_what_was_written(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    from graphopt.cli import optimize_output
+
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    if written:
+        monkeypatch.setattr(optimize_output, "print_report", interrupt)
+    else:
+        monkeypatch.setattr("graphopt.ir.load", interrupt)
+    outcome = invoke("optimize", small, "-o", "out.onnx")
+    assert outcome.status == 130
+    told = "interrupted; kept out.onnx" if written else "interrupted; nothing was written"
+    assert outcome.err.strip().splitlines()[-1] == f"graphopt: {told}"
+    assert Path("out.onnx").exists() == written

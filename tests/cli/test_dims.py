@@ -121,7 +121,7 @@ def test_sizes_and_ranges_agree(invoke: Invoke, tmp_path: Path) -> None:
 
 def test_inspect_and_dump_show_them(invoke: Invoke, chain: Path) -> None:
     assert "[4, seq, 8]" in invoke("inspect", chain, "--dim", "batch=4").out
-    assert "f32[4,9,8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out
+    assert "f32[4, 9, 8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out
 
 
 def test_texts() -> None:

@@ -22,8 +22,8 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def test_a_model_as_it_is(invoke: Invoke, small: Path) -> None:
     lines = invoke("dump", small).out.splitlines()
-    assert "  input %x: f32[N,4]" in lines
-    assert any(line.startswith("  %b: f32[N,4] = Relu(%a)") for line in lines)
+    assert "  input %x: f32[N, 4]" in lines
+    assert any(line.startswith("  %b: f32[N, 4] = Relu(%a)") for line in lines)
     assert json.loads(invoke("dump", small, "--json").out)["text"].splitlines() == lines
 
 
@@ -46,9 +46,9 @@ def test_pass_by_pass_prints_a_summary_and_changes(invoke: Invoke, small: Path) 
         "  dce           1  1 unread constant removed",
         "",
         "── peephole ─ 3 → 1 nodes ─ 1 drop-identity, 1 drop-zero ───────────────────────────────────────────",
-        "-   %a: f32[N,4] = Identity(%x)  → %x                             by drop-identity",
-        "~   %b → %y: f32[N,4] = Relu(%a → %x)                             by peephole",
-        "-   %y: f32[N,4] = Add(%b, {-0.0})                                by drop-zero",
+        "-   %a: f32[N, 4] = Identity(%x)  → %x                             by drop-identity",
+        "~   %b → %y: f32[N, 4] = Relu(%a → %x)                             by peephole",
+        "-   %y: f32[N, 4] = Add(%b, {-0.0})                                by drop-zero",
     ]
 
 
@@ -63,7 +63,7 @@ def test_whole_models(invoke: Invoke, small: Path) -> None:
 def test_only_what_changed(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--changed", "--passes", "cse,peephole,cse").out
     assert [heading.split(" ─ ")[0] for heading in headings(out)] == ["peephole"]
-    assert out.splitlines()[1:] == ["    %y: f32[N,4] = Relu(%x)"]
+    assert out.splitlines()[1:] == ["    %y: f32[N, 4] = Relu(%x)"]
 
 
 def test_a_diff_of_nothing(invoke: Invoke, small: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_diff_in_json(invoke: Invoke, small: Path) -> None:
         "operator": "Identity",
         "by": "drop-identity",
         "unread": False,
-        "before": "%a: f32[N,4] = Identity(%x)",
+        "before": "%a: f32[N, 4] = Identity(%x)",
         "after": None,
         "replaced_by": ["%x"],
     }
@@ -116,7 +116,7 @@ def test_colours_are_for_marks_and_rules_only(invoke: Invoke, small: Path) -> No
     for variable in ("FORCE_COLOR", "CLICOLOR_FORCE"):
         out = invoke(*arguments, environ={variable: "1"}).out
         line = next(line for line in out.splitlines() if "Identity" in line)
-        assert line.startswith("\x1b[31m-\x1b[0m   %a: f32[N,4] = Identity(%x)")
+        assert line.startswith("\x1b[31m-\x1b[0m   %a: f32[N, 4] = Identity(%x)")
         assert line.endswith("\x1b[36mby drop-identity\x1b[0m")
         assert click.unstyle(out) == plain
         assert invoke(*arguments, environ={variable: "1", "NO_COLOR": "1"}).out == plain

@@ -51,7 +51,7 @@ def test_what_is_fused_and_what_is_not(invoke: Invoke, gelus: Path) -> None:
         "  /first/Mul_y_Gelu for /first/Mul_y, /first/Mul_d, /first/Add_c, … 2 more",
         "not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x",
         "  at     Erf /second/Erf_f",
-        "  value  e: float[N, 4], made by Div /second/Div_e",
+        "  value  e: f32[N, 4], made by Div /second/Div_e",
         "  do     if a GELU is meant, mend its constants",
     ]
 

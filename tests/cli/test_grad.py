@@ -53,10 +53,10 @@ def test_what_it_differentiates_by_may_be_named_several_times(invoke: Invoke, mo
     )
     told = json.loads(ran.out)
     assert (
-        list(told["gradients"]) == ["w"] and told["unrelated"] == ["x"] and told["inputs"]["t"] == "f32[B,3]"
+        list(told["gradients"]) == ["w"] and told["unrelated"] == ["x"] and told["inputs"]["t"] == "f32[B, 3]"
     )
     assert (
-        "t f32[B,3], which the loss compares with"
+        "t f32[B, 3], which the loss compares with"
         in invoke("grad", model, "--loss", "mse:y,t", "--wrt", "w", "-o", out).out
     )
 

@@ -28,7 +28,7 @@ def test_dumps_show_guards(invoke: Invoke, path: Path) -> None:
     passes = f"{NOTED},insert-guards"
     out = invoke("dump", path, "--pass-by-pass", "--changed", "--diff", "--passes", passes).out
     assert """graphopt.profile::Guard(%x, seen='{"type": "tensor(float)", "shape": ["?", 4]}')""" in out
-    assert "%x_guard_output_0: f32[N,4]" in out
+    assert "%x_guard_output_0: f32[N, 4]" in out
 
 
 @pytest.mark.parametrize("text", ["insert-guards", "insert-guards,O2"])

@@ -33,7 +33,7 @@ def groups(tmp_path: Path) -> Path:
 
 def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
     text = invoke("kernels", groups).out
-    assert "sigmoid_mul_" in text and "f32[d0,64], f32[64]" in text and "512*d0 + 256" in text
+    assert "sigmoid_mul_" in text and "f32[d0, 64], f32[64]" in text and "512*d0 + 256" in text
     assert "not built yet" in text
     told = json.loads(invoke("kernels", groups, "--json").out)
     assert [kernel["ops"] for kernel in told["kernels"]] == [{"Sigmoid": 1, "Mul": 1}, {"Sin": 1, "Mul": 1}]

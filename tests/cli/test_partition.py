@@ -47,7 +47,7 @@ def test_what_json_tells(invoke: Invoke, path: Path) -> None:
     told = json.loads(invoke("partition", path, "--wrt", "x", "--explain", "--json").out)
     first, second = told["groups"]
     assert first["ops"] == {"Exp": 1, "Neg": 1} and first["where"] == "main"
-    assert first["inputs"] == [{"name": "x", "type": "f32[4,2]", "bytes": 32, "requires_grad": True}]
+    assert first["inputs"] == [{"name": "x", "type": "f32[4, 2]", "bytes": 32, "requires_grad": True}]
     assert [port["name"] for port in second["inputs"]] == ["b", "r"]
     assert [port["requires_grad"] for port in second["inputs"]] == [True, False]
     assert [one["group"] for one in told["reasons"]] == [

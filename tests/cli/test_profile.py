@@ -50,12 +50,12 @@ def test_each_file_of_a_folder_is_a_run(invoke: Invoke, model: Path, tmp_path: P
     assert done.status == 0, done.err
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[0] == "3 runs, 2 patterns"
-    first, second = lines.index("1 2 x tensor(float) [2, 4]"), lines.index("2 1 x tensor(float) [1, 4]")
-    assert first < second and lines[first + 1] == "rate tensor(int64) [1] 16000"
-    assert "x tensor(float) [d0, 4] requires a gradient" in lines
-    assert "rate tensor(int64) [1] always 16000" in lines
+    first, second = lines.index("1 2 x f32[2, 4]"), lines.index("2 1 x f32[1, 4]")
+    assert first < second and lines[first + 1] == "rate i64[1] 16000"
+    assert "x f32[d0, 4] requires a gradient" in lines
+    assert "rate i64[1] always 16000" in lines
     assert "scale not fed" in lines
-    assert "places tensor(int64) [2, d1]" in lines
+    assert "places i64[2, d1]" in lines
     profile = Profile.read(tmp_path / "profile.json")
     assert profile.runs == 3 and profile.requires_grad == {"x": True}
     shown = invoke("inspect", tmp_path / "profile.json")

@@ -30,7 +30,7 @@ def test_variants_are_told_and_written(invoke: Invoke, model: Path, tmp_path: Pa
     told = invoke("optimize", model, "-o", out, "--profile", tmp_path / "p.json", "--no-verify")
     assert told.status == 0
     assert "static-1: 3 nodes instead of 21, for 2 of 5 runs" in told.out
-    assert "x: tensor(float)[1, 8, 4]; mode: tensor(int64)[] = 2" in told.out
+    assert "x: f32[1, 8, 4]; mode: i64[] = 2" in told.out
     for feeds in (feeds_of(1, 8), feeds_of(3, 4)):
         np.testing.assert_allclose(api.run(out, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)
 

@@ -206,9 +206,9 @@ def test_with_the_named_condition_the_fusion_happens(case: Case) -> None:
 
 def test_what_is_known_of_the_value_is_told() -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=False)
-    assert api.explain(model).missed[0].about == "float[B, 1, S, 1], an input"
+    assert api.explain(model).missed[0].about == "f32[B, 1, S, 1], an input"
     model = CASES["GELU of another polynomial"].model(mended=False)
-    assert api.explain(model).missed[0].about == "float[N, 4], made by Div(a)"
+    assert api.explain(model).missed[0].about == "f32[N, 4], made by Div(a)"
 
 
 def test_a_fused_operator_stands_for_all_that_it_computes() -> None:

@@ -73,7 +73,7 @@ def test_outputs_keep_their_names_and_types() -> None:
     text = "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y, b = local.F(x) z, c = local.F(b) }"
     item = _inlined(f"{HEAD} {text} {body}")
     assert [value.name for value in item.graph.outputs] == ["y", "z"]
-    assert [ir.declared_type(value) for value in item.graph.outputs] == ["f32[N,4]"] * 2
+    assert [ir.declared_type(value) for value in item.graph.outputs] == ["f32[N, 4]"] * 2
     names = [output.name for node in item.graph for output in node.outputs]
     assert "b" in names and len(set(names)) == 4
 

@@ -37,7 +37,7 @@ PRINTED = """\
 ir 8, ai.onnx 17, local 1, com.microsoft 1
 producer "tests" "1"
 graph "g" {
-  input %x: f32[N,4]
+  input %x: f32[N, 4]
   input %c: bool[]
   input %scale: f32[1] = {[2.0]}
   %a = Mul(%x, %scale)
@@ -45,15 +45,15 @@ graph "g" {
   %b = Clip(%r, _, {1.0})
   %d = If(%c)  # named
     then_branch {
-      %t1: f32[N,4] = Add(%b, {[0.5, -0.0, 1e-05, 3.0]})
-      output %t1: f32[N,4]
+      %t1: f32[N, 4] = Add(%b, {[0.5, -0.0, 1e-05, 3.0]})
+      output %t1: f32[N, 4]
     }
     else_branch {
-      %e1: f32[N,4] = com.microsoft::Gelu(%a)
-      output %e1: f32[N,4]
+      %e1: f32[N, 4] = com.microsoft::Gelu(%a)
+      output %e1: f32[N, 4]
     }
-  %y: f32[N,M] = local::F(%d, alpha=0.1, words=["a", "b c"])
-  output %y: f32[N,M]
+  %y: f32[N, M] = local::F(%d, alpha=0.1, words=["a", "b c"])
+  output %y: f32[N, M]
 }
 
 function local::F(@beta=0.5, @alpha, @words), ai.onnx 17 {
@@ -71,7 +71,7 @@ def test_the_printed_form() -> None:
 def test_inferred_types_can_be_shown() -> None:
     printed = ir.print_model(parse(MODEL), types=lambda value: f"<{value.name}>")
     assert "  %a: <a> = Mul(%x, %scale)\n" in printed
-    assert "  output %y: f32[N,M]\n" in printed  # the declared type of an output is part of the interface
+    assert "  output %y: f32[N, M]\n" in printed  # the declared type of an output is part of the interface
 
 
 def test_large_constants_have_a_line_and_a_tag_of_their_contents() -> None:
@@ -80,7 +80,7 @@ def test_large_constants_have_a_line_and_a_tag_of_their_contents() -> None:
         return next(line for line in ir.print_model(ir.from_proto(proto)).splitlines() if "constant" in line)
 
     assert line(0) == line(0)
-    assert line(0)[:-4] == line(1)[:-4] == "  constant %layer.weight: f32[4,300] #"
+    assert line(0)[:-4] == line(1)[:-4] == "  constant %layer.weight: f32[4, 300] #"
     assert line(0) != line(1)
 
 
@@ -97,7 +97,7 @@ def test_only_some_blocks_of_a_huge_tensor_are_read() -> None:
         (np.array(0.1, np.float32), "{0.1}"),
         (np.array(0.1, np.float16), "f16{0.1}"),
         (np.array([], np.int64), "{[]}"),
-        (np.zeros((0, 3), np.int64), "i64[0,3]{}"),
+        (np.zeros((0, 3), np.int64), "i64[0, 3]{}"),
         (np.array([[1, 2], [3, 4]]), "{[[1, 2], [3, 4]]}"),
         (np.array([1], np.int32), "i32{[1]}"),
         (np.array([True, False]), "{[true, false]}"),
@@ -130,11 +130,11 @@ def test_strings_and_long_lists_stay_on_one_short_line() -> None:
         'words={["so", "many words"]}',
     ):
         assert part in line
-    assert "kind=f32[N,3]" in line
+    assert "kind=f32[N, 3]" in line
 
 
 def test_types() -> None:
-    assert ir.type_text(ir.DataType.FLOAT, ("B", "S", 4)) == "f32[B,S,4]"
+    assert ir.type_text(ir.DataType.FLOAT, ("B", "S", 4)) == "f32[B, S, 4]"
     assert ir.type_text(ir.DataType.BFLOAT16, None) == "bf16[...]"
     assert ir.type_text(None, (ir.SymbolicDim(None),)) == "?[?]"
     value = ir.Value(name="v", type=ir.SequenceType(ir.OptionalType(ir.TensorType(ir.DataType.INT64))))
@@ -222,7 +222,7 @@ def test_graphs_and_nodes_print_alone() -> None:
     loaded = parse(MODEL)
     body = next(graph for graph in ir.graphs_of(loaded) if graph.name == "t")
     assert ir.print_graph(body).splitlines()[0] == 'graph "t" {'
-    assert ir.print_node(next(iter(body))) == "%t1: f32[N,4] = Add(%b, {[0.5, -0.0, 1e-05, 3.0]})"
+    assert ir.print_node(next(iter(body))) == "%t1: f32[N, 4] = Add(%b, {[0.5, -0.0, 1e-05, 3.0]})"
 
 
 def test_the_full_form_has_whole_names_and_all_constants() -> None:
@@ -297,4 +297,4 @@ def test_names_with_line_breaks_take_no_lines() -> None:
     printed = text.print_model(ir.from_proto(helper.make_model(graph, opset_imports=imports)))
     lines = printed.splitlines()
     assert len(lines) == 6 and lines == printed.rstrip("\n").split("\n")
-    assert "f32[a\\nb,4]" in lines[2] and "d\\r\\n::Custom\\nOp(" in lines[3]
+    assert "f32[a\\nb, 4]" in lines[2] and "d\\r\\n::Custom\\nOp(" in lines[3]

@@ -100,7 +100,7 @@ def test_broadcast_operands_and_shapes_that_are_only_read() -> None:
     why = refused(
         "g (float[1,3] past, float[1,1] x) => (float[1,3] present) { a = Shape(past) present = Exp(x) }"
     )
-    assert "one is [1, 3], the other [1, 1]" in why
+    assert "the input is f32[1, 3], the output f32[1, 1]" in why
     check("g (float[N] past) => (float[N] present, int64[1] n) { present = Exp(past) n = Shape(past) }")
 
 
@@ -141,9 +141,11 @@ def test_inputs_that_are_returned() -> None:
 def test_types_and_sizes_that_differ() -> None:
     assert "dtype" in refused("g (float[N] past) => (double[N] present) { present = Cast<to = 11>(past) }")
     text = "g (float[N,2] past, float[1,2] x) => (float[M,2] present) { present = Concat<axis = 0>(past, x) }"
-    assert "one is [N, 2], the other [N + 1, 2]" in refused(text)
+    assert "f32[N, 2], the output f32[N + 1, 2]; only a cache of fixed size can" in refused(text)
     check("g (float[N,2] past, float[M,2] x) => (float[M,2] present) { present = Exp(x) }")
-    assert "the other [2]" in refused("g (float[1,2] past) => (float[2] present) { present = Squeeze(past) }")
+    assert "the output f32[2]" in refused(
+        "g (float[1,2] past) => (float[2] present) { present = Squeeze(past) }"
+    )
 
 
 def test_grouped_query_attention_appends_in_place() -> None:
@@ -220,3 +222,35 @@ def test_what_fails_is_made_small_with_its_buffers() -> None:
     with helper() as child:
         small = reduce(model, StillFails(attempt, CheckOptions("valid"), Limits(), child)).model
     assert {"present", "y"} == {value.name for value in small.graph.outputs} and len(small.graph) == 3
+
+
+#: Two caches of fixed size, each written at position ``at``.
+_CACHES = """g (float[4,2] past_0_key, float[4,2] past_0_value, int64[1,1] at, float[1,2] q)
+    => (float[4,2] present_0_key, float[4,2] present_0_value) {
+        present_0_key = ScatterND(past_0_key, at, q)
+        present_0_value = ScatterND(past_0_value, at, q)
+    }"""
+
+
+def test_patterns_name_all_pairs_of_a_cache() -> None:
+    check(_CACHES, "past_*=present_*")
+    why = refused(
+        _CACHES.replace("present_0_value) {", "present_0_value, float[4,2] y) { y = Cos(past_0_value)"),
+        "past_*=present_*",
+    )
+    assert "'past_0_value' and output 'present_0_value'" in why
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ("past=present", "past*=present* names all pairs"),
+        ("cache_*=present_*", "no input matches 'cache_*'"),
+        ("past_*=present", "as many *"),
+        ("past_*=new_*", "no output is called 'new_0_key'"),
+    ],
+)
+def test_patterns_that_name_no_pairs(pairs: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_pipeline(parse(_CACHES), "check-aliasing", Options(share_buffers=(parse_pair(pairs),)))
+    assert words in f"{caught.value.message} {caught.value.hint}"

@@ -254,8 +254,8 @@ def test_what_was_seen_is_assumed_together() -> None:
     assert found.inputs["x"].shape is None and found.inputs["x"].always
     assert found.inputs["y"] == Seen("tensor(float)", always=False)
     varied = Profile("m").seen({"x": x, "y": y}).seen({"x": replace(x, shape=(4, 5)), "y": y})
-    assert str(assumed(varied, Behaviour.STATIC)) == "x: tensor(float)[4, s0]; y: tensor(float)[4]"
-    assert str(assumed(varied, Behaviour.DYNAMIC)) == "x: tensor(float)[s0, s1]; y: tensor(float)[s0]"
+    assert str(assumed(varied, Behaviour.STATIC)) == "x: f32[4, s0]; y: f32[4]"
+    assert str(assumed(varied, Behaviour.DYNAMIC)) == "x: f32[s0, s1]; y: f32[s0]"
 
 
 # What one run shows -------------------------------------------------------------------------

@@ -86,7 +86,7 @@ BODY = "{ y = Relu(x) j = Identity(i) }"
         (f"g (float[N, 3] x, int64[K] i) => (float[N, 3] y) {BODY}", ["output 'j' is gone"]),
         (
             f"g (double[N, 3] x, int64[K] i) => (float[N, 3] y, int64[K] j) {BODY}",
-            ["input 'x' was of type tensor(float), now tensor(double)"],
+            ["input 'x' was of type f32[N, 3], now f64[N, 3]"],
         ),
         (
             f"g (float[N, 3, 1] x, int64[K] i) => (float[N, 3] y, int64[K] j) {BODY}",

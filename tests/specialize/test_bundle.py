@@ -514,11 +514,11 @@ _OTHER = "g (float[N, 16] x, int64 i) => (float[N, 16] q, int64[2] size) { q = N
         (_OTHER, "it has outputs q, size instead of y, size"),
         (
             "g (float[N, 16] x, int64 k) => (float[N, 16] y, int64[2] size) { y = Neg(x) size = Shape(x) }",
-            "it has input 'k' of type tensor(int64)",
+            "it has input 'k' of type i64[",
         ),
         (
             "g (float[N, 16] x) => (int64[2] y, int64[2] size) { y = Shape(x) size = Shape(x) }",
-            "it has output 'y' of type tensor(int64)",
+            "it has output 'y' of type i64[",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
 from graphopt.errors import ExitStatus
+from graphopt.tables import counted
 
 EXAMPLE = """
 graphopt bisect model.onnx
@@ -77,7 +78,9 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
                 debugging.check_compared(judge)
         if culprit is None:
             run.console.json({"culprit": None, "runs": bisection.runs})
-            run.console.print(f"  the check holds after every rewrite that was tried ({bisection.runs} runs)")
+            run.console.print(f"  no fault  after every rewrite that was tried, {check.promise}", "good")
+            runs = counted(bisection.runs, "run of the pipeline", "runs of the pipeline")
+            run.console.print(f"            {'; '.join(filter(None, (judge.scope(), runs)))}")
             return ExitStatus.OK
         advance(None, "writing the reproducer")
         replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)

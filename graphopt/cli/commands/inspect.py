@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
+from graphopt.runtime.signature import Signature, notation
 from graphopt.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from graphopt.context import Options
     from graphopt.instrument.summary import Interface, Summary
     from graphopt.profile import Profile
-    from graphopt.runtime.signature import Dims, Port
 
 EXAMPLE = """
 graphopt inspect model.onnx
@@ -76,7 +77,8 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
         }
     )
     if not run.console.as_json:
-        _print(run, model, loaded, summary, interface, external)
+        outputs = _known_dims(loaded, choices)
+        _print(run, model, loaded, summary, interface, external, outputs)
         bundles.print_variants(run.console, variants, verbose=bool(run.verbose))
         if session is not None:
             run.console.print(f"\n  memory of a session: {human_bytes(session)}")
@@ -102,6 +104,7 @@ def _print(
     summary: Summary,
     interface: Interface,
     external: dict[str, int],
+    outputs: list[Sequence[object] | None],
 ) -> None:
     show = run.console.print
     opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
@@ -123,13 +126,18 @@ def _print(
         facts.add(f"metadata {key}", value if len(value) <= 60 else f"{value[:57]}...")
     run.console.table(facts)
     show()
-    ports = Table(["", "name", "type", "shape", ""], "<<<<<")
-    for port in interface.signature.inputs:
-        role = "" if port.role == "required" else port.role
-        ports.add("input", port.name, port.type, _shape(port, port.named_dims), role)
-    for port in interface.signature.outputs:
-        ports.add("output", port.name, port.type, _shape(port, port.dims), "")
+    listed = [port for port in interface.signature.inputs if port.role != "constant" or run.verbose]
+    ports = Table(["", "name", "type", ""], "<<<<")
+    for port in listed:
+        text = notation(port.type, None if port.dims is None else port.named_dims)
+        ports.add("input", port.name, text, "" if port.role == "required" else port.role)
+    for port, dims in zip(interface.signature.outputs, outputs, strict=True):
+        ports.add("output", port.name, notation(port.type, dims))
     run.console.table(ports)
+    folded = len(interface.signature.inputs) - len(listed)
+    if folded:
+        what = counted(folded, "initializer is", "initializers are")
+        show(f"  {what} listed as inputs too, as IR versions below 4 require (-v lists them)")
     show()
     _print_counts(run, "operator", list(summary.ops.items()))
     if model.functions:
@@ -172,9 +180,9 @@ def _print_weights(run: Run, model: ir.Model) -> None:
         for value in graph.initializers.values()
         if value.const_value is not None
     ]
-    table = Table(["largest weights", "type", "shape", "bytes"], "<<<>")
+    table = Table(["largest weights", "type", "bytes"], "<<>")
     for name, tensor in sorted(weights, key=lambda item: -item[1].nbytes)[:_LISTED]:
-        table.add(name, tensor.dtype.name.lower(), list(tensor.shape.numpy()), human_bytes(tensor.nbytes))
+        table.add(name, ir.type_text(tensor.dtype, tensor.shape.numpy()), human_bytes(tensor.nbytes))
     run.console.table(table)
 
 
@@ -188,10 +196,15 @@ def _graphs(model: ir.Model) -> Any:
     return ir.graphs_of(model)
 
 
-def _shape(port: Port, dims: Dims | None) -> str:
-    if port.dims is None or dims is None:
-        return "any rank" if port.kind == "tensor" else ""
-    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
+def _known_dims(model: ir.Model, choices: Options) -> list[Sequence[object] | None]:
+    """The dims of each output as far as shape facts know them, in terms of the inputs' dims."""
+    from graphopt import api
+
+    cx, graph = api.context_for(model, choices), model.graph
+    for value in graph.outputs:  # facts about one output sharpen those about others
+        cx.shape(value)
+    ports = Signature.of(model).outputs
+    return [cx.shape(value) or port.dims for value, port in zip(graph.outputs, ports, strict=True)]
 
 
 def _producer(model: ir.Model) -> str:

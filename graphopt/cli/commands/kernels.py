@@ -156,7 +156,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
 
 
 def _types(tensors: Sequence[Tensor], run: Run) -> str:
-    return _short(", ".join(map(str, tensors)), run)
+    return _short(", ".join(str(tensor).replace(",", ", ") for tensor in tensors), run)
 
 
 def _short(text: str, run: Run) -> str:

@@ -14,7 +14,7 @@ from graphopt.errors import unknown
 from graphopt.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from graphopt.passes.base import Pass
     from graphopt.rewrite.rule import Rule
@@ -57,23 +57,44 @@ def command(run: Run, name: str | None) -> None:
 
 
 def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
-    from graphopt.passes.described import options_of
-
     run.console.json(
         {
             "passes": [_describe(kind) for _, kind in sorted(passes.items())],
             "planned": [{"name": name, "summary": text} for name, text in sorted(planned.items())],
         }
     )
-    table = Table(["pass", "what it does", "options"], "<<<")
-    for name, kind in sorted(passes.items()):
-        table.add(name, kind.summary(), ", ".join(option.name for option in options_of(kind)))
-    for name, text in sorted(planned.items()):
-        table.add(name, f"{text} (not built yet)")
-    run.console.table(table)
+    for title, names in _groups(passes):
+        run.console.print(title, "title")
+        table = Table(["", ""], "<<")
+        for name in names:
+            table.add(name, passes[name].summary())
+        run.console.table(table)
+        run.console.print()
+    if planned:
+        run.console.print(f"not built yet: {', '.join(sorted(planned))}", "hint")
     run.console.print(
-        "\n  graphopt passes NAME tells more; those of peephole and fuse-builtin are all the rewrite rules"
+        "hint: graphopt passes NAME shows options and rules; most rules belong to peephole", "hint"
     )
+
+
+def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
+    """All passes by the pipelines that hold them, in the order in which they run."""
+    from graphopt.driver import make_pipeline
+    from graphopt.pipelines import PIPELINES
+
+    left = dict.fromkeys(sorted(passes))
+    for title, pipelines in (
+        ("-O1, -O2 and -O3", ["O1", "O2"]),
+        ("-O3 also", ["O3"]),
+        ("--fuser native also", ["native"]),
+        ("executors and gradients (graphopt pipelines)", [*PIPELINES]),
+    ):
+        steps = (step.name for name in pipelines for step in make_pipeline(name, (), ()).passes())
+        names = [name for name in dict.fromkeys(steps) if name in left]
+        for name in names:
+            del left[name]
+        yield title, names
+    yield "by option or by name (--passes)", list(left)
 
 
 def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:

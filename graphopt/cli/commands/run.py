@@ -119,13 +119,12 @@ def command(
             "seconds": trial.seconds,
         }
     )
-    table = Table(["", "name", "type", "shape", "min", "mean", "max"], "<<<<>>>")
+    table = Table(["", "name", "type", "min", "mean", "max"], "<<<>>>")
     for what, values_ in (("input", trial.feeds), ("output", trial.outputs)):
         for name, value in values_.items():
             facts = _describe(value)
-            shape = f"[{', '.join(map(str, facts['shape']))}]" if facts["shape"] is not None else ""
             numbers = [_number(facts.get(key)) for key in ("min", "mean", "max")]
-            table.add(what, name, facts["type"], shape, *numbers)
+            table.add(what, name, _type(value), *numbers)
     run.console.table(table)
     if used:
         run.console.note(f"  session options of the model: {choice}")
@@ -152,6 +151,19 @@ def _describe(value: Any) -> dict[str, Any]:
         with np.errstate(all="ignore"):
             facts |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
     return facts
+
+
+def _type(value: Any) -> str:
+    """The type of a value: ``f32[2, 16]``, ``sequence of 3``."""
+    import numpy as np
+
+    from graphopt import ir
+
+    if isinstance(value, np.ndarray):
+        dtype = ir.DataType.STRING if value.dtype.kind in "OUS" else ir.DataType.from_numpy(value.dtype)
+        return ir.type_text(dtype, value.shape)
+    kind = _describe(value)
+    return str(kind["type"]) if kind["shape"] is None else f"{kind['type']} of {len(value)}"
 
 
 def _number(number: float | None) -> str:

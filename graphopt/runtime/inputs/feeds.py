@@ -298,7 +298,7 @@ class Inputs:
         """``array`` as the element type that the input wants, if no value changes."""
         port = self._ports[name]
         if port.kind != "tensor":
-            raise UsageError(f"input {name!r} is of type {port.type}; files can hold tensors only")
+            raise UsageError(f"input {name!r} is of type {port}; files can hold tensors only")
         self._check_shape(port, array.shape)
         wanted = numpy_type(port.type)
         if wanted is None or array.dtype == wanted:
@@ -312,7 +312,8 @@ class Inputs:
             to_float = wanted.kind not in "iub"
             if (to_float and array.dtype.kind == "f") or np.array_equal(cast.astype(array.dtype), array):
                 return cast
-        raise UsageError(f"input {name!r} wants {port.element}, the array holds {array.dtype}")
+        named = "strings" if wanted.kind == "O" else wanted
+        raise UsageError(f"input {name!r} wants {named}, the array holds {array.dtype}")
 
     def _fixed_shapes(self) -> dict[str, Shape]:
         shapes = {self._known_name(name): tuple(shape) for name, shape in self.options.shapes.items()}

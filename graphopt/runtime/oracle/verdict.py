@@ -158,14 +158,18 @@ class Verdict:
         return "; ".join((self.agreement, *self.remarks()))
 
     @property
-    def agreement(self) -> str:
-        """How close the models are, and on how many inputs: ``bit-identical on 4 shapes × …``."""
+    def scope(self) -> str:
+        """The inputs that were compared: ``4 shapes × 4 kinds of values (26 comparisons)``."""
         shapes = counted(len({row.binding for row in self.rows}), "shape")
         kinds = counted(len({row.flavour for row in self.rows}), "kind of values", "kinds of values")
-        on = f"on {shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
+        return f"{shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
+
+    @property
+    def agreement(self) -> str:
+        """How close the models are, and on how many inputs: ``bit-identical on 4 shapes × …``."""
         if all(row.identical for row in self.rows):
-            return f"bit-identical {on}"
-        return f"equal within {self.delta:.1e} {on}" if self.delta else f"equal {on}"
+            return f"bit-identical on {self.scope}"
+        return f"equal within {self.delta:.1e} on {self.scope}" if self.delta else f"equal on {self.scope}"
 
     def remarks(self) -> tuple[str, ...]:
         """How many comparisons count less: ``2 within rounding error``, ``13 skipped for time (-v)``."""

@@ -18,6 +18,7 @@ import numpy as np
 from graphopt.errors import RuntimeFailure
 from graphopt.runtime import session
 from graphopt.runtime.devices import CPU, Device, quiet
+from graphopt.runtime.paths import utf8_path
 from graphopt.runtime.session import Optimizations, Source
 from graphopt.runtime.session_choice import SessionChoice
 from graphopt.runtime.timing import ratios
@@ -78,9 +79,9 @@ class Setup:
         if profile is not None:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
             options.enable_profiling = True
-            options.profile_file_prefix = profile
+            options.profile_file_prefix = utf8_path(profile)
         if optimized is not None:
-            options.optimized_model_filepath = optimized
+            options.optimized_model_filepath = utf8_path(optimized)
         if self.device.kind == "cuda":
             with quiet(onnxruntime):
                 onnxruntime.preload_dlls()

@@ -109,8 +109,8 @@ def test_bits_of_low_floats_are_fed(tmp_path):
     [
         (np.ones((2, 4), np.float32), r"shape \[N, 3\], not \[2, 4\]"),
         (np.ones(3, np.float32), r"shape \[N, 3\], not \[3\]"),
-        (np.full((2, 3), "a"), "wants float, the array holds <U1"),
-        (np.ones((2, 3), np.complex64), "wants float"),
+        (np.full((2, 3), "a"), "wants float32, the array holds <U1"),
+        (np.ones((2, 3), np.complex64), "wants float32"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path, array, told):

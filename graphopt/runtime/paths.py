@@ -1,0 +1,17 @@
+"""Paths for onnxruntime, which reads them as UTF-8 whatever the locale."""
+
+from __future__ import annotations
+
+import os
+
+
+def utf8_path(path: str | os.PathLike[str]) -> str:
+    """``path`` with the characters that its bytes are in UTF-8.
+
+    In a locale that lacks them, such as ``C``, Python decodes the bytes to surrogates, which onnxruntime
+    refuses.
+
+    >>> utf8_path("model.onnx")
+    'model.onnx'
+    """
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
