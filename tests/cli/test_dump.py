@@ -46,9 +46,9 @@ def test_pass_by_pass_prints_a_summary_and_changes(invoke: Invoke, small: Path) 
         "  dce           1  1 unread constant removed",
         "",
         "── peephole ─ 3 → 1 nodes ─ 1 drop-identity, 1 drop-zero ───────────────────────────────────────────",
-        "-   %a: f32[N, 4] = Identity(%x)  → %x                             by drop-identity",
-        "~   %b → %y: f32[N, 4] = Relu(%a → %x)                             by peephole",
-        "-   %y: f32[N, 4] = Add(%b, {-0.0})                                by drop-zero",
+        "-   %a: f32[N, 4] = Identity(%x)  → %x                            by drop-identity",
+        "~   %b → %y: f32[N, 4] = Relu(%a → %x)                            by peephole",
+        "-   %y: f32[N, 4] = Add(%b, {-0.0})                               by drop-zero",
     ]
 
 
