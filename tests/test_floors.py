@@ -59,6 +59,7 @@ FLOORS = [
 
 #: The floors of graphopt.runtime. What runs models, what is fed to them, and what is told from runs.
 RUNTIME_FLOORS = [
+    "paths",
     "values",
     "npz",
     "hazards",
