@@ -65,7 +65,7 @@ def test_options_that_hints_name_exist() -> None:
         (["optimize", "--batch", "4"], "--dim batch=N"),
         (["bench", "--gpu"], "hint: --device cuda"),
         (["-O3", "a.onnx"], "hint: options follow the command: graphopt optimize -O3 a.onnx"),
-        (["--json", "dump", "a.onnx"], "hint: options follow the command: graphopt dump --json a.onnx"),
+        (["-q", "dump", "a.onnx"], "hint: options follow the command: graphopt dump -q a.onnx"),
         (["doctor", "--gpu"], "hint: graphopt doctor --help"),  # has no --device
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
