@@ -60,6 +60,9 @@ class Failure:
         if isinstance(error, click.ClickException):
             context = getattr(error, "ctx", None)
             usage = f"{context.command_path} --help" if context is not None else None
+            examples = getattr(context and context.command, "examples", ())
+            if isinstance(error, click.MissingParameter) and examples:
+                usage = f"such as: {examples[0]}  ({usage})"
             return cls(ExitStatus.USAGE, _as_ours(error.format_message()), usage)
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EIO):
             status = ExitStatus.RESOURCE_LIMIT if error.errno in FULL else ExitStatus.USAGE

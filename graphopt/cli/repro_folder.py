@@ -142,8 +142,11 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
     with publish.ScratchFolder() as place:
         (place / OUT).mkdir()
         if (folder / IN).is_dir():
-            # not a link to it: optimize may write beside the models that it reads
-            shutil.copytree(folder / IN, place / IN, copy_function=_link)
+            if recorded.arguments[0] == "optimize" and "--output" not in recorded.arguments:
+                # the results lie beside the models, and must not get into the reproducer
+                shutil.copytree(folder / IN, place / IN, copy_function=_link)
+            else:
+                (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
         (place / SETTINGS).write_bytes((folder / SETTINGS).read_bytes())
         report = place / "outcome.json"
         words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]

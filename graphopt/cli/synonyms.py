@@ -40,6 +40,8 @@ COMMANDS: dict[str, str] = {
     "minify": "optimize",
     "sanitize": "optimize",
     "fold": "optimize",
+    "auto-opt": "optimize",
+    "surgeon": "optimize",
     "fold-constants": "optimize --passes constant-propagation,dce",
     "fuse": "optimize -O3",
     "compile": "optimize -O3",

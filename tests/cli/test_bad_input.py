@@ -249,7 +249,7 @@ def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
     check(invoke("pipelines", "O9"), 2, "nearest: O3")
     check(invoke("pipelines", "show", "O2", "O1"), 2)
     check(invoke("pipelines", "O2", "O1"), 2, "pipelines show NAME")
-    check(invoke("verify"), 2, "missing argument")
+    check(invoke("verify"), 2, "missing argument", "such as: graphopt verify model.onnx model.opt.onnx")
 
 
 # What the model can't do --------------------------------------------------------------------
