@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -72,6 +74,15 @@ def test_mypy_accepts_what_is_right_and_reports_what_is_misspelt(tmp_path: Path)
         ["wrong.py", "6"],
     ], done.stdout + done.stderr
     assert '"optimise"' in errors[0]
+
+
+def test_type_checkers_see_no_catch_all_and_every_re_export() -> None:
+    tree = ast.parse((ROOT / "graphopt" / "__init__.py").read_text())
+    assert "__getattr__" not in {item.name for item in tree.body if isinstance(item, ast.FunctionDef)}
+    for path in sorted((ROOT / "graphopt").rglob("__init__.py")):
+        text = path.read_text()
+        if re.search(r"^from graphopt\b.* import", text, re.MULTILINE):
+            assert "__all__ = " in text or text.startswith("# mypy: implicit-reexport\n"), path
 
 
 def test_names_are_complete_and_nothing_else_is_listed() -> None:
