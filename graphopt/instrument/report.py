@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.context import Action
+from graphopt.instrument.growth import Made, growth_lines
 from graphopt.instrument.notebook import html_of
 from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
@@ -90,6 +91,7 @@ class Report:
         other_form: the file afterwards is of another form, such as JSON IR, so that sizes tell little.
         remarks: what else the user should know, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
+        made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were left out because the result was wrong with them.
         search_runs: runs of the pipeline that it took to find them.
         fused: the fused operators that were written.
@@ -119,6 +121,7 @@ class Report:
     other_form: bool = False
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
+    made: list[Made] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     search_runs: int = 0
     fused: list[Fused] = field(default_factory=list)
@@ -163,6 +166,7 @@ class Report:
         """
         yield self.table()
         yield f"  kept      {kept(self.interface)}"
+        yield from (f"  {line}" for line in self._growth())
         for note in self.notes():
             yield f"  {note}"
         yield from self._fused()
@@ -180,6 +184,16 @@ class Report:
         if self.verdict is not None:
             yield ""
             yield from verdict_lines(self.verdict, verbose, warned=warned)
+
+    def _growth(self) -> Iterator[str]:
+        """The reasons why the file, or without files the weights, became larger."""
+        before, after, (old, new) = self.original, self.optimized, self.file_bytes
+        weights = after.weight_bytes - before.weight_bytes
+        if self.other_form:
+            return
+        grown = weights if old is None or new is None else new - old
+        functions = after.function_nodes - before.function_nodes
+        yield from growth_lines(grown, weights, self.made, self.passes, before.nodes, functions)
 
     def _fused(self) -> Iterator[str]:
         """How many of each fused operator there are, most frequent first."""
@@ -289,6 +303,7 @@ class Report:
             "rewrites": {owner: count for owner, count in self.rules().most_common()},
             "planned": self.planned,
             "skipped": self.skipped,
+            "made_constants": [made.to_dict() for made in self.made],
             "dropped": [asdict(drop) for drop in self.dropped],
             "search_runs": self.search_runs,
             "fused": [one.to_dict() for one in self.fused],

@@ -10,6 +10,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.instrument.base import Watcher
+from graphopt.instrument.growth import constants_of
 from graphopt.instrument.summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
@@ -57,12 +58,15 @@ class Stats(Watcher):
         rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
             added more.
         weight_bytes: by index of the pass, bytes of all weights after it.
+        makers: by the name of each constant of the main graph, the pass that made it; ``""`` for those of
+            the original.
         running: the pass that runs, or ran last.
     """
 
     def __init__(self, *, by_pass: bool = False) -> None:
         self.rewrites: dict[str, Counter[str]] = {}
         self.weight_bytes: dict[int, int] = {}
+        self.makers: dict[str, str] = {}
         self.running = ""
         self._by_pass = by_pass
         self._refusals: dict[tuple[str, str], dict[str, None]] = {}
@@ -85,12 +89,17 @@ class Stats(Watcher):
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Remember which pass runs."""
         self.running = f"{index} ({pass_})"
+        if not self.makers:
+            self.makers = {value.name or "": "" for value in constants_of(model)}
         self._tally = cx.edit.tally
         self._tally.clear()
 
     def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
         """Credit the pass with what belongs to no rewrite, and add up the weights."""
         self._credit(pass_.name)
+        if record.changes:
+            for value in constants_of(model):
+                self.makers.setdefault(value.name or "", pass_.name)
         if self._by_pass:
             self.weight_bytes[record.index] = sum(tensor.nbytes for tensor in weights(model))
 

@@ -1,0 +1,104 @@
+"""Explain a file that became larger: by constants, and the passes that made them, or by nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.passes.pipeline import Record
+from graphopt.tables import counted, human_bytes
+
+#: Passes that are named.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Made:
+    """A constant of the result that the original lacks.
+
+    Attributes:
+        type: such as ``f32[64]``.
+        bytes: its size.
+        by: the pass that made it.
+    """
+
+    name: str
+    type: str
+    bytes: int
+    by: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def constants_of(model: ir.Model) -> Iterator[ir.Value]:
+    """The constants of the main graph, those of Constant nodes included."""
+    yield from model.graph.initializers.values()
+    for node in model.graph:
+        if node.op_type == "Constant" and node.domain == "":
+            yield node.outputs[0]
+
+
+def made_constants(model: ir.Model, makers: Mapping[str, str]) -> list[Made]:
+    """The new constants of the main graph, the largest first.
+
+    Args:
+        makers: passes by the names of constants; ``""`` for those of the original.
+    """
+    found = []
+    for value in constants_of(model):
+        name, tensor = value.name or "", ir.constant_of(value)
+        if tensor is not None and makers.get(name):
+            type_ = ir.type_text(tensor.dtype, tensor.shape.numpy())
+            found.append(Made(name, type_, tensor.nbytes, makers[name]))
+    return sorted(found, key=lambda made: -made.bytes)
+
+
+def growth_lines(
+    grown: int, weights: int, made: Sequence[Made], passes: Sequence[Record], nodes: int, functions: int
+) -> Iterator[str]:
+    """Why a file is larger.
+
+    Args:
+        grown: bytes that the file grew by.
+        weights: bytes that its weights grew by, or shrank by if negative.
+        made: constants that the original lacks.
+        passes: all runs of passes, in order.
+        nodes: nodes of the original, without those of functions.
+        functions: nodes that functions have more than in the original.
+    """
+    if grown <= 0:
+        return
+    yield f"larger    by {human_bytes(grown)}"
+    if weights > 0:
+        sizes: Counter[str] = Counter()
+        for one in made:
+            sizes[one.by] += one.bytes
+        for by, size in sizes.most_common(_NAMED):
+            ones = [one for one in made if one.by == by]
+            first = f"{ones[0].name}: {ones[0].type}"
+            if len(ones) > 1:
+                first = f"the largest {first}, {human_bytes(ones[0].bytes)}"
+            yield f"          {human_bytes(size)} in {counted(len(ones), 'constant')} of {by}, {first}"
+        freed = sum(sizes.values()) - weights
+        if freed > 0:
+            yield f"          {human_bytes(freed)} of constants that these replace are gone"
+    rest = grown - weights
+    if rest > 0:
+        yield f"          {human_bytes(rest)} in nodes, names and notes{_added(passes, nodes, functions)}"
+
+
+def _added(passes: Sequence[Record], nodes: int, functions: int) -> str:
+    """The passes that added nodes."""
+    added: Counter[str] = Counter()
+    for record in passes:
+        added[record.name] += max(0, record.nodes - nodes)
+        nodes = record.nodes
+    parts = [f"{name} added {counted(count, 'node')}" for name, count in added.most_common(_NAMED) if count]
+    if functions > 0:
+        parts.append(f"functions hold {counted(functions, 'more node')}")
+    return f": {', '.join(parts)}" if parts else ""
