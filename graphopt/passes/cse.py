@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import facts
 from graphopt.passes.base import Pass
-from graphopt.rewrite import propagation
+from graphopt.rewrite import lost_outputs, propagation
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     declared shapes of outputs: whoever read an output without one must not read one with a wrong one.
     """
     return all(
-        cx.edit.can_stand_for(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
+        cx.edit.can_stand_for(old, new)
+        and (not new.is_graph_output() or cx.edit.declared_truly(new))
+        and not lost_outputs.is_lost(old, new)
         for old, new in zip(node.outputs, first.outputs, strict=True)
     )
 

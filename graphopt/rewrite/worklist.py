@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import propagation
+from graphopt.rewrite import lost_outputs, propagation
 from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Match, Matcher
@@ -23,6 +23,7 @@ from graphopt.rewrite.rule import Rule
 _REWRITES_PER_NODE = 20
 #: Of so many rewrites, the last ones, the rule that made most is to blame where they do not end.
 _LATEST = 100
+_LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _PROPAGATES = "onnxruntime's propagation of quantization would go wrong there"
 
 
@@ -123,6 +124,13 @@ class _Run:
         if self._quantized and self._provokes(match, builder, values):
             builder.discard()
             cx.refuse(match.no(_PROPAGATES))
+            return False
+        if any(
+            new is not None and lost_outputs.is_lost(old, new)
+            for old, new in zip(root.outputs, values, strict=False)
+        ):
+            builder.discard()
+            cx.refuse(match.no(_LOST))
             return False
         if not self._fits(root, values) or (action := cx.permit(rule.name, root)) is None:
             builder.discard()
