@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt import api
 from graphopt.instrument.notebook import html_of
+from graphopt.specialize.build import Specialization
 from graphopt.tables import Table
 from tests.support import parse
 
@@ -139,6 +141,16 @@ def test_representations_of_models_with_gradients_are_short() -> None:
         graphopt.partition(network),
     ):
         assert len(repr(found)) < 1500 and "Model(" not in repr(found)
+
+
+def test_representations_of_bailouts_and_variants_are_short() -> None:
+    model = parse("g (float[N] x) => (float[M] y) { i = NonZero(x)  s = Cast<to = 1>(i)  y = ReduceSum(s) }")
+    profile = graphopt.record_profile(model, [{"x": np.ones(3, np.float32)}] * 2)
+    found, _ = api.bailout(model, 0, verify=False)
+    bailed = api.with_bailouts(model, profile, verify=False)
+    variants = api.specialize(model, Specialization(profile), verify=False)
+    for item in (found, bailed, bailed.inserted, variants):
+        assert "Model(" not in repr(item) and len(repr(item)) < 2000
 
 
 class _Cells(HTMLParser):

@@ -74,6 +74,9 @@ class Bailed(NamedTuple):
     report: Report
     inserted: Inserted
 
+    def __repr__(self) -> str:
+        return f"Bailed({self.report.headline()}; it has .model, .report and .inserted)"
+
 
 def with_bailouts(
     model: ModelLike,

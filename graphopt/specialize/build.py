@@ -57,12 +57,12 @@ class Specialized:
         model: all in one; ``None`` if they are for a bundle.
     """
 
-    general: ir.Model
-    branches: list[Branch]
+    general: ir.Model = field(repr=False)
+    branches: list[Branch] = field(repr=False)
     plan: list[WrittenVariant]
     report: Report
     original: str
-    model: ir.Model | None = None
+    model: ir.Model | None = field(default=None, repr=False)
 
 
 def build(

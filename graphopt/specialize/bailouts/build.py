@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.context import Context
@@ -37,8 +37,8 @@ class Bailout:
     """
 
     place: Place
-    prefix: ir.Model
-    rest: ir.Model
+    prefix: ir.Model = field(repr=False)
+    rest: ir.Model = field(repr=False)
     handed: tuple[str, ...]
     occurrence: str | None
     reached: str

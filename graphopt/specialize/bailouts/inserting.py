@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.driver import context_for
@@ -28,7 +28,7 @@ class Inserted:
         refused: where it can't, and guards are gone; with reasons.
     """
 
-    model: ir.Model
+    model: ir.Model = field(repr=False)
     places: tuple[Place, ...]
     refused: tuple[tuple[Place, str], ...]
 
