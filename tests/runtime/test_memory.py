@@ -112,4 +112,4 @@ def test_a_process_that_ignores_its_children_ends_quietly(tmp_path: Path) -> Non
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "") and "verified  equal" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "verified  bit-identical" in done.stdout
