@@ -220,7 +220,7 @@ class Costs:
             return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {_called(self.device)}")
         paying = [item for item in known if item[0].pays]
         best, grid = min(paying or known, key=lambda item: item[0].ratio)
-        share = f"{best.ratio:.2f} of the time of what it replaces"
+        share = f"{best.ratio:.2f}× the time of the nodes that it replaces"
         said = f"{grid.op} takes {share}{grid.told(sizes)}"
         if paying:
             return Decision(grid.op, best.ratio, f"{said} ({self.name})")

@@ -478,7 +478,7 @@ def _read(path: Path) -> bytes:
             raise UsageError(f"{path} is a folder, not a model", hint=folder_hint(path))
         if not path.is_file():
             raise UsageError(
-                f"{path} is a device or a pipe, not a model", hint="write what it gives into a file first"
+                f"{path} is a device or a pipe, not a model", hint="save its contents to a file first"
             )
         if path.stat().st_size >= 2**31:
             with path.open("rb") as file:
@@ -502,7 +502,7 @@ def _what_there_is(path: Path) -> str:
     nearest = difflib.get_close_matches(path.name, names, n=3)
     where = "this folder" if str(path.parent) == "." else str(path.parent)
     return (
-        f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} is called similarly"
+        f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} has a similar name"
     )
 
 

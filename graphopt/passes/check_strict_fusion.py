@@ -108,12 +108,12 @@ def _left_out(
         why = ungrouped.get(ir.label(node))
         place = _nearest(node, missed) if why is None else None
         far |= place is None and why is None
-        reason = "no pattern comes near" if place is None else f"{place.rule}: {place.reason}"
+        reason = "no fusion pattern matches these nodes" if place is None else f"{place.rule}: {place.reason}"
         reason = reason if why is None else f"fuse-groups: {why}"
         if place is not None and place.hint is not None:
             reason += f" ({place.hint})"
         reasons.setdefault(reason, []).append(told(node))
-    hint = "name a smaller scope, without the nodes that no pattern comes near" if far else None
+    hint = "name a smaller scope, without the nodes that no fusion pattern matches" if far else None
     if far and nothing:
         hint = f"nothing in the model is fused: let fuse-builtin go in front, as -O3 does, or {hint}"
     return NotFused(

@@ -25,7 +25,7 @@ _INTERIOR_LIMIT = 64 << 20
 #: How often a body may run while folding.
 _TRIPS_LIMIT = 1000
 #: Bytes above which a tensor that is one number everywhere is declared, not written out.
-_DECLARED = 4096
+_DECLARED = 1024
 #: Operators that declare one number and a shape.
 _DECLARING = frozenset({"ConstantOfShape", "Expand"})
 #: The opset since which there is ConstantOfShape.

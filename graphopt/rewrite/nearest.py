@@ -31,12 +31,12 @@ class Gap:
 
     @property
     def reason(self) -> str:
-        """The phrase, such as ``Div is expected before Softmax /x/Softmax, and Clip /x/Clip is there``."""
+        """The phrase, such as ``expected Div before Softmax /x/Softmax, found Clip /x/Clip``."""
         return "".join(piece if isinstance(piece, str) else told(piece) for piece in self.pieces)
 
     @property
     def kind(self) -> str:
-        """The phrase without names: ``Div is expected before Softmax, and Clip is there``."""
+        """The phrase without names: ``expected Div before Softmax, found Clip``."""
         return "".join(_untold(piece) for piece in self.pieces)
 
 
@@ -103,7 +103,7 @@ class Nearest(Matcher):
         if known is not None:
             if known is node:
                 return sofar
-            return sofar.lacks(Gap((known, " is expected, and ", node, " is there"), None, node))
+            return sofar.lacks(Gap(("expected ", known, ", found ", node), None, node))
         if pattern.outputs is not None and pattern.outputs != len(node.outputs):
             sofar = sofar.lacks(Gap((node, f" has {len(node.outputs)} outputs"), None, node))
         elif (bound := self._attributes(pattern, node, sofar.bindings)) is None:
@@ -209,18 +209,18 @@ def _nothing_above(pattern: OpPattern, node: ir.Node) -> Gap:
     wanted, output = " or ".join(pattern.op_types), node.outputs[0]
     reader = next(iter(_readers(node)), None)
     there = reader if reader is not None else "an output" if output.is_graph_output() else "nothing"
-    return Gap((wanted, " is expected after ", node, ", and ", there, " is there"), output, reader)
+    return Gap(("expected ", wanted, " after ", node, ", found ", there), output, reader)
 
 
 def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Gap:
     if not isinstance(value, ir.Value):
-        return Gap((wanted, " is expected before ", reader, ", and nothing is there"), None, reader)
+        return Gap(("expected ", wanted, " before ", reader, ", found nothing"), None, reader)
     producer, remark = value.producer(), ""
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        remark = "" if ir.constant_of(value) is not None else ", whose number the calls of the function give,"
+        remark = "" if ir.constant_of(value) is not None else ", whose value is an argument of the function"
     is_named = producer is None or ir.constant_of(value) is not None
     there = value if is_named or producer is None else producer
-    pieces = (wanted, " is expected before ", reader, ", and ", there, f"{remark} is there")
+    pieces = ("expected ", wanted, " before ", reader, ", found ", there, remark)
     return Gap(pieces, value, producer)
 
 

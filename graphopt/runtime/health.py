@@ -109,7 +109,7 @@ class Health:
             advice = "pip install --force-reinstall onnxruntime-gpu, or onnxruntime where that does not exist"
             found.append(Problem(f"onnxruntime can't be used: {runtime.error}", advice, broken=True))
         elif not self.cuda.available:
-            advice = "models run on the CPU; --device cpu asks for that, and then nothing looks for CUDA"
+            advice = "models run on the CPU; --device cpu skips the CUDA check"
             found.append(Problem(f"CUDA is off: {self.cuda.reason}", advice))
         if self.fault is not None:
             advice = "mend or remove it: no other command runs with it; docs/cli.md lists the settings"

@@ -102,7 +102,7 @@ def test_the_device_may_be_another(invoke: Invoke, gelus: Path) -> None:
 
 
 def test_nothing_near_is_told(invoke: Invoke, gelus: Path) -> None:
-    assert invoke("explain", gelus, "--pattern", "attention").out == "no pattern comes near\n"
+    assert invoke("explain", gelus, "--pattern", "attention").out == "no fusion pattern matches these nodes\n"
 
 
 @pytest.mark.parametrize("wrong", [("--pattern", "gelo"), ("--node", "/third"), ("--dim", "M=1")])

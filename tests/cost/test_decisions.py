@@ -71,7 +71,7 @@ def test_the_report_names_the_table_and_its_answers(tmp_path: Path) -> None:
     report = optimized(attention(16), slow(shipped("cpu"), "MultiHeadAttention"), tmp_path).report
     text = "\n".join(report.lines(1))
     assert "fused operators chosen by figures made up" in text
-    assert "MultiHeadAttention takes 1.50 of the time of what it replaces at length 16" in text
+    assert "MultiHeadAttention takes 1.50× the time of the nodes that it replaces at length 16" in text
     told = report.to_dict()["costs"]
     assert told["name"] == "figures made up"
     assert {"op": None, "ratio": 1.5}.items() <= told["decisions"][0].items()

@@ -58,12 +58,12 @@ def test_what_lies_within_the_band_keeps_the_nodes_that_are_there() -> None:
     decision = costs.weigh("A", length=32)
     assert not decision and decision.op is None
     assert decision.reason == (
-        "it may not be faster: A takes 0.95 of the time of what it replaces at length 32, "
+        "it may not be faster: A takes 0.95× the time of the nodes that it replaces at length 32, "
         "and only less than 0.90 is more than noise (made-up figures)"
     )
     dear = table(grid("A", 1.5, 1.5, 1.5)).weigh("A", length=32)
     assert dear.reason == (
-        "it would not be faster: A takes 1.50 of the time of what it replaces at length 32 (made-up figures)"
+        "it would not be faster: A takes 1.50× the time of the nodes that it replaces at length 32 (made-up figures)"
     )
     assert table(grid("A", 0.95, 0.95, 0.95, band=0.96)).weigh("A", length=32).op == "A"
 

@@ -247,7 +247,7 @@ def test_of_a_node_that_was_asked_for_the_nearest_pattern_is_told_however_far() 
     assert api.explain(model).missed == ()
     (missed,) = api.explain(model, node="plain").missed
     assert (missed.rule, missed.anchor) == ("multi-head-attention", "Softmax plain")
-    assert missed.reason == "Softmax is expected before MatMul(y), and 'v' is there"
+    assert missed.reason == "expected Softmax before MatMul(y), found 'v'"
 
 
 SCALED = """

@@ -72,7 +72,7 @@ def test_what_no_pattern_comes_near_is_named_too() -> None:
         node.name = f"/act/{node.op_type}"
     with pytest.raises(NotFused) as raised:
         run_pipeline(wider, "fuse-builtin,check-strict-fusion{scopes=/act}")
-    assert raised.value.details == ("no pattern comes near", "  Exp /act/Exp")
+    assert raised.value.details == ("no fusion pattern matches these nodes", "  Exp /act/Exp")
     assert raised.value.hint is not None and "smaller scope" in raised.value.hint
 
 

@@ -107,7 +107,7 @@ def _print(run: Run, found: Explanation, *, everything: bool) -> None:
     for reason in found.costs:
         show(f"not used: {reason}")
     if not found.fused and not found.missed:
-        show("no pattern comes near")
+        show("no fusion pattern matches these nodes")
 
 
 def _print_place(run: Run, place: Missed) -> None:
