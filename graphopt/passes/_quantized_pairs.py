@@ -41,21 +41,26 @@ class QuantizedPairs:
 
         onnxruntime drops that Clip itself, but only after it has joined pairs.
         """
-        apply_rules([rule for rule in admitted_rules(cx.options) if rule.heals], model, cx)
+        if any(propagation.goes_wrong(cx, node) for graph in ir.graphs_of(model) for node in graph):
+            apply_rules([rule for rule in admitted_rules(cx.options) if rule.heals], model, cx)
         for dequantize, quantize in list(_joined(model, cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue
+            cx.forget_reads()
+            propagation.merges_pairs(cx, dequantize)  # reads the parameters that the Clip depends on
             clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
             cx.edit.insert_before(quantize, [clip])
             cx.edit.set_input(quantize, 0, clip.outputs[0])
             cx.edit.note_origin([clip], [quantize], _BY)
+            cx.commit_reads()
+        cx.forget_reads()
 
 
 def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     """A DequantizeLinear and a QuantizeLinear for each two pairs that onnxruntime joins."""
     for graph in ir.graphs_of(model):
         for node in graph:
-            if node.op_type == "DequantizeLinear":
-                quantize = propagation.merges_pairs(cx, node)
-                if quantize is not None:
-                    yield node, quantize
+            # few quantized values are quantized again, so this end finds the pairs with less work
+            dequantize = propagation.dequantized_before(node)
+            if dequantize is not None and propagation.merges_pairs(cx, dequantize) is node:
+                yield dequantize, node

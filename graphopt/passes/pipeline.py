@@ -276,6 +276,7 @@ class _Run:
         try:
             pass_.run(model, cx)
             if self._pairs is not None and cx.edit.epoch != epoch:
+                cx.commit_reads()
                 self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise

@@ -83,6 +83,11 @@ def _is(node: ir.Node | None, *op_types: str, domains: tuple[str, ...] = ("",)) 
     return node is not None and node.domain in domains and node.op_type in op_types
 
 
+def goes_wrong(cx: Context, node: ir.Node) -> bool:
+    """Whether default sessions of onnxruntime fail, abort, or quantize further values at ``node``."""
+    return node.op_type in MOVERS and (quantizes_others(node) or fails_to_load(cx, node))
+
+
 def fails_to_load(cx: Context, mover: ir.Node, view: View | None = None) -> bool:
     """Whether default sessions of onnxruntime fail, or abort, for what stands around ``mover``.
 
@@ -174,6 +179,18 @@ def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> boo
         mover = readers[0]
         if not _is(mover, *MOVERS) or mover.graph not in (view.graph, None):
             return _is(mover, "QuantizeLinear", domains=_DOMAINS)
+
+
+def dequantized_before(quantize: ir.Node) -> ir.Node | None:
+    """The DequantizeLinear whose result the QuantizeLinear ``quantize`` reads, but for dropped nodes between.
+
+    ``None`` for any other node.
+    """
+    if quantize.op_type != "QuantizeLinear" or quantize.domain not in _DOMAINS:
+        return None
+    assert quantize.graph is not None
+    above = _producer(View(quantize.graph), quantize)
+    return above if _is(above, "DequantizeLinear", domains=_DOMAINS) else None
 
 
 def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> ir.Node | None:

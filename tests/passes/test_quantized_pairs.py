@@ -116,6 +116,14 @@ def test_pairs_stay_as_they_are(readers: str, outputs: str, pipeline: str) -> No
     assert sorted(_types(after)) == sorted(_types(before))
 
 
+@pytest.mark.parametrize("other, reads", [("", {"s", "z", "s2", "z2"}), ("w = Sin(d)", set())])
+def test_parameters_that_decide_on_a_clip_are_recorded(other: str, reads: set[str]) -> None:
+    """New ones are refused by name; those of pairs that stay as they are can be replaced."""
+    model = ir.from_proto(_model(f"dead = Cos(d) {other}", ", float[A, B] w" if other else "", "n, 4"))
+    Pipeline.parse("dce", registry()).run(model, context_for(model))
+    assert set(ir.fold_record(model).built_in) == reads
+
+
 @pytest.mark.parametrize("parameters", ("s, z", "s2"))
 def test_pairs_that_are_not_joined_need_no_clip(parameters: str) -> None:
     """Neither with the same parameters, which are one pair, nor without a zero point."""
