@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -75,13 +77,13 @@ def _optimized(model: onnx.ModelProto, pipeline: str) -> onnx.ModelProto:
     return ir.to_proto(copy)
 
 
-def _run(model: onnx.ModelProto, *, optimizes: bool) -> list[np.ndarray]:
+def _run(model: onnx.ModelProto, *, optimizes: bool, dims: tuple[int, ...] = (3, 4)) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimizes else levels.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    x = np.linspace(-9, 9, 12, dtype=np.float32).reshape(3, 4)
+    x = np.linspace(-9, 9, math.prod(dims), dtype=np.float32).reshape(dims)
     feeds = {"x": x, "c": np.array(True), "m": np.array(3)}
     return list(session.run(None, feeds))
 
@@ -221,3 +223,66 @@ def test_pairs_of_a_branch_that_is_inlined() -> None:
         "DequantizeLinear",
     ]
     assert np.array_equal(_run(after, optimizes=True)[0], _run(model, optimizes=False)[0])
+
+
+#: By the pass that brings quantizers to another place: opset, graph, and the operators of the graph afterwards.
+_CONTROL_FLOW = {
+    "merge-ifs,dce": (
+        17,
+        _PAIRS
+        + """
+        unused = If(c) <
+            then_branch = a () => (float[A, B] u) { u = Sin(d) },
+            else_branch = b () => (float[C, D] v) { v = Cos(d) }
+        >
+        w = If(c) <
+            then_branch = e () => (float[E, F] f) { f = Sin(x) },
+            else_branch = h () => (float[G, H] i) { i = Cos(x) }
+        >""",
+        ["QuantizeLinear", "DequantizeLinear", "Clip", "QuantizeLinear", "DequantizeLinear", "If"],
+    ),
+    "hoist-loop-invariants": (
+        17,
+        f"""w = Loop(three, , x) <body = l (int64 k, bool t, float[A, B] a) => (bool t1, float[A, B] b) {{
+            t1 = Identity(t)
+            {_PAIRS.replace("y =", "e =")}
+            b = Add(a, e)
+        }}>
+        y = Sin(w)""",
+        ["QuantizeLinear", "DequantizeLinear", "Clip", "QuantizeLinear", "DequantizeLinear", "Loop", "Sin"],
+    ),
+    "sink-into-ifs": (
+        21,
+        """o = If(c) <
+            then_branch = a () => (float[A, B] u) {
+                q = QuantizeLinear(x, s, int8_z)
+                d = DequantizeLinear(q, s, int8_z)
+                u = Identity(d)
+            },
+            else_branch = b () => (float[C, D] v) { v = Transpose<perm = [1, 0]>(x) }
+        >
+        y = Transpose<perm = [1, 0]>(o)
+        w = Sin(x)""",
+        ["If", "Sin"],
+    ),
+}
+
+
+@pytest.mark.parametrize("pipeline", _CONTROL_FLOW)
+def test_quantizers_in_and_around_bodies(pipeline: str) -> None:
+    """Pairs in front of merged Ifs, pairs that leave a loop, and int8 that is moved in a branch."""
+    opset, nodes, types = _CONTROL_FLOW[pipeline]
+    before = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[n, n] x, bool c, int64 m) => (float[n, n] y, float[n, n] w)
+        <float s = {{0.05}}, uint8 z = {{10}}, float s2 = {{0.07}}, uint8 z2 = {{90}}, int8 int8_z = {{3}},
+         int64 three = {{3}}> {{ {nodes} }}"""
+    )
+    wanted = _run(before, optimizes=False, dims=(3, 3))
+    for passes in (pipeline, "O2", "O3"):
+        after = _optimized(before, passes)
+        for optimizes in (False, True):
+            for a, b in zip(wanted, _run(after, optimizes=optimizes, dims=(3, 3)), strict=True):
+                assert np.allclose(a, b, rtol=1e-6, atol=0), (passes, _types(after))
+        assert _optimized(after, passes) == after
+    assert _types(_optimized(before, pipeline)) == types
