@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -108,9 +108,11 @@ class _Difference:
             while pending is not None and self._places[pending.key] < self._places[partner]:
                 yield self._removed(pending)
                 pending = next(removed, None)
+            changes = self._compared(self._before.lines[partner], line)
+            yield from (change for change in changes if change.mark == "-")
             yield from added
             added.clear()
-            yield from self._compared(self._before.lines[partner], line)
+            yield from (change for change in changes if change.mark != "-")
         while pending is not None:
             yield self._removed(pending)
             pending = next(removed, None)
@@ -121,7 +123,7 @@ class _Difference:
         instead = tuple(replaced[ident].text for ident in line.idents if ident in replaced)
         return Change("-", line, None, instead=instead)
 
-    def _compared(self, old: Line, new: Line) -> Iterable[Change]:
+    def _compared(self, old: Line, new: Line) -> Sequence[Change]:
         operands = tuple(self._renamed(old, operand) for operand in old.operands)
         is_renamed = self._matching.is_one_model and old.key != new.key
         operator = self._matching.operators.get(old.operator, old.operator)

@@ -58,6 +58,8 @@ def test_the_full_form_has_both_lines_of_a_change() -> None:
 def test_removed_lines_precede_added_ones() -> None:
     after = "g (float[4] x) => (float[4] y) { c = Exp(x) d = Sin(c) y = Neg(d) }"
     assert [line[0] for line in shown(found(BEFORE, after))] == ["-", "-", "+", "+", "~"]
+    built = BEFORE.replace("b = Abs(a)", "n = Sin(a) b = Cos(n)")
+    assert shown(found(BEFORE, built)) == ["-   %b = Abs(%a)", "+   %n = Sin(%a)", "+   %b = Cos(%n)"]
     header = '<ir_version: 8, opset_import: ["" : {}]> '
     assert shown(found(header.format(17) + BEFORE, header.format(18) + BEFORE)) == ["~ opset ai.onnx 17 → 18"]
 
