@@ -109,13 +109,12 @@ def summary(stages: Sequence[Stage], records: Sequence[Record]) -> Iterator[Prin
     """One line for the run, and one for each of ``stages``."""
     rounds = Rounds(records)
     changed = [stage for stage in stages if stage.record.changes]
-    if not changed:
+    if not records:
         return
-    before, after = stages[0].nodes, records[-1].nodes
+    before, after = stages[0].nodes if stages else records[-1].nodes, records[-1].nodes
     nodes = f"{before:,} → {after:,} nodes" if before != after else counted(after, "node")
-    yield Printed(
-        "─", f"{nodes}; {len(changed)} of {counted(len(records), 'pass', 'passes')} changed the model"
-    )
+    passes = f"{len(changed) or 'none'} of {counted(len(records), 'pass', 'passes')}"
+    yield Printed("─", f"{nodes}; {passes} changed the model")
     table = Table(["", "", ""], "<><")
     for stage in changed:
         table.add(stage.title(rounds.of(stage.record)), stage.counts, stage.does)

@@ -73,7 +73,7 @@ def _is_consequence(change: Change, rewritten: Mapping[ir.Node, str]) -> bool:
 def _readers(lines: Iterable[Line]) -> dict[Ident, list[Line]]:
     readers: dict[Ident, list[Line]] = {}
     for line in lines:
-        for ident in idents_read(line):
+        for ident in idents_read(line) if line.kind == "node" else ():
             readers.setdefault(ident, []).append(line)
     return readers
 

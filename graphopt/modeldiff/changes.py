@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphopt.ir.text import Operand
-from graphopt.modeldiff.snapshot import Ident, Key, Line, Snapshot, owner_of
+from graphopt.modeldiff.snapshot import Ident, Key, Line, Path, Snapshot, owner_of
 
 Mark = Literal["-", "+", "~", " "]
 
@@ -28,6 +28,7 @@ class Change:
         unread_lines: further lines that nothing reads any more because of this change.
         pairs: the operands of a changed line, old and new, where they differ.
         is_renamed: its values have other names now, which counts as a change.
+        is_moved: it is in another graph now, and the same otherwise.
     """
 
     mark: Mark
@@ -40,6 +41,7 @@ class Change:
     unread_lines: list[Line] = field(default_factory=list)
     pairs: tuple[tuple[Operand | None, Operand | None], ...] = ()
     is_renamed: bool = False
+    is_moved: bool = False
 
     @property
     def line(self) -> Line:
@@ -59,6 +61,7 @@ class Matching:
         replaced: values in whose place another value, or a constant, is read.
         operators: from operators before to operators afterwards, for functions that have other names.
         is_one_model: both are states of one model, so that another name is a change.
+        paths: where bodies are afterwards.
     """
 
     lines: Mapping[Key, Key]
@@ -66,6 +69,7 @@ class Matching:
     replaced: Mapping[Ident, Operand] = field(default_factory=dict)
     operators: Mapping[str, str] = field(default_factory=dict)
     is_one_model: bool = False
+    paths: Mapping[Path, Path] = field(default_factory=dict)
 
 
 def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] | None = None) -> Matching:
@@ -75,14 +79,30 @@ def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] 
     values: dict[Ident, Ident] = {}
     for line in before.lines.values():
         same = places.get(line.node) if line.node is not None else None
-        if same is not None and same.key != line.key and len(same.idents) == len(line.idents):
+        if same is not None and len(same.idents) == len(line.idents):
             lines[line.key] = same.key
-            values |= zip(line.idents, same.idents, strict=True)
-    partners = dict.fromkeys(lines.values())
+            values |= {old: new for old, new in zip(line.idents, same.idents, strict=True) if old != new}
+    taken = dict.fromkeys(lines.values())
+    paths: dict[Path, Path] = {}
     for key in before.lines:
-        if key not in lines and key in after.lines and key not in partners:
-            lines[key] = key
-    return Matching(lines, values, replaced or {}, is_one_model=True)
+        if key[0] not in paths:
+            paths[key[0]] = _moved(key[0], paths, lines)
+        twin = (paths[key[0]], *key[1:])
+        if key not in lines and twin in after.lines and twin not in taken:
+            lines[key] = twin
+    return Matching(lines, values, replaced or {}, is_one_model=True, paths=paths)
+
+
+def _moved(path: Path, paths: Mapping[Path, Path], lines: Mapping[Key, Key]) -> Path:
+    """Where the body at ``path`` is now, if its node has another name or is elsewhere."""
+    if not path or path == (owner_of(path),):
+        return path
+    holder, _, attribute = path[-1].rpartition(" ")
+    around = path[:-1]
+    key = lines.get((around, "node", holder))
+    if key is None:
+        return (*paths.get(around, around), path[-1])
+    return (*key[0], f"{key[2]} {attribute}")
 
 
 def difference(before: Snapshot, after: Snapshot, matching: Matching) -> list[Change]:
@@ -125,14 +145,15 @@ class _Difference:
 
     def _compared(self, old: Line, new: Line) -> Sequence[Change]:
         operands = tuple(self._renamed(old, operand) for operand in old.operands)
-        is_renamed = self._matching.is_one_model and old.key != new.key
+        is_renamed = self._matching.is_one_model and old.idents != new.idents
         operator = self._matching.operators.get(old.operator, old.operator)
         rest = operator, old.attributes, len(old.idents)
         if old.kind == "input" and not self._matching.is_one_model and _declared(old) != _declared(new):
             return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
         same_rest = rest == (new.operator, new.attributes, len(new.idents)) and not is_renamed
         if same_rest and _equal(operands, new.operands):
-            return ()
+            is_moved = self._matching.paths.get(old.path, new.path) != new.path
+            return [Change("~", old, new, is_moved=True)] if is_moved else ()
         substituted = tuple(self._substituted(old, operand) for operand in old.operands)
         if same_rest and _equal(tuple(self._renamed(old, item) for item in substituted), new.operands):
             return [Change(" ", old, new, pairs=_pairs(old.operands, operands, new.operands))]

@@ -117,6 +117,8 @@ def _changed(change: Change, width: int | None) -> str:
 
 
 def _renamed(old: Line, new: Line) -> tuple[tuple[str, str | None], ...]:
+    if len(old.results) != len(new.results):
+        return new.results
     names = zip(old.results, new.results, strict=True)
     return tuple((now if now == was else f"{was} → {now}", type_) for (was, _), (now, type_) in names)
 
@@ -181,6 +183,12 @@ def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterat
     shown = list(changes) if is_full else _without_context(changes)
     depth = _scope_depth(shown)
     whole = {(change.mark, change.line.path) for change in shown if change.line.kind == "begin"}
+    if not is_full:  # indentation shows where a body ends, and its readers what it returns
+        shown = [
+            change
+            for change in shown
+            if change.line.kind not in ("end", "output") or (change.mark, change.line.path) not in whole
+        ]
     current: tuple[Path, Path] = ((), ())
     for alike, group in itertools.groupby(shown, lambda change: None if is_full else _alike(change)):
         together = list(group)
@@ -193,16 +201,19 @@ def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterat
             if (path, modules) != current:
                 current = path, modules
                 yield Printed("@", f"  @ {_scope(path, modules)}")
-            if alike is None or len(together) == 1:
+            if alike is None or (len(together) == 1 and not change.is_moved):
                 yield from _lines(change, is_full)
             elif index == 0:
-                items = [_constant(item) for item in together]
-                yield from _listed(change.mark, items, f"{_INDENT * line.depth}constant ", _note(change))
+                word = "moved here: " if change.is_moved else "constant "
+                items = [item.line.name if change.is_moved else _constant(item) for item in together]
+                yield from _listed(change.mark, items, f"{_INDENT * line.depth}{word}", _note(change))
 
 
 def _alike(change: Change) -> tuple[object, ...] | None:
-    """Equal for constants that are listed together; ``None`` for all other lines."""
+    """Equal for constants or moved nodes that are listed together; ``None`` for all other lines."""
     line = change.line
+    if change.is_moved:
+        return change.by, line.path
     is_constant = line.kind == "constant" or (line.kind == "node" and line.operator == "Constant")
     if not is_constant or change.mark not in "+-" or change.unread_lines:
         return None

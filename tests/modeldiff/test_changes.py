@@ -50,6 +50,29 @@ def test_a_node_whose_value_gets_another_name_is_one_change() -> None:
     assert shown(changes, is_full=True) == ["-   %b = Abs(%a)", "+   %c = Abs(%a)"]
 
 
+def test_bodies_of_a_renamed_node_and_moved_nodes() -> None:
+    model = parse("""
+        g (bool c, float[2] x) => (float[2] z) {
+          y = If (c) <
+            then_branch = t () => (float[2] p) { v = Relu(x) p = Abs(v) },
+            else_branch = e () => (float[2] q) { q = Neg(x) }>
+          z = Exp(y)
+        }""")
+    before = Snapshot(model)
+    holder = next(iter(model.graph))
+    holder.outputs[0].name = "w"
+    after = Snapshot(model)
+    assert shown(difference(before, after, by_key(before, after))) == [
+        "~   %y → %w: f32[2] = If(%c)"
+    ] or shown(difference(before, after, by_key(before, after))) == ["~   %y → %w = If(%c)"]
+    body = holder.attributes["then_branch"].as_graph()
+    relu = next(iter(body))
+    body.remove(relu)
+    model.graph.insert_before(holder, relu)
+    moved = Snapshot(model)
+    assert shown(difference(after, moved, by_key(after, moved))) == ["~   moved here: %v"]
+
+
 def test_the_full_form_has_both_lines_of_a_change() -> None:
     after = "g (float[4] x) => (float[4] y) { a = Relu(x) b = Abs(x) y = Neg(b) }"
     assert shown(found(BEFORE, after), is_full=True) == ["-   %b = Abs(%a)", "+   %b = Abs(%x)"]
