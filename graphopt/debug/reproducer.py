@@ -74,8 +74,9 @@ class Case:
     versions: dict[str, str] = field(default_factory=versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The case for JSON."""
-        options, limits = asdict(self.options), asdict(self.limits)
+        """The case for JSON, without rules of the caller's, which are code."""
+        options, limits = asdict(replace(self.options, rules=())), asdict(self.limits)
+        del options["rules"]
         costs = self.options.costs
         told = {
             "numerics": self.options.numerics.name,
@@ -116,6 +117,7 @@ class Case:
         options["numerics"] = Numerics[options["numerics"]]
         options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
         options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
+        options["own"] = frozenset(options.get("own", ()))
         options["refused"] = frozenset(map(tuple, options.get("refused", ())))
         options["withheld"] = tuple(map(tuple, options.get("withheld", ())))
         options["share_buffers"] = tuple(map(tuple, options.get("share_buffers", ())))

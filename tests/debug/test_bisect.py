@@ -26,6 +26,7 @@ from graphopt.errors import UsageError, VerificationFailed
 from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Fixpoint, Pipeline
+from graphopt.rules.identities import drop_identity
 from graphopt.runtime.child import Child
 from graphopt.runtime.devices import Device
 from tests.debug import faults
@@ -127,15 +128,19 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
         device=Device("cuda", 1),
         costs=Costs("made up", "cuda", "somewhere", shipped("cpu").grids[:2]),
         kernels=True,
+        own=frozenset({"h"}),
     )
     plain = Options()
     unset = [
         item.name for item in fields(Options) if getattr(options, item.name) == getattr(plain, item.name)
     ]
-    assert not unset
-    case = Case("what", "why", ("dce",), options, Limits(first=1), CheckOptions(numerics=Numerics.EXACT))
+    assert unset == ["rules"]  # code, which no file holds
+    options_and_rules = replace(options, rules=(drop_identity,))
+    case = Case(
+        "what", "why", ("dce",), options_and_rules, Limits(first=1), CheckOptions(numerics=Numerics.EXACT)
+    )
     save(tmp_path, parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), case)
-    assert load(tmp_path) == case
+    assert load(tmp_path) == replace(case, options=options)
 
 
 @pytest.mark.parametrize(
