@@ -210,7 +210,7 @@ class Report:
             yield f"  not fused {count} × {rule}: {kind}"
         if counts:
             more = f"; {counted(len(counts) - _MISSED, 'reason')} more" if len(counts) > _MISSED else ""
-            yield f"  (graphopt explain tells where, and what to do{more})"
+            yield Line(f"  (graphopt explain shows where, and remedies{more})", "hint")
 
     def _left_alone(self, verbose: int) -> Iterator[str]:
         """Why rules left places alone: where something stood in the way, and with ``verbose`` 2 all."""

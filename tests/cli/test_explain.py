@@ -125,7 +125,7 @@ def test_optimize_points_to_it(invoke: Invoke, gelus: Path, tmp_path: Path) -> N
     arguments = ("optimize", gelus, "-o", tmp_path / "out.onnx", "--no-verify")
     out = invoke(*arguments, "-O3").out
     assert "  not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x\n" in out
-    assert "  (graphopt explain tells where, and what to do)\n" in out
+    assert "  (graphopt explain shows where, and remedies)\n" in out
     assert "  fused     1 Gelu\n" in out
     assert "not fused" not in invoke(*arguments).out
     told = json.loads(invoke(*arguments, "-O3", "--json").out)

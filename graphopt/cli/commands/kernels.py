@@ -125,7 +125,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         return
     show = run.console.print
     if not found.groups:
-        show("  no native groups, and graphopt optimize --fuser native would make none of what -O3 leaves")
+        show("  no native groups; graphopt optimize --fuser native would make none after the passes of -O3")
         return
     table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
     for group in found.groups:
@@ -146,7 +146,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         if group.kernel is None:
             show(f"  no kernel for {group.name}: {group.reason}")
     if found.proposed:
-        show(f"  {model} has no native groups: these are what graphopt optimize --fuser native would make")
+        show(f"  {model} has no native groups; graphopt optimize --fuser native would make these")
     elif built is not None:
         level = cpu_level(built)
         runs = f", and runs its kernels for x86-64-v{level}" if level else ""

@@ -182,9 +182,8 @@ def command(
     _print(run, found, explain)
     if policy == "fusion":
         run.console.print(
-            "  so much for the model as it is: optimize --fuser native runs the passes of -O3 before,"
+            "  these are groups of the model as it is; graphopt kernels MODEL shows those after -O3"
         )
-        run.console.print("  and graphopt kernels MODEL shows the groups that it makes")
     if verdict is not None:
         run.console.blocks(verdict_lines(verdict, run.verbose))
     for path, size in sizes.items():
@@ -217,7 +216,7 @@ def _print(run: Run, found: Partitioned, explain: bool) -> None:
             reasons.add(one.node, one.op, one.group or "none", one.reason)
         run.console.table(reasons)
     elif inside < len(found.reasons):
-        run.console.print("  --explain tells why the others are in none")
+        run.console.print("  hint: --explain gives the reason for each other node", "hint")
 
 
 def _ops(group: Group) -> str:
