@@ -236,7 +236,7 @@ def test_the_full_form_has_whole_names_and_all_constants() -> None:
     loaded = ir.from_proto(model(nodes))
     assert ir.print_model(loaded).splitlines()[3:5] == [
         "  %0.attention.Mul~or7j = Mul(%x, {2.0})",
-        "  %y: f32[N,4] = Neg(%0.attention.Mul~or7j)  # negated",
+        "  %y: f32[N, 4] = Neg(%0.attention.Mul~or7j)  # negated",
     ]
     assert ir.print_model(loaded, full=True).splitlines()[3:5] == [
         "  %c = Constant(value_float=2.0)",

@@ -147,7 +147,7 @@ def test_what_becomes_unread_is_listed_under_its_cause() -> None:
     assert node is not None
     kept = attribute(changes, one, {node: "the-rule"}, "the-pass")
     assert shown(kept) == [
-        "~   %y: f32[3,2] = Reshape(%x, %j → {[3, 2]})                     by the-rule",
+        "~   %y: f32[3, 2] = Reshape(%x, %j → {[3, 2]})                    by the-rule",
         "-   %s = Shape, %i = Identity, %j = Identity                      unread, by the-rule",
     ]
     full = shown(kept, is_full=True)

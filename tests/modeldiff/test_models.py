@@ -105,11 +105,11 @@ def test_what_differs_is_found() -> None:
     assert changes(SMALL, SMALL.replace("Exp(b)", "Exp(a)")) == ["~   %c = Exp(%b → %a)"]
     assert changes(SMALL, SMALL.replace("Exp", "Log")) == ["-   %c = Exp(%b)", "+   %c = Log(%b)"]
     removed = SMALL.replace("c = Exp(b)\n", "").replace("Mul(c, a)", "Mul(b, a)")
-    assert changes(SMALL, removed) == ["-   %c = Exp(%b)", "~   %y: f32[N,4] = Mul(%c → %b, %a)"]
+    assert changes(SMALL, removed) == ["-   %c = Exp(%b)", "~   %y: f32[N, 4] = Mul(%c → %b, %a)"]
     added = SMALL.replace("y = Mul(c, a)", "d = Sin(c) y = Mul(d, a)")
-    assert changes(SMALL, added) == ["+   %d = Sin(%c)", "~   %y: f32[N,4] = Mul(%c → %d, %a)"]
+    assert changes(SMALL, added) == ["+   %d = Sin(%c)", "~   %y: f32[N, 4] = Mul(%c → %d, %a)"]
     swapped = SMALL.replace("Mul(c, a)", "Mul(a, c)")
-    assert changes(SMALL, swapped) == ["~   %y: f32[N,4] = Mul(%c → %a, %a → %c)"]
+    assert changes(SMALL, swapped) == ["~   %y: f32[N, 4] = Mul(%c → %a, %a → %c)"]
 
 
 def test_the_interface_comes_first() -> None:
@@ -123,9 +123,9 @@ def test_the_interface_comes_first() -> None:
         "",
         "── interface ───────────────────────────────────────────────────────────────────────────────────────",
         "~ opset ai.onnx 17 → 18",
-        "-   input %x: f32[N,4]",
-        "+   input %x: f32[M,4]",
-        "+   output %c: f32[N,4]",
+        "-   input %x: f32[N, 4]",
+        "+   input %x: f32[M, 4]",
+        "+   output %c: f32[N, 4]",
         "~ order of inputs x, bias → bias, x",
         "",
         "── operators ───────────────────────────────────────────────────────────────────────────────────────",
@@ -134,7 +134,7 @@ def test_the_interface_comes_first() -> None:
         "",
         "── changes ─────────────────────────────────────────────────────────────────────────────────────────",
         "-   %c = Exp(%b)",
-        "+   %c: f32[N,4] = Log(%b)",
+        "+   %c: f32[N, 4] = Log(%b)",
     ]
     assert found.to_dict()["nodes"] == {
         "a": 4,
