@@ -17,6 +17,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.facts import same_number
+from graphopt.ops import facts
 
 if TYPE_CHECKING:
     from graphopt.analysis.node_facts import NodeFacts
@@ -212,13 +213,8 @@ def _is_negative(number: np.generic) -> bool:
     return number.dtype.kind not in "iub" and bool(np.signbit(np.float64(number)))
 
 
-_MOVES = (
-    *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Expand", "Tile", "Slice"),
-    *("Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "ReverseSequence"),
-)
-
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(_MOVES, _first),
+    **dict.fromkeys(facts.SELECTS, _first),
     "ConstantOfShape": _constant_of_shape,
     "Concat": _concat,
     "Pad": _pad,

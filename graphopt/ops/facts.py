@@ -140,15 +140,16 @@ RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 #: Move or relabel elements without computing.
 VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
 
+#: Output elements of their first input and nothing else: all, some, or some several times.
+SELECTS = (
+    *RESHAPES, "Transpose", "Expand", "Identity",
+    "Compress", "DepthToSpace", "Gather", "GatherElements", "GatherND",
+    "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Tile",
+)  # fmt: skip
+
 #: Output elements of their inputs unchanged: positions of the inputs that supply them, ``None`` for all.
 MOVES: Mapping[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(
-        (
-            *VIEW, "Compress", "DepthToSpace", "Gather", "GatherElements", "GatherND",
-            "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Tile", "Trilu",
-        ),
-        (0,),
-    ),
+    **dict.fromkeys((*SELECTS, "Trilu"), (0,)),
     "Concat": None,
     "Pad": (0, 2),
     "Where": (1, 2),
@@ -218,6 +219,11 @@ def is_elementwise(node: ir.Node) -> bool:
         or node.op_type in BINARY_ELEMENTWISE
         or node.op_type in {"Where", "Min", "Max", "Sum", "Mean"}
     )
+
+
+def reduces(node: ir.Node) -> bool:
+    """Whether ``node`` is a reduction over axes, ArgMax and ArgMin included."""
+    return node.domain == "" and node.op_type.startswith(("Reduce", "ArgM"))
 
 
 def moved_inputs(node: ir.Node) -> list[ir.Value]:

@@ -31,8 +31,7 @@ class QuantizedPairs:
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
         """Those of ``model``; ``None`` if it quantizes nothing."""
-        graphs = ir.graphs_of(model)
-        if not any(node.op_type in propagation.QUANTIZERS for graph in graphs for node in graph):
+        if not propagation.quantizes(model):
             return None
         return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
 

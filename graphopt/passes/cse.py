@@ -33,9 +33,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = any(
-            node.op_type in propagation.QUANTIZERS for graph in ir.graphs_of(model) for node in graph
-        )
+        quantized = propagation.quantizes(model)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:

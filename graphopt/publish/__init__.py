@@ -5,7 +5,7 @@ Temporaries belong to the process that holds a lock on them, so that the next wr
 what a killed one left. A power failure is not covered: nothing is synced to the disk.
 """
 
-from graphopt.publish.files import check_protected, is_protected, staged, write, writing
+from graphopt.publish.files import check_protected, is_protected, staged, write
 from graphopt.publish.folders import ScratchFolder, put_folder, remove_abandoned_scratch, writing_folder
 from graphopt.publish.locks import locked
 from graphopt.publish.rename import rename_to_new
@@ -25,6 +25,5 @@ __all__ = [
     "take_unfinished",
     "temporary_file",
     "write",
-    "writing",
     "writing_folder",
 ]

@@ -11,40 +11,22 @@ from pathlib import Path
 from graphopt.errors import unwritable
 from graphopt.publish.temporaries import temporary_file
 
-#: What a file is to hold: text (UTF-8), or bytes, in one piece or several.
-Content = str | bytes | Iterable[bytes | memoryview]
+#: The contents of a file: text (UTF-8), bytes in one piece or several, a file to copy, or a function that
+#: writes the file that it is given.
+Content = str | bytes | Iterable[bytes | memoryview] | Path | Callable[[Path], object]
 
 
 @contextlib.contextmanager
-def writing(target: Path) -> Iterator[Path]:
-    """A temporary file to write in the block; after it, the file becomes ``target``.
-
-    If the block raises, ``target`` stays as it is. A device or a pipe is given as it is, and not replaced.
-
-    Raises:
-        UsageError: ``target`` can't be written, or is write-protected.
-        ResourceLimit: the disk is full.
-    """
-    try:
-        with _replacing(target) as temporary:
-            yield temporary
-    except OSError as error:
-        raise unwritable(target, error) from error
-
-
-@contextlib.contextmanager
-def staged(
-    target: Path, content: Content | Path | Callable[[Path], object], *, executable: bool = False
-) -> Iterator[None]:
+def staged(target: Path, content: Content, *, executable: bool = False) -> Iterator[None]:
     """Write ``content`` to a temporary file, which becomes ``target`` after the block.
 
     Several files are published together by nested blocks: all are written before the first is renamed, the
-    innermost. If a block raises, its ``target`` stays as it is.
+    innermost. If a block raises, its ``target`` stays as it is. A device or a pipe is written directly.
 
     Args:
         target: the file.
-        content: its contents, a file to copy, or a function that writes the file that it is given.
-        executable: whoever may read it may execute it.
+        content: its contents.
+        executable: allow execution to all who may read it.
 
     Raises:
         UsageError: ``target`` can't be written; the block is not run if that is known before.
@@ -94,14 +76,6 @@ def check_protected(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    with _temporary(target) as temporary:
-        yield temporary
-        if temporary != target:
-            os.replace(temporary, target)
-
-
-@contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file for ``target``, or a device or a pipe itself; raises OSError."""
     if target.exists() and not target.is_file():  # /dev/stdout is not to be replaced by a file
@@ -112,7 +86,7 @@ def _temporary(target: Path) -> Iterator[Path]:
         yield temporary
 
 
-def _fill(file: Path, content: Content | Path | Callable[[Path], object]) -> None:
+def _fill(file: Path, content: Content) -> None:
     if callable(content):
         mode = file.stat().st_mode
         content(file)

@@ -1,13 +1,15 @@
-"""Where default sessions of onnxruntime change what QuantizeLinear and DequantizeLinear compute.
+"""Predict where default sessions of onnxruntime change results around QuantizeLinear and DequantizeLinear.
 
-They put pairs of them around operators that move elements, and join pairs, which changes results at four
-places in onnxruntime 1.31:
+They put pairs of the two around operators that move elements, and join pairs. onnxruntime 1.31 goes wrong, or
+changes results, in four cases:
 
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
 - Behind a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
-- In front of a Transpose that only a QuantizeLinear reads, the pair goes behind the transposed value, for all
-  its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
+- In front of a Transpose that only a QuantizeLinear reads, the pair is put behind the transposed value, for
+  all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
+- Two pairs in a row with different parameters, between which nothing else reads, become one, which rounds
+  once instead of twice (DoubleQDQPairsRemover).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from graphopt.context import Context
 
 #: The operators behind which onnxruntime puts pairs.
 MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-#: The operators that a model has where any of this matters.
+#: The operators of pairs.
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: What onnxruntime drops before it joins pairs.
 _DROPPED = ("Dropout", "Identity")
@@ -31,6 +33,11 @@ _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
 #: Where more nodes read a value, a rewrite that concerns one of them leaves others.
 FEW = 16
+
+
+def quantizes(model: ir.Model) -> bool:
+    """Whether ``model`` has quantizers; without any, nothing here applies to it."""
+    return any(node.op_type in QUANTIZERS for graph in ir.graphs_of(model) for node in graph)
 
 
 @dataclass(frozen=True)

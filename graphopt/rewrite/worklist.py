@@ -66,12 +66,11 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = False
+        self._quantized = propagation.quantizes(model)
         self._reads = ir.contents_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
                 self._push(node)
-                self._quantized |= node.op_type in propagation.QUANTIZERS
 
     def _push(self, node: ir.Node | None) -> None:
         if node is not None and node not in self._queued and self._index.rules_for(node):

@@ -31,8 +31,7 @@ def write(path: Path, arrays: Mapping[str, Any]) -> None:
     other = first_other(arrays)
     if other is not None:
         raise UsageError(f"{other!r} is no tensor, and can't be written to {path}")
-    with publish.writing(path) as file:
-        write_to(file, arrays)
+    publish.write(path, lambda file: write_to(file, arrays))
 
 
 def write_to(file: Path, arrays: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from graphopt import ir
 from graphopt.errors import ResourceLimit
 from graphopt.runtime import memory, session
 from graphopt.runtime.child import Child, NoProcess, is_child
@@ -23,9 +24,9 @@ from graphopt.store import Store, key_of
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-#: In the store; its number changes with what is tried.
+#: The kind of entries in the store, and the version of their keys.
 _KIND, _FORM = "loaded", 1
-#: Sessions take about as many times the bytes of the model.
+#: Memory of a session, in multiples of the bytes of its model.
 _SESSION = 3
 
 
@@ -94,7 +95,7 @@ def _key(model: Source, optimizations: Optimizations, choice: SessionChoice | No
 
     try:
         content = model if isinstance(model, bytes) else _read(model)
-    except OSError:  # onnxruntime says it better
+    except OSError:  # onnxruntime reports it
         return None
     return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), content)
 
@@ -105,11 +106,11 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 
 
 def _size(model: Source) -> int:
-    """Bytes of the model, with those of files beside it that may hold its weights."""
+    """Bytes of the model and of the files that hold its external data."""
     if isinstance(model, bytes):
         return len(model)
-    folder = os.path.dirname(os.fspath(model)) or "."
-    try:
-        return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
-    except OSError:
-        return 0
+    size = 0
+    for path in (model, *ir.data_files(model)):
+        with contextlib.suppress(OSError):  # onnxruntime reports it
+            size += os.path.getsize(path)
+    return size

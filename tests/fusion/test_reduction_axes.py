@@ -58,6 +58,19 @@ def test_axes_in_attributes():
     assert axes(model) == [[1]]
 
 
+def test_axis_of_argmax():
+    text = """g (float[N,M] x) => (float[N] y) {
+        r = ArgMax <axis = -1, keepdims = 0> (x)
+        f = Cast <to = 1> (r)
+        t = Tanh(f)
+        y = Exp(t)
+    }"""
+    model = parse(text, opset=18)
+    run_pipeline(model, "fuse-groups")
+    assert groups_of(model)
+    assert [node.attributes["axis"].as_int() for node in model.graph if node.op_type == "ArgMax"] == [1]
+
+
 @pytest.mark.parametrize(
     "old, new",
     [("float[N,M]", "float[3,4]"), ("t = Tanh(r)", "t = Identity(r)")],

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,18 @@ def test_contents(tmp_path: Path, content: str | bytes | list[bytes | memoryview
 
 def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     publish.write(tmp_path / "a", "old")
-    with pytest.raises(KeyboardInterrupt), publish.writing(tmp_path / "a") as file:
-        file.write_text("new")
-        raise KeyboardInterrupt
-    with (
-        pytest.raises(ResourceLimit, match=r"can't write .*a: No space left"),
-        publish.writing(tmp_path / "a"),
-    ):
-        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(error: BaseException) -> Callable[[Path], None]:
+        def fill(file: Path) -> None:
+            file.write_text("new")
+            raise error
+
+        return fill
+
+    with pytest.raises(KeyboardInterrupt):
+        publish.write(tmp_path / "a", fail(KeyboardInterrupt()))
+    with pytest.raises(ResourceLimit, match=r"can't write .*a: No space left"):
+        publish.write(tmp_path / "a", fail(OSError(errno.ENOSPC, "No space left on device")))
     assert (tmp_path / "a").read_text() == "old" and _names(tmp_path) == ["a"]
 
 
@@ -118,6 +123,24 @@ def test_temporaries_of_live_processes_stay_and_those_of_dead_ones_go(tmp_path: 
     assert len(_names(tmp_path)) == 3
     publish.write(tmp_path / "a", "2")
     assert _names(tmp_path) == ["a"]
+
+
+def test_a_temporary_that_is_removed_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, removed = temporaries.try_lock, []
+
+    def late(descriptor: int) -> bool | None:
+        """Another process takes the new folder for an abandoned one, and removes it, before the lock."""
+        if not removed:
+            [folder] = [path for path in tmp_path.iterdir() if path.name.endswith(publish.SUFFIX)]
+            folder.rmdir()
+            removed.append(folder)
+        return really(descriptor)
+
+    monkeypatch.setattr(temporaries, "try_lock", late)
+    publish.write(tmp_path / "a", "1")
+    assert removed and (tmp_path / "a").read_text() == "1" and _names(tmp_path) == ["a"]
 
 
 def test_a_command_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

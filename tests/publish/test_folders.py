@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -59,6 +60,21 @@ def test_what_must_not_be_replaced_stays(tmp_path: Path) -> None:
         pass
 
 
+def test_nobody_else_replaces_a_folder_between_the_check_and_its_replacement(tmp_path: Path) -> None:
+    with publish.locked(tmp_path) as has_locks:
+        if not has_locks:
+            pytest.skip("the file system has no locks on folders")
+    held: list[bool] = []
+
+    def check(folder: Path) -> None:
+        with publish.locked(folder.parent, seconds=0.02) as is_held:
+            held.append(is_held)
+
+    with publish.writing_folder(tmp_path / "folder", check):
+        pass
+    assert held == [False]
+
+
 def test_a_writer_killed_between_two_renames_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +120,24 @@ def test_of_several_writers_none_fails(
         thread.join()
     assert failures == [] and os.listdir(tmp_path) == ["folder"]
     assert len({file.read_text() for file in target.iterdir()}) == 1
+
+
+def test_a_folder_that_disappears_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on file systems without locks on folders, where several writers replace a folder at once."""
+    target, really, removed = tmp_path / "folder", folders.exchange, []
+    _publish(target, "old")
+
+    def exchange(new: Path, old: Path) -> bool:
+        if not removed:
+            removed.append(old)
+            shutil.rmtree(old)
+        return really(new, old)
+
+    monkeypatch.setattr(folders, "exchange", exchange)
+    _publish(target, "new")
+    assert removed and (target / "a").read_text() == "new" and os.listdir(tmp_path) == ["folder"]
 
 
 def test_a_scratch_folder_goes_with_its_object(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 
 import graphopt
-from graphopt.runtime import preflight
+from graphopt.runtime import memory, preflight
 from graphopt.runtime.child import Child, ProcessCrashed
 from graphopt.store import Store
 from tests.runtime.build import data, parse
@@ -48,6 +52,26 @@ def test_a_model_that_crashes_is_not_remembered(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ProcessCrashed):
             preflight.create(data(CRASHES), store=Store(tmp_path))
+
+
+def test_room_is_needed_for_two_sessions_of_the_model_and_its_data_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[64] x) => (float[64] y) { y = Add(x, w) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "w"))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    needed = 2 * 3 * (path.stat().st_size + (tmp_path / "m.data").stat().st_size)
+    (tmp_path / "other.onnx").touch()
+    os.truncate(tmp_path / "other.onnx", 1 << 40)
+    monkeypatch.setattr(Child, "__init__", None)  # none may be started
+    monkeypatch.setattr(memory, "available", lambda: needed - 1)
+    preflight.try_load(path)
+    monkeypatch.setattr(memory, "available", lambda: needed)
+    with pytest.raises(TypeError):
+        preflight.try_load(path)
 
 
 def test_a_child_needs_no_other() -> None:

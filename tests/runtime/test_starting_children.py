@@ -64,6 +64,22 @@ def test_a_server_that_was_killed_is_replaced_and_leaves_no_zombie() -> None:
     assert not Path(f"/proc/{server}").exists()
 
 
+def blocked() -> list[int]:
+    """The signals that this process blocks, such as SIGXCPU, without which no limit on CPU time holds."""
+    return sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+
+
+@linux_only
+def test_children_block_no_signals_of_the_program() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGXCPU})
+    try:
+        forkserver._server_of.cache_clear()
+        assert children.run_in_child(blocked) == []
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGXCPU})
+        forkserver._server_of.cache_clear()
+
+
 @linux_only
 def test_threads_that_start_children_share_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
     started, popen = [], subprocess.Popen

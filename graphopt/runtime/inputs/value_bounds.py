@@ -12,20 +12,15 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim, dim_max, dim_min, floordiv
 from graphopt.analysis.dims import at_least as proven_at_least
 from graphopt.analysis.shapes import ShapeFacts
+from graphopt.ops import facts
 
 #: Operators back from an index that are looked at.
 _DEPTH = 48
 #: Constants of more elements are not looked at.
 _ELEMENTS = 1 << 16
 
-#: What gives elements of its first input, and no others.
-_MOVES = frozenset(
-    {
-        *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice", "Tile"),
-        *("Gather", "GatherElements", "GatherND", "Split", "ReduceMax", "ReduceMin", "DepthToSpace"),
-        *("SpaceToDepth", "ReverseSequence"),
-    }
-)
+#: Operators whose results have the bounds of their first input.
+_SAME_BOUNDS = frozenset({*facts.SELECTS, "ReduceMax", "ReduceMin"})
 
 #: The smallest and the largest element, each ``None`` where it is not known.
 Interval = tuple[Dim | None, Dim | None]
@@ -89,7 +84,7 @@ class ValueBounds:
         node = value.producer()
         if node is None or node.domain != "":
             return _OPEN
-        if node.op_type in _MOVES:
+        if node.op_type in _SAME_BOUNDS:
             return self._interval(node.inputs[0], depth)
         rule = _RULES.get(node.op_type)
         if rule is None:

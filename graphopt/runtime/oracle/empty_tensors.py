@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.helper
 
@@ -144,7 +145,7 @@ def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | No
     bodies = [function] if function is not None else ir.bodies(node)
     kinds = [kind for body in bodies for inner in body if (kind := _suspicion(inner, functions)) is not None]
     if function is None:
-        if node.domain == "" and node.op_type.startswith("Reduce") and _may_be_negative(node):
+        if facts.reduces(node) and _may_be_negative(node):
             kinds.append(True)
         elif node.domain not in ("", "ai.onnx.ml") or node.op_type in facts.COMPUTE_BOUND:
             kinds.append(False)
@@ -153,9 +154,10 @@ def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | No
 
 def _may_be_negative(node: ir.Node) -> bool:
     """Whether a reduction's axes count from the end."""
-    attribute = node.attributes.get("axes")
-    if attribute is not None:
-        return attribute.is_ref() or any(axis < 0 for axis in attribute.value)
+    for name in ("axes", "axis"):
+        attribute = node.attributes.get(name)
+        if attribute is not None:
+            return attribute.is_ref() or bool((np.asarray(attribute.value) < 0).any())
     if len(node.inputs) < 2 or node.inputs[1] is None:
         return False
     tensor = ir.constant_of(node.inputs[1])

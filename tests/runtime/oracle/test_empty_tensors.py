@@ -71,10 +71,17 @@ def test_products_in_bodies_and_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "size", "strays"), [("[-1]", 0, True), ("[-1]", 2, False), ("[1]", 0, False)]
+    ("node", "size", "strays"),
+    [
+        ("ReduceMean<axes = [-1]>", 0, True),
+        ("ReduceMean<axes = [-1]>", 2, False),
+        ("ReduceMean<axes = [1]>", 0, False),
+        ("ArgMax<axis = -1>", 0, True),
+        ("ArgMin<axis = 1>", 0, False),
+    ],
 )
-def test_reductions_over_negative_axes_of_nothing(axes: str, size: int, strays: bool) -> None:
-    text = f"g (float[N, 2] x) => (float[N, 1] y, int64[2] s) {{ y = ReduceMean<axes = {axes}>(x) s = Shape(y) }}"
+def test_reductions_over_negative_axes_of_nothing(node: str, size: int, strays: bool) -> None:
+    text = f"g (float[N, 2] x) => (y, int64[2] s) {{ y = {node}(x) s = Shape(y) }}"
     found = wrong(text, {"x": zeros(size, 2)})
     assert found.shapes == (frozenset([0, 1]) if strays else frozenset())
 
