@@ -11,6 +11,8 @@ from graphopt.rules import _ranges as ranges
 from graphopt.rules import _runtime_fusions as fusions
 
 _KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
+#: What a normalization does to a mean: it subtracts it, or adds an epsilon to it.
+_NORMALIZE = ("Sub", "Add")
 
 
 @rule(
@@ -24,7 +26,8 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value,
         return m.no("axes or rank unknown", x)
     if min(written) >= 0 or all(map(dims.known_nonzero, shape)):
         return m.no("onnxruntime reduces the shape", x)
-    if m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1:
+    is_mean_of_last = m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1
+    if is_mean_of_last and any(node.op_type in _NORMALIZE for node in ir.readers(m.root.outputs[0])):
         return m.no(fusions.NORMALIZATION_AXIS, x)
     return forms.reduce(op, m, m.root.op_type, x, axes, bool(m.attribute(m.root, "keepdims")))
 
