@@ -337,12 +337,11 @@ def _number_of(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
-    """The number that ``dim`` is; None if a symbol has no value or a divisor is 0."""
+    """The same; ``None`` if a symbol has no value or a divisor is 0."""
     try:
-        result = substitute(dim, values)
-    except ZeroDivisionError:
+        return number(dim, values)
+    except (KeyError, ZeroDivisionError):
         return None
-    return result if isinstance(result, int) else None
 
 
 def typical(dim: Dim) -> int | None:

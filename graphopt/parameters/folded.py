@@ -35,11 +35,11 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> i
         if name in record.digests and ir.digest_of(tensor) != record.digests[name]
     }
     faults = [*_merged(record, tensors), *_stale(record, changed, tensors)]
-    told = "; ".join(faults)
+    reported = "; ".join(faults)
     faults += [
         f"{name!r} is built into nodes or branches"
         for name in sorted(changed & record.built_in)
-        if repr(name) not in told
+        if repr(name) not in reported
     ]
     if faults:
         more = f", and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""

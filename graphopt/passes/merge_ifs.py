@@ -153,14 +153,14 @@ class _Groups:
     def _first_reader(self, group: _Group) -> int | None:
         """The position of the first node outside of ``group`` that reads it."""
         while group.readers:
-            told, _, reader = group.readers[0]
+            position, _, reader = group.readers[0]
             if self._group_of.get(reader) is group:
                 heapq.heappop(group.readers)
-            elif told < self._position(reader):
+            elif position < self._position(reader):
                 heapq.heappop(group.readers)
                 self._push(group, reader)
             else:
-                return told
+                return position
         return None
 
     def _position(self, node: ir.Node) -> int:

@@ -88,7 +88,7 @@ class Forked:
         return bool(pipe.poll(0))
 
     def kill(self) -> None:
-        """End it; it stays a zombie until the server is asked for its status, so the number stays its own."""
+        """End it; it stays a zombie until the server reports its status, so that its number is not reused."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -187,15 +187,15 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
 
 
 def _forget(server: Server) -> None:
-    """Let the next worker be forked by a new server, unless another thread has seen to it."""
+    """Replace ``server``, which died, at the next start of a worker, unless another thread has done so."""
     with _starting[os.getpid()]:
         if _server_of(os.getpid()) is server:
             _server_of.cache_clear()
             server.close()
 
 
-#: By the number of a process, since a fork may hold a copy of a lock that nobody will release: lets one
-#: thread start the server.
+#: Locks for starting the server, by process number: a fork of this process may hold a copy of a lock that
+#: was taken, which no thread of the fork would release.
 _starting: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 

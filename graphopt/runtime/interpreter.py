@@ -14,7 +14,7 @@ _BOOT = (
 
 
 def search_path() -> list[str]:
-    """``sys.path`` as far as Python itself heeds it: it ignores entries that are no text, such as paths."""
+    """``sys.path`` without entries that Python ignores, which are not text, such as ``Path`` objects."""
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 

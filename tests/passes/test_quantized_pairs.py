@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
+from graphopt.rewrite import propagation
 
 #: Two pairs with other parameters, which onnxruntime makes one of where nothing else reads ``q``, ``d`` or ``p``.
 _PAIRS = """
@@ -286,3 +287,32 @@ def test_quantizers_in_and_around_bodies(pipeline: str) -> None:
                 assert np.allclose(a, b, rtol=1e-6, atol=0), (passes, _types(after))
         assert _optimized(after, passes) == after
     assert _types(_optimized(before, pipeline)) == types
+
+
+@pytest.mark.parametrize(
+    ("scales", "joined"),
+    [
+        ((0.05, 0.05, 0.07, 0.07), True),
+        ((0.05, 0.05, 0.05, 0.05), False),
+        ((0.05, 0.06, 0.07, 0.07), False),
+        ((0.05, 0.05, 0.07, 0.06), False),
+    ],
+    ids=["different pairs", "equal pairs", "the first is no pair", "the second is no pair"],
+)
+def test_only_pairs_with_parameters_of_their_own_are_joined(scales: tuple[float, ...], joined: bool) -> None:
+    """The predicate says what onnxruntime does."""
+    constants = ", ".join(f"float s{number} = {{{scale}}}" for number, scale in enumerate(scales))
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
+    g (float[64] x, bool c, int64 m) => (float[64] y) <{constants}, uint8 z = {{128}}> {{
+        n = Neg(x)
+        a = QuantizeLinear(n, s0, z)
+        b = DequantizeLinear(a, s1, z)
+        e = QuantizeLinear(b, s2, z)
+        d = DequantizeLinear(e, s3, z)
+        y = Sin(d)
+    }}""")
+    parsed = ir.from_proto(model)
+    cx = context_for(parsed)
+    assert any(propagation.merges_pairs(cx, node) is not None for node in parsed.graph) is joined
+    off, default = (_run(model, optimizes=optimizes, dims=(64,)) for optimizes in (False, True))
+    assert np.array_equal(off[0], default[0]) is not joined

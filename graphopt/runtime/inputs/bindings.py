@@ -152,8 +152,8 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
 
     def value(tree: ast.expr | None) -> Any:
         match tree:
-            case ast.Constant():
-                return tree.value
+            case ast.Constant(value=int() | float() as size):
+                return int(size)
             case ast.Name():
                 return sizes[tree.id]
             case ast.BinOp() if type(tree.op) in _OPERATORS:
@@ -197,25 +197,13 @@ def _is_expression(text: str, names: Mapping[str, None]) -> bool:
         elif isinstance(node, ast.Name):
             if node.id not in names:
                 return False
-        elif not isinstance(node, ast.Constant | ast.operator | ast.expr_context):
+        elif isinstance(node, ast.Constant):
+            if not isinstance(node.value, int | float):
+                return False
+        elif not isinstance(node, ast.operator | ast.expr_context):
             return False
     return True
 
 
 def _evaluate(dim: str, binding: Binding) -> int:
-    if dim in binding:
-        return binding[dim]
-    tree = _parse(dim)
-    assert tree is not None, dim
-    return max(_value(tree, binding), 0)
-
-
-def _value(tree: ast.expr, binding: Binding) -> int:
-    match tree:
-        case ast.Constant():
-            return int(tree.value)  # type: ignore[arg-type]
-        case ast.Name():
-            return _evaluate(tree.id, binding)
-        case ast.BinOp():
-            return int(_OPERATORS[type(tree.op)](_value(tree.left, binding), _value(tree.right, binding)))  # type: ignore[no-untyped-call]
-    raise AssertionError(ast.dump(tree))
+    return binding[dim] if dim in binding else max(int(expression(dim, binding)), 0)

@@ -1,8 +1,8 @@
-"""What onnxruntime's messages say about sizes that do not fit together.
+"""Derive relations between sizes from onnxruntime's error messages.
 
 A message names a node and often numbers: sizes that should agree, or an index that lies beyond its axis.
-Which dims of the node's inputs have these sizes tells which relation does not hold. Messages are read by
-their kind, whatever the operator.
+The dims of the node's inputs that have these sizes show which relation does not hold. Messages are classified
+by their wording, whatever the operator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-from graphopt.analysis.dims import Dim, number
+from graphopt.analysis.dims import Dim, evaluate
 from graphopt.runtime.inputs.bindings import Binding
 from graphopt.runtime.inputs.constraints import Constraints
 from graphopt.runtime.inputs.relations import Relation, equal, least
@@ -29,11 +29,11 @@ _WITHIN = re.compile(r"within the inclusive range \[-(\d+),")
 
 
 def complaints(message: str, constraints: Constraints, binding: Binding) -> list[Relation]:
-    """Relations that, by ``message`` about a run with ``binding``, do not hold; none if it tells of none.
+    """Relations that do not hold according to ``message``, the error of a run with ``binding``; perhaps none.
 
     Args:
         message: as :func:`graphopt.runtime.session.run` raises it.
-        constraints: tells the shapes of the node's inputs.
+        constraints: provides the shapes of the node's inputs.
         binding: the sizes of that run.
     """
     node = _NODE.search(message)
@@ -43,20 +43,20 @@ def complaints(message: str, constraints: Constraints, binding: Binding) -> list
         which, within = _WHICH.search(text), _WITHIN.search(text)
         data = [dim for shape in shapes[:1] for dim in shape] if shapes else constraints.symbols()
         if within is not None:
-            data = [dim for dim in data if _size(dim, binding) == int(within[1])]
+            data = [dim for dim in data if evaluate(dim, binding) == int(within[1])]
         elif not shapes:
             return []
         return list(_longer(None if which is None else int(which[1]), data, binding))
-    # of a node of which little is known, the size tells the symbol: most symbols have sizes of their own
+    # where little is known of the node, a size identifies the symbol: most symbols have distinct sizes
     dims = dict.fromkeys([dim for shape in shapes for dim in shape] + constraints.symbols())
     found = [rule for a, b in _disagreeing(text) for rule in _agreements(a, b, list(dims), binding)]
     return found or list(_alike(shapes, binding))
 
 
 def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
-    """Those of the ``dims`` that were indexed have to be larger which are dynamic."""
+    """Lower bounds on those of ``dims``, the sizes of indexed axes, that are dynamic."""
     for dim in dims:
-        size = _size(dim, binding)
+        size = evaluate(dim, binding)
         if isinstance(dim, int) or size is None:
             continue
         needed = 2 * size if index is None else index + 1 if index >= 0 else -index
@@ -65,7 +65,7 @@ def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterato
 
 
 def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
-    """Pairs of different sizes that should be the same, as far as ``text`` tells."""
+    """Pairs of different sizes that should be the same according to ``text``."""
     shapes = [tuple(map(int, part.split(","))) for part in _SHAPE.findall(text)]
     pairs = [(one, other) for one, other in pairwise(shapes) if len(one) == len(other)]
     for one, other in pairs:
@@ -81,7 +81,8 @@ def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
 def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
     """That the first of ``dims`` which is of size ``a`` is as large as the one of size ``b``, or as ``b``."""
     left, right = (
-        [dim for dim in dims if not isinstance(dim, int) and _size(dim, binding) == size] for size in (a, b)
+        [dim for dim in dims if not isinstance(dim, int) and evaluate(dim, binding) == size]
+        for size in (a, b)
     )
     if left and right:
         yield equal(left[0], right[0])
@@ -96,13 +97,6 @@ def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[Relati
     for one, other in combinations(shapes, 2):
         if len(one) == len(other):
             for a, b in zip(one, other, strict=True):
-                sizes = (_size(a, binding), _size(b, binding))
+                sizes = (evaluate(a, binding), evaluate(b, binding))
                 if None not in sizes and sizes[0] != sizes[1] and 1 not in sizes:
                     yield equal(a, b)
-
-
-def _size(dim: Dim, binding: Binding) -> int | None:
-    try:
-        return number(dim, binding)
-    except (KeyError, ZeroDivisionError):
-        return None

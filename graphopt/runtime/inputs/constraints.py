@@ -1,4 +1,4 @@
-"""The sizes that a model's dynamic dims may have together, as far as its graph tells.
+"""Constraints on the sizes that a model's dynamic dims may have together, derived from its graph.
 
 Relations between sizes are gathered node by node, in order. An equality that can be solved for a symbol is
 used at once, so that it holds in the shapes of later nodes. The rest (inequalities, and equations that can't
@@ -18,9 +18,9 @@ from graphopt.analysis.dims import (
     at_least,
     bounds,
     divide_exactly,
+    evaluate,
     lone,
     lone_atom,
-    number,
     polynomial,
     symbols,
     within,
@@ -74,7 +74,7 @@ class Constraints:
             self._gather(model, budget)
 
     def _gather(self, model: ir.Model, budget: Budget) -> None:
-        """Heed the relations of all nodes, those of the main graph first, as long as there is time."""
+        """Add the relations of all nodes, those of the main graph first, as long as there is time."""
         values = ValueBounds(self._facts)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -102,7 +102,7 @@ class Constraints:
     # What is known -----------------------------------------------------------------------------
 
     def add(self, relation: Relation) -> bool:
-        """Heed ``relation``, unless it contradicts what is known; whether it says anything new."""
+        """Add ``relation`` unless it contradicts known ones; returns whether it adds information."""
         self._settled.clear()
         left, right = self._facts.resolved(relation.left), self._facts.resolved(relation.right)
         relation = Relation(relation.kind, left, right)
@@ -165,10 +165,9 @@ class Constraints:
         values = settled(free, rules, self._ranges, self._late)
         found = dict(binding)
         for name, dim in sizes.items():
-            try:
-                found[name] = max(number(dim, values), 0)
-            except (KeyError, ZeroDivisionError):
-                continue
+            size = evaluate(dim, values)
+            if size is not None:
+                found[name] = max(size, 0)
         return found
 
     def _resolved_rest(self) -> Iterator[Relation]:
@@ -228,11 +227,7 @@ def _roots(dim: SymDim, name: str) -> list[int]:
     """The first two sizes of ``name``, the only symbol, for which ``dim`` is 0."""
     found: list[int] = []
     for size in range(1, LARGEST):
-        try:
-            value = number(dim, {name: size})
-        except ZeroDivisionError:
-            continue
-        if value == 0:
+        if evaluate(dim, {name: size}) == 0:
             found.append(size)
             if len(found) == 2:
                 break

@@ -1,8 +1,8 @@
 """Relations that operators demand between the sizes of their inputs: a table, by operator.
 
-A relation tells more than the shape of a result: the columns of a matrix are the rows of the next, a
-recurrence has as many features as its weights, an index lies below the size that it indexes. Where one does
-not hold, onnxruntime refuses to run the node.
+Relations say more than the shape of a result: the columns of a matrix are the rows of the next, a recurrence
+has as many features as its weights, an index is below the size that it indexes. onnxruntime refuses to run a
+node whose relations do not hold.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def least(left: Dim, right: Dim) -> Relation:
 
 
 def relations(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[Relation]:
-    """What ``node`` demands of the sizes of its inputs. Nothing of a node that breaks its specification."""
+    """The relations between the sizes of the inputs of ``node``; none if it breaks its specification."""
     rule = _RULES.get(node.op_type) if node.domain in ir.RUNTIME_DOMAINS else None
     if rule is None and shape_rules().get((node.domain, node.op_type)) in (elementwise, where):
         rule = _elementwise
@@ -76,7 +76,7 @@ def relations(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[Rel
 
 
 class Site:
-    """A node, and what is known of its inputs."""
+    """A node, and the facts about its inputs."""
 
     def __init__(self, node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> None:
         self.node, self.facts, self.bounds = node, facts, bounds
