@@ -50,7 +50,7 @@ def test_edits_take_effect(tmp_path: Path) -> None:
     assert [node.op_type for node in edited.graph] == ["Gemm", "Transpose", "Neg"]
     x = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     np.testing.assert_array_equal(run(ir.to_bytes(edited), x=x)[0], -2 * x)
-    assert ir.declared_type(edited.graph.inputs[0]) == "f32[7,4]"
+    assert ir.declared_type(edited.graph.inputs[0]) == "f32[7, 4]"
 
 
 @pytest.mark.parametrize(
