@@ -12,12 +12,12 @@ _SHOWN = 4
 _HINT = "put the parameters into the model that was optimized, and optimize the result"
 
 
-def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> ir.FoldRecord:
+def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
 
     A tensor with the contents that were folded changes nothing. A constant that was folded is replaced with
     its sources if ``tensors`` has it too, as where it comes from :func:`graphopt.lift_parameters` of the
-    same model. Returns the record of what was folded.
+    same model.
 
     Raises:
         UsageError: there is one.
@@ -47,7 +47,6 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> i
             f"the model holds constants folded from old contents: {'; '.join(faults[:_SHOWN])}{more}",
             hint=_HINT,
         )
-    return record
 
 
 def _merged(record: ir.FoldRecord, tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:

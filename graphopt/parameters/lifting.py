@@ -90,7 +90,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
             one of the model's, or ``model`` was optimized and holds constants that were folded from an
             initializer whose contents would change. The model is as it was.
     """
-    record = check_folded(model, parameters.tensors)
+    check_folded(model, parameters.tensors)
     expose(model, parameters.tensors)
     own = {value.name or "": value for value in [*model.graph.inputs, *model.graph.initializers.values()]}
     found = {name: parameters.tensors[name] for name in own if name in parameters.tensors}
@@ -105,10 +105,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
     edit = ir.Editor(model)
     for name, tensor in found.items():
         edit.to_initializer(own[name], tensor)
-    if record.digests:
-        given = {name: ir.digest_of(tensor) for name, tensor in parameters.tensors.items()}
-        digests = {name: given.get(name, digest) for name, digest in record.digests.items()}
-        ir.keep_record(model, replace(record, digests=digests))
+    _update_record(model, parameters.tensors)
     unused = [name for name in parameters.tensors if name not in own]
     left = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
     return Unlifted(list(found), unused, left)
@@ -137,6 +134,24 @@ def _element(dtype: ir.DataType) -> str:
 
 def _spelt(dims: Iterable[object]) -> str:
     return "x".join(str(dim) for dim in dims) or "a scalar"
+
+
+def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
+    """Note the contents that initializers have from now on as those of which constants were computed.
+
+    Inputs that became initializers count, too: with them, constants come back into the record.
+    """
+    record = ir.fold_record(model)
+    if not record.digests:
+        return
+    held = dict(tensors)  # those that the model lacks went into constants that were replaced along with them
+    for name, value in model.graph.initializers.items():
+        if name not in record.derived and value.const_value is not None:
+            held[name] = value.const_value
+    digests = {
+        name: ir.digest_of(held[name]) if name in held else digest for name, digest in record.digests.items()
+    }
+    ir.keep_record(model, replace(record, digests=digests))
 
 
 def as_parameters(tensors: Mapping[str, Any]) -> Parameters:

@@ -77,6 +77,15 @@ def test_searches_that_use_up_their_runs_drop_the_rules_in_question(monkeypatch:
     assert result.verdict is not None and result.verdict.ok
 
 
+def test_without_runs_left_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair._RUNS", 0)
+    model = ir.from_proto(faults.big_model())
+    result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
+    assert result.report.search_runs == 2, "one to list the passes that changed the model, and the result"
+    assert {drop.owner for drop in result.report.dropped} >= {"peephole", "wrong-constant"}
+    assert not result.report.rewrites and result.verdict is not None and result.verdict.ok
+
+
 def test_at_last_only_required_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.debug.repair._DROPS", 1)
     model = ir.from_proto(faults.big_model())

@@ -81,6 +81,10 @@ TAKEN = {
         "a = Pow(x, even) b = Div(a, half) y = ReduceMax <axes = [-1]> (b)",
         "y",
     ),
+    "the maximum of quotients by a choice of positive numbers": (
+        "c = IsNaN(x) e = Exp(x) s = Where(c, e, half) n = Div(x, s) y = ReduceMax <axes = [-1]> (n)",
+        "y",
+    ),
     "the maximum of a product of what may be NaN": (
         "a = Sqrt(x) p = MatMul(a, w) y = ReduceMax <axes = [-1]> (p)",
         "y",

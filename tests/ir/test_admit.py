@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graphopt
 from graphopt import ir
+from graphopt.errors import InvalidModel
 from tests.ir.models import floats, model, run, weight
 
 NODE = helper.make_node
@@ -64,6 +65,12 @@ def test_of_different_constants_with_one_name_the_last_counts() -> None:
             remark
             == "warning: the model defines 'w' more than once, with different contents: the last counts"
         )
+
+
+def test_a_constant_with_the_name_of_an_input_is_refused() -> None:
+    read = NODE("Mul", ["x", "w"], ["y"])
+    with pytest.raises(InvalidModel, match="'w' is defined 2 times"):
+        ir.from_proto(model([_constant("w", 2), read], inputs=[floats("x", "N", 4), floats("w", 4)]))
 
 
 @pytest.mark.parametrize("versions", [(17, 13), (13, 17)])

@@ -188,10 +188,23 @@ def test_an_annotation_that_names_nothing_is_dropped_in_writing() -> None:
     assert sorted(_annotations(ir.to_proto(ir.from_proto(proto)).graph)) == ["weight", "x", "y"]
 
 
-def test_a_value_that_stands_for_another_takes_its_annotation() -> None:
-    proto = model(
+def _twice() -> onnx.ModelProto:
+    """``a`` and ``b`` are equal."""
+    return model(
         [NODE("Abs", ["x"], ["a"]), NODE("Abs", ["x"], ["b"]), NODE("Add", ["a", "b"], ["y"])], PARAMETERS
     )
+
+
+def test_a_value_that_stands_for_another_keeps_its_own_annotation() -> None:
+    proto = _twice()
+    _annotate(proto.graph, "a", {"ZERO_POINT_TENSOR": "copy"})
+    _annotate(proto.graph, "b")
+    done = graphopt.optimize(ir.from_proto(proto), pipeline="cse,dce", verify=False)
+    assert _annotations(ir.to_proto(done.model).graph) == {"a": {"ZERO_POINT_TENSOR": "copy"}}
+
+
+def test_a_value_that_stands_for_another_takes_its_annotation() -> None:
+    proto = _twice()
     _annotate(proto.graph, "b")
     done = graphopt.optimize(ir.from_proto(proto), pipeline="cse,dce", verify=False)
     assert list(_annotations(ir.to_proto(done.model).graph)) == ["a"]

@@ -93,6 +93,15 @@ def test_constants_that_facts_relied_on_count_even_if_they_are_gone(tmp_path: Pa
         graphopt.unlift_parameters(found, {"t": np.float32(1), "b": ONE[0]})
 
 
+def test_a_constant_with_the_name_of_its_source_is_not_replaced_by_the_source() -> None:
+    model = parse("m (float[N,3] x) => (float[N,3] y) <float[3] w = {2, 4, 6}> { y = Mul(x, w) }")
+    old = np.array([1, 2, 3], np.float32)  # of which the constant holds the double
+    record = ir.FoldRecord({"w": ir.digest_of(ir.tensor(old))}, {"w": ("w",)})
+    ir.keep_record(model, record)
+    with pytest.raises(UsageError, match="'w' was computed from 'w'"):
+        graphopt.unlift_parameters(model, {"w": old + 1})
+
+
 def test_contents_that_were_folded_change_nothing() -> None:
     original = parse(SHARED)
     model = optimized(SHARED)
@@ -112,6 +121,9 @@ def test_parameters_that_were_lifted_from_the_optimized_model_replace_folded_con
         again, _ = graphopt.unlift_parameters(changed, arrays)
         fed = {"x": ONE, **arrays}
         assert np.array_equal(graphopt.run(again, {"x": ONE})["y"], graphopt.run(lifted, fed)["y"])
+        graphopt.unlift_parameters(changed, {"w": arrays["w"]})  # the contents that it has now
+        with pytest.raises(UsageError, match="computed from 'w'"):
+            graphopt.unlift_parameters(changed, {"w": arrays["w"] - 1})
 
 
 @pytest.mark.parametrize(

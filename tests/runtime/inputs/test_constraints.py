@@ -225,6 +225,27 @@ def test_sizes_are_changed_as_little_as_possible() -> None:
     assert settled({"a": 1}, [Relation("broadcast", a, 3)], {}) == {"a": 1}
 
 
+def test_sizes_that_follow_from_others_stay_within_their_ranges() -> None:
+    model = parse("g (float[f] x, float[k] z) => (y) { y = com.microsoft.Unheard(x, z) }", **HEADER)
+    known = Constraints(model, Inputs(model).dimensions, {}, {"f": (20, 30)})
+    f, k = known.symbols()
+    assert known.add(equal(f, 2 * k))
+    assert known.settle({"f": 21, "k": 3}) == {"f": 20, "k": 10}
+    assert known.settle({"f": 21, "k": 40}) == {"f": 30, "k": 15}
+
+
+def test_demands_of_the_graph_are_forgotten_where_no_sizes_suit_them() -> None:
+    text = f"g (float[b, f] x) => (y) <{zeros('w', 21, 2)}> {{ y = MatMul(x, w) }}"
+    tried: list[int] = []
+
+    def attempt(feeds):
+        tried.append(feeds["x"].shape[1])
+        return "not at first, and not as the graph demands" if len(tried) == 1 or tried[-1] == 21 else None
+
+    found = find_legal(Inputs(parse(text, **HEADER)), attempt)
+    assert 21 in tried and found.legal and found.legal[0].binding["f"] != 21
+
+
 # What onnxruntime says ------------------------------------------------------------------------
 
 
