@@ -251,7 +251,8 @@ _CASES: dict[str, tuple[int, str, str]] = {
         "  a = Add(e, e)  c = Div(e, z)  f = Div(z, z)  g = Mul(z, x)  h = Min(n, z)  j = Max(e, n)"
         "  k = Cast<to=7>(e)  l = Sub(k, k)  m = Mul(l, i)  p = Cast<to=2>(c)  q = Cast<to=9>(l)  r = And(y, q)"
         "  s = Equal(e, e)  t = Less(z, n)  u = Add(n, n)  v = Add(n, z)  w = Sqrt(e)  aa = Abs(n)"
-        "  bb = Where(s, n, z)  cc = Or(y, s)  dd = Xor(q, s)  ee = Cast<to=11>(a)  ff = Reciprocal(z)",
+        "  bb = Where(s, n, z)  cc = Or(y, s)  dd = Xor(q, s)  ee = Cast<to=11>(a)  ff = Reciprocal(z)"
+        "  gg = Trilu(e)  hh = Mul(z, c)",
     ),
     "creation": (
         17,

@@ -93,6 +93,15 @@ def test_constants_that_facts_relied_on_count_even_if_they_are_gone(tmp_path: Pa
         graphopt.unlift_parameters(found, {"t": np.float32(1), "b": ONE[0]})
 
 
+def test_parameters_that_are_put_back_one_after_the_other_are_those_that_count() -> None:
+    lifted, parameters = graphopt.lift_parameters(optimized(SHARED))
+    arrays = {name: tensor.numpy() + 1 for name, tensor in parameters.tensors.items()}
+    model, _ = graphopt.unlift_parameters(lifted, {"w": arrays.pop("w")})
+    model, _ = graphopt.unlift_parameters(model, arrays)
+    with pytest.raises(UsageError, match="'p_folded' was computed from 'w'"):
+        graphopt.unlift_parameters(model, {"w": parameters.tensors["w"].numpy()})
+
+
 def test_a_constant_with_the_name_of_its_source_is_not_replaced_by_the_source() -> None:
     model = parse("m (float[N,3] x) => (float[N,3] y) <float[3] w = {2, 4, 6}> { y = Mul(x, w) }")
     old = np.array([1, 2, 3], np.float32)  # of which the constant holds the double
