@@ -45,7 +45,7 @@ def _python(code: str, folder: Path) -> None:
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippets_run(code: str, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
-    _python(code.replace("budget=60", "budget=1"), tmp_path)
+    _python(code.replace("budget=60", "budget=10"), tmp_path)
 
 
 def test_calls_in_sentences_are_there(tmp_path: Path) -> None:

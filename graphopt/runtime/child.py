@@ -103,7 +103,9 @@ class Child:
         cpu: float | None = None,
         doing: str = "",
     ) -> T:
-        """``function(*args)``, in the process; the function is found by its module and name.
+        """``function(*args)``, in the process and in this one's current folder.
+
+        The function is found by its module and name.
 
         Args:
             timeout: seconds of wall-clock time.
@@ -175,7 +177,7 @@ class Child:
         cpu: float | None,
         doing: str,
     ) -> Any:
-        data = pickle.dumps((*request, cpu), protocol=5)
+        data = pickle.dumps((*request, cpu, _folder()), protocol=5)
         if not self.alive:
             self.close()
             self._start()
@@ -234,6 +236,14 @@ class Child:
         )
 
 
+def _folder() -> str | None:
+    """The folder that relative paths of a call start from, if it still exists."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def _late(spent: str, doing: str) -> ResourceLimit:
     took = f"took more than {spent} {doing}" if doing else f"ran for more than {spent}"
     return ResourceLimit(f"onnxruntime {took} and was stopped")
@@ -276,7 +286,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             except EOFError:
                 os._exit(0)
             except Exception as error:  # a request that can't be read is answered with the reason
-                inbox.append(("fail", error, (), None))
+                inbox.append(("fail", error, (), None, None))
             arrived.release()
 
     for module in preload:
@@ -288,13 +298,16 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     limited = memory is None
     while True:
         arrived.acquire()
-        kind, target, args, cpu = inbox.pop(0)
+        kind, target, args, cpu, folder = inbox.pop(0)
         if not limited:
             ram.limit_data(memory or 0)
             limited = True
         try:
             if kind == "fail":
                 raise target
+            if folder is not None:
+                with contextlib.suppress(OSError):  # it is gone by now
+                    os.chdir(folder)
             function = getattr(kept, target) if kind == "ask" else target
             with _limited_cpu(cpu):
                 result = function(*args)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt import api, ir
+from graphopt import api
+from graphopt.ir import sources
 from tests.cli.conftest import Invoke
 from tests.specialize.models import feeds_of, positions
 
@@ -43,9 +44,9 @@ def test_it_tells_which_plan_took_each_file(invoke: Invoke, requests: Path) -> N
 
 
 def test_the_model_is_loaded_once(invoke: Invoke, requests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, load = [], ir.load
+    loaded, load = [], sources.load
     monkeypatch.setattr(
-        ir, "load", lambda path, *more, **options: loaded.append(path) or load(path, *more, **options)
+        sources, "load", lambda path, *more, **options: loaded.append(path) or load(path, *more, **options)
     )
     arguments = ("--inputs", requests / "a.npz", "--set", "verify=false")
     assert invoke("run", requests.parent / "m.onnx", *arguments).status == 0

@@ -128,6 +128,13 @@ def test_a_process_killed_from_outside_counts_as_a_limit(child):
         child.call(die, signal.SIGKILL)
 
 
+def test_calls_start_from_the_folder_of_the_caller(child, tmp_path, monkeypatch):
+    child.call(os.getcwd)
+    monkeypatch.chdir(tmp_path)
+    assert child.call(os.getcwd) == str(tmp_path)
+    assert run_in_child(os.getcwd) == str(tmp_path)
+
+
 def test_one_shot():
     assert run_in_child(double, 4) == 8
 
