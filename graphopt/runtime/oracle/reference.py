@@ -125,7 +125,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
     from onnx.reference import ReferenceEvaluator
 
-    from graphopt.runtime.oracle import dropping
+    from graphopt.runtime.oracle import corrected, dropping
     from graphopt.runtime.oracle import widened as wide
 
     class Hasty(ReferenceEvaluator):
@@ -138,8 +138,8 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
                 np.add(args[-1], 0, out=args[-1])
 
-    operators = {"wide": wide.OPERATORS, "dropping": dropping.OPERATORS}.get(mode)
-    evaluator = Hasty(proto, new_ops=operators)
+    of_mode = {"wide": wide.OPERATORS, "dropping": dropping.OPERATORS}
+    evaluator = Hasty(proto, new_ops=corrected.OPERATORS + of_mode.get(mode, []))
     change = {"wide": widened, "unsigned": _unsigned}.get(mode)
     if change is not None:
         evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}

@@ -1,0 +1,31 @@
+"""Operators that onnx's reference evaluator computes otherwise than the standard says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx.reference.ops import op_batch_normalization
+
+
+class BatchNormalization(op_batch_normalization.BatchNormalization_14):
+    """BatchNormalization, which trains only where ``training_mode`` says so.
+
+    Before opset 14, which introduced it, the evaluator mixes the statistics of the batch into those given.
+    """
+
+    def _run(
+        self,
+        x: Any,
+        scale: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        epsilon: float = 1e-5,
+        momentum: float = 0.9,
+        training_mode: int | None = None,
+        **older: Any,
+    ) -> Any:
+        return super()._run(x, scale, bias, mean, var, epsilon, momentum, training_mode or 0)  # type: ignore[no-untyped-call]
+
+
+OPERATORS = [BatchNormalization]

@@ -1,0 +1,25 @@
+"""A reference evaluator that computes something else than onnxruntime excuses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.numerics import Numerics
+from graphopt.runtime.oracle.oracle import verify
+from tests.runtime.build import data
+
+NUMBERS = "float[3] s = {1, 1, 1}, float[3] b = {0, 0.5, 1}, float[3] v = {0.1, 0.2, 0.3}"
+NORMALIZED = (
+    "n = BatchNormalization <momentum = 0.9> (x, s, b, b, v) a = OP(n) z = ReduceMean <axes = [2, 3]> (a)"
+)
+#: onnxruntime makes an output of a window that does not fit, and the evaluator makes none.
+POOLED = "p = MaxPool <kernel_shape = [9, 9], strides = [9, 9]> (x) a = OP(p) z = GlobalAveragePool(a)"
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+@pytest.mark.parametrize("body", [NORMALIZED, POOLED])
+def test_a_wrong_operator_is_found(body: str, opset: int) -> None:
+    text = f"g (float[N, 3, 4, 6] x) => (float[N, 3, 1, 1] z) <{NUMBERS}> {{ {body} }}"
+    right, wrong = (data(text.replace("OP", op), opset=opset) for op in ("Relu", "Identity"))
+    assert verify(right, right, numerics=Numerics.REASSOCIATES, empty=False).ok
+    assert not verify(right, wrong, numerics=Numerics.REASSOCIATES, empty=False).ok
