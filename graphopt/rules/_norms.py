@@ -97,7 +97,7 @@ def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: fl
 
     onnxruntime fuses this spelling with the scale and the bias behind it, whatever the opset.
     """
-    axes, numbers = range(first - rank, 0), np.float32
+    axes, numbers = range(first, rank), np.float32
     deviation = op.Sub(x, forms.reduce(op, m, "ReduceMean", x, axes, keepdims=True))
     square = op.Pow(deviation, np.array(2, numbers))
     variance = forms.reduce(op, m, "ReduceMean", square, axes, keepdims=True)

@@ -79,7 +79,7 @@ def rms_norm_spelling(
     if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not forms.keeps_shape_of(m, x):
         return m.no("it is not taken over the last axis, or constants widen it", x)
     square = op.Pow(x, np.array(2, np.float32))
-    mean = forms.reduce(op, m, "ReduceMean", square, (-1,), keepdims=True)
+    mean = forms.reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
     return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, eps))), scale)
 
 
