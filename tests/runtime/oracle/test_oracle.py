@@ -658,6 +658,21 @@ def test_halves_are_computed_in_either_precision() -> None:
     assert not judge(before, wrong).ok
 
 
+def test_halves_that_overflow_are_numbers_or_infinities() -> None:
+    """onnxruntime computes the difference of a half and of a float that it did not round."""
+    before, after, wrong = (
+        f"g (float[N, 4] x) => (float16[N, 4] y) {{ h = Cast<to = 10>(x) {steps} }}"
+        for steps in (
+            "d = Dropout<ratio = 0.5>(h) y = Sub(h, d)",
+            "y = Sub(h, h)",
+            "y = Add(h, h)",
+        )
+    )
+    header = {"opset": 9}
+    assert judge(before, after, Numerics.EXACT, header=header).ok
+    assert not judge(before, wrong, Numerics.EXACT, header=header).ok
+
+
 def test_the_sign_of_an_infinity_may_hang_on_that_of_a_zero() -> None:
     before, after, wrong = (
         f"g (float[B] x) => (float[B] y) <float[1] zero = {{0.0}}> {{ z = Mul(x, zero) {steps} }}"
