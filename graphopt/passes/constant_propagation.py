@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.dims import Dim
 from graphopt.context import Context
 from graphopt.passes._loops import loop_form, trips_of
 from graphopt.passes.base import Pass
@@ -236,7 +237,12 @@ class ConstantPropagation(Pass):
             results = cx.evaluator.evaluate(needed, batch)
             for node in needed:
                 values = {output: results[output] for output in node.outputs if output in results}
-                if values:
+                if any(_contradicts(cx.shape(output), tensor) for output, tensor in values.items()):
+                    # such as of a reduction of an empty tensor over axes that count from the end
+                    cx.say(
+                        self.name, _remark(node, "onnxruntime computes another shape than its inputs imply")
+                    )
+                elif values:
                     self._replace(node, values, graph, cx, sources[node])
 
     def _replace(
@@ -263,6 +269,16 @@ class ConstantPropagation(Pass):
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_whole(node)
         cx.wrote(action, node, [])
+
+
+def _contradicts(dims: Sequence[Dim] | None, tensor: ir.TensorProtocol) -> bool:
+    """Whether a tensor has another shape than ``dims``, which were inferred."""
+    if dims is None:
+        return False
+    shape = tensor.shape.numpy()
+    return len(dims) != len(shape) or any(
+        isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)
+    )
 
 
 def _copied(node: ir.Node, output: ir.Value) -> ir.Value | None:
