@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -51,3 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be written instead of compared."""
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def _own_values(request: pytest.FixtureRequest) -> None:
+    """Seed the generator ``RANDOM`` of a test's module by its name: its values depend on no other test."""
+    generator = getattr(request.module, "RANDOM", None)
+    if isinstance(generator, np.random.Generator):
+        seed = zlib.crc32(request.node.name.encode())
+        generator.bit_generator.state = np.random.default_rng(seed).bit_generator.state

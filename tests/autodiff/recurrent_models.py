@@ -10,13 +10,13 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
 from graphopt.runtime import session
-from tests.autodiff.models import run
+from tests.autodiff.models import STENCIL, run
 from tests.support import parse
 
 STEPS, BATCH, INPUTS, H = 4, 3, 2, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-#: Weights of differences at so many steps of a length: of fourth order, so that it need not be short.
-LENGTH, STENCIL = 0.01, {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
+#: Of one step of a difference.
+LENGTH = 0.01
 SIZES = {"static": f"{STEPS},{BATCH}", "dynamic": "T,B"}
 #: What stands around the layers, which take x and return z, with one result y.
 AROUND = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_batch_normalization
 
 
@@ -28,4 +30,11 @@ class BatchNormalization(op_batch_normalization.BatchNormalization_14):
         return super()._run(x, scale, bias, mean, var, epsilon, momentum, training_mode or 0)  # type: ignore[no-untyped-call]
 
 
-OPERATORS = [BatchNormalization]
+class GlobalAveragePool(OpRun):
+    """GlobalAveragePool, of an empty batch as well, which the evaluator's weighted average divides by."""
+
+    def _run(self, x: Any) -> Any:
+        return (np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, dtype=x.dtype),)
+
+
+OPERATORS = [BatchNormalization, GlobalAveragePool]

@@ -23,3 +23,13 @@ def test_a_wrong_operator_is_found(body: str, opset: int) -> None:
     right, wrong = (data(text.replace("OP", op), opset=opset) for op in ("Relu", "Identity"))
     assert verify(right, right, numerics=Numerics.REASSOCIATES, empty=False).ok
     assert not verify(right, wrong, numerics=Numerics.REASSOCIATES, empty=False).ok
+
+
+def test_the_sign_of_a_zero_is_excused_after_a_pool_of_no_batch() -> None:
+    """The mean over an empty batch is 0 in onnxruntime; times -1, its reciprocal is -inf, or inf if 0 is added."""
+    body = "p = GlobalAveragePool(x) m = ReduceMean <keepdims = 0> (p) n = Mul(m, k)"
+    text = "g (float[N, 3, 4, 6] x) => (float[] z) <float k = {-1}, float o = {0}> { BODY }"
+    rests = "s = Add(n, o) r = Reciprocal(s) z = Sqrt(r)", "r = Reciprocal(n) z = Sqrt(r)"
+    added, dropped = (data(text.replace("BODY", f"{body} {rest}"), opset=13) for rest in rests)
+    assert verify(added, dropped, numerics=Numerics.REASSOCIATES).ok
+    assert not verify(added, dropped, numerics=Numerics.EXACT).ok
