@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 from unicodedata import combining, east_asian_width
+
+#: Colours and other attributes of text on a terminal, which take no columns.
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 #: The role of a line in a report; terminals show each in a colour of its own.
 Tone = Literal["plain", "title", "good", "bad", "caution", "hint"]
@@ -80,7 +84,9 @@ def pad(cell: str, width: int, align: str = "<") -> str:
 
 
 def text_width(text: str) -> int:
-    """Columns that ``text`` takes in a terminal."""
+    """Columns that ``text`` takes in a terminal, where it may be styled."""
+    if "\x1b" in text:
+        text = _STYLE.sub("", text)
     if text.isascii():
         return len(text)
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

@@ -191,7 +191,7 @@ def command(
     return make
 
 
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 _COMMON = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),

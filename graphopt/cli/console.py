@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from graphopt import config
-from graphopt.cli.layout import fitted, wrapped
+from graphopt.cli.layout import fitted, ruled, wrapped
 from graphopt.tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Console:
             return
         self._clear()
         if _is_terminal(self._stream):
-            head, body = fitted(table, _width(self._stream), indent)
+            head, body = fitted(table, columns(self._stream), indent)
             for line in head:
                 self._line(line, bold=True)
             for line in body:
@@ -191,7 +191,10 @@ def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None =
         tone: colours the label, or all of a title or hint.
         style: for whole lines, as for :func:`click.style`.
     """
-    lines = wrapped(text, _width(stream)) if _is_terminal(stream) else [text]
+    if _is_terminal(stream):
+        lines = wrapped(text, columns(stream))
+    else:
+        lines = [text if (width := _columns_said()) is None else ruled(text, width)]
     style = style or (_STYLES[tone] if tone in _WHOLE else {})
     for number, line in enumerate(lines):
         line = _encodable(line, stream)
@@ -207,11 +210,16 @@ def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
 
 
-def _width(stream: TextIO) -> int:
-    """Columns of the terminal behind ``stream``."""
+def _columns_said() -> int | None:
+    """The variable ``COLUMNS``, if it is a number."""
     said = config.variable("COLUMNS")
-    if said is not None and said.isdecimal() and int(said):
-        return int(said)
+    return int(said) if said is not None and said.isdecimal() and int(said) else None
+
+
+def columns(stream: TextIO) -> int:
+    """Columns of the terminal behind ``stream``, or those of a usual one."""
+    if (said := _columns_said()) is not None:
+        return said
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
     except OSError:  # none behind it, or no file number either

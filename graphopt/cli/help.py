@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 import click
 
+from graphopt.cli.console import columns
+from graphopt.cli.layout import wrapped
+
+#: No help is wider, however wide the terminal is.
+_WIDEST = 110
 #: Examples that the short help shows.
 _EXAMPLES = 4
+#: A limit that no summary reaches.
+_ALL_OF_IT = 1000
 _OTHERS = "Other options"
 _ALL = "graphopt.help_all"
 
@@ -25,6 +33,14 @@ class Section(Enum):
     EXPERT = "Expert"
 
 
+class HelpContext(click.Context):
+    """A context whose help fits the stream that it is printed on."""
+
+    def make_formatter(self) -> click.HelpFormatter:
+        """A formatter for the width of the terminal."""
+        return click.HelpFormatter(width=max(min(columns(sys.stdout), _WIDEST) - 2, 20))
+
+
 class HelpedCommand(click.Command):
     """A command with a short help and a long one.
 
@@ -34,6 +50,8 @@ class HelpedCommand(click.Command):
         examples: command lines, the most useful ones first.
         everyday: the options that the short help describes, in this order; all options if there are none.
     """
+
+    context_class = HelpContext
 
     def __init__(
         self,
@@ -59,8 +77,9 @@ class HelpedCommand(click.Command):
         self.format_usage(ctx, formatter)
         _write_text(formatter, summary)
         with formatter.section("Examples"):
-            for line in self.examples if is_long else self.examples[:_EXAMPLES]:
-                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+            for example in self.examples if is_long else self.examples[:_EXAMPLES]:
+                for line in _shell_lines(example, formatter.current_indent, formatter.width):
+                    formatter.write(f"{line}\n")
         if not is_long:
             self._write_everyday(ctx, formatter)
             return
@@ -89,24 +108,46 @@ class HelpedCommand(click.Command):
         common = [item for item in options if not hasattr(item, "section") and item is not _help_all]
         more = sum(not item.hidden for item in options) - len(shown) - len(common) - 1
         names = " ".join(option.opts[0] for option in common)
-        formatter.write(
-            f"\n  In all commands: {names}\n  {ctx.command_path} --help-all lists {more} more options.\n"
-        )
+        _write_text(formatter, f"In all commands: {names}")
+        with formatter.indentation():
+            formatter.write_text(f"{ctx.command_path} --help-all lists {more} more options.")
+
+
+def _shell_lines(command: str, indent: int, width: int) -> list[str]:
+    """A command line, continued with backslashes where it is too long, as a shell reads it."""
+    lead = " " * indent
+    *lines, last = wrapped(lead + command, width)
+    if lines:
+        *lines, last = wrapped(lead + command, width - len(" \\"), indent + 2)
+    return [*(f"{line} \\" for line in lines), last]
 
 
 def write_commands(commands: Sequence[tuple[str, HelpedCommand]], formatter: click.HelpFormatter) -> None:
     """Write the summaries of commands, one section for each group."""
-    width = formatter.width - 6 - max(len(name) for name, _ in commands)
+
     for section in Section:
         of_section = [
             (command.rank, name, command) for name, command in commands if command.section is section
         ]
         rows = [
-            (name, command.get_short_help_str(width)) for _, name, command in sorted(of_section, key=_place)
+            (name, command.get_short_help_str(_ALL_OF_IT))
+            for _, name, command in sorted(of_section, key=_place)
         ]
         if rows:
             with formatter.section(section.value):
                 formatter.write_dl(rows, col_spacing=3)
+
+
+def write_examples(examples: Sequence[tuple[str, str]], formatter: click.HelpFormatter) -> None:
+    """Write command lines, each with a remark, which may be empty."""
+    widest = max(len(command) for command, _ in examples)
+    with formatter.indentation(), formatter.section("Examples"):
+        for command, remark in examples:
+            line = f"{'':{formatter.current_indent}}{command:{widest}}  {remark}".rstrip()
+            if len(line) > formatter.width:
+                line = f"{'':{formatter.current_indent}}{command}  {remark}"
+            for part in wrapped(line, formatter.width):
+                formatter.write(f"{part}\n")
 
 
 def _place(item: tuple[int, str, HelpedCommand]) -> tuple[int, str]:

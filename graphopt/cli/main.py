@@ -20,7 +20,7 @@ from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
 from graphopt.cli.console import say
 from graphopt.cli.failure import tell
-from graphopt.cli.help import HelpedCommand, write_commands
+from graphopt.cli.help import HelpContext, HelpedCommand, write_commands, write_examples
 from graphopt.cli.synonyms import spelled_out
 from graphopt.errors import ExitStatus, UsageError, unknown
 from graphopt.runtime.forkserver import claim_process
@@ -30,9 +30,18 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 
+_EXAMPLES = (
+    ("graphopt optimize model.onnx", "write model.opt.onnx"),
+    ("graphopt model.onnx", "report only, nothing is written"),
+    ("graphopt dump model.onnx --pass-by-pass", ""),
+    ("graphopt help COMMAND", ""),
+)
+
 
 class LazyGroup(click.Group):
     """A group whose commands are the modules of a package, imported when they are asked for."""
+
+    context_class = HelpContext
 
     def list_commands(self, context: click.Context | None) -> list[str]:
         """The names of all commands."""
@@ -53,6 +62,11 @@ class LazyGroup(click.Group):
         from click.shell_completion import CompletionItem
 
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summary, and examples."""
+        super().format_help_text(ctx, formatter)
+        write_examples(_EXAMPLES, formatter)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, then the options."""
@@ -116,15 +130,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 )
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Make ONNX models smaller and faster, without changing what they compute or how they are called.
-
-    \b
-    Examples:
-      graphopt optimize model.onnx           write model.opt.onnx
-      graphopt model.onnx                    report only, nothing is written
-      graphopt dump model.onnx --pass-by-pass
-      graphopt help COMMAND
-    """
+    """Make ONNX models smaller and faster, without changing what they compute or how they are called."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

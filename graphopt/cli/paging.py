@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt.cli.console import Console
+from graphopt.cli.console import Console, columns
+from graphopt.cli.layout import wrapped
 
 if TYPE_CHECKING:
     from graphopt.modeldiff.printing import Printed
@@ -27,7 +28,9 @@ def page(console: Console, lines: Sequence[Printed], *, pager: bool = True) -> N
     if console.as_json:
         return
     if pager and _is_interactive() and len(lines) >= shutil.get_terminal_size().lines:
-        click.echo_via_pager((f"{_styled(line)}\n" for line in lines), color=console.color)
+        width = columns(sys.stdout)
+        shown = (part for line in lines for part in wrapped(_styled(line), width))
+        click.echo_via_pager((f"{line}\n" for line in shown), color=console.color)
         return
     for line in lines:
         print_line(console, line)

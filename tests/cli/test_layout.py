@@ -32,6 +32,13 @@ def test_lines_break_at_spaces_and_align_behind_their_label() -> None:
     assert wrapped("a\nb", 10) == ["a", "b"]
 
 
+def test_rules_are_cut_instead_of_wrapped() -> None:
+    heading = "── operators ─ 3 nodes " + "─" * 77
+    assert wrapped(heading, 60) == [heading[:60]]
+    assert wrapped(heading, 22) == ["── operators ─ 3 nodes"]
+    assert wrapped("\x1b[31m-\x1b[0m  a few words", 14) == ["\x1b[31m-\x1b[0m  a few words"]
+
+
 def test_a_name_longer_than_the_line_stays_in_one_piece() -> None:
     name = "/encoder/layer.0/attention/self/Softmax"
     assert wrapped(f"  at     {name} and more", 30) == ["  at", f"         {name}", "         and more"]

@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.main import main
+from graphopt.cli.help import HelpedCommand
+from graphopt.cli.main import cli, main
 from tests.cli.conftest import Invoke
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are a POSIX feature")
@@ -144,6 +146,57 @@ def test_screens_fit_their_terminal(invoke: Invoke, show: Show, model: Path, nam
         assert not torn, f"torn or missing at {columns} columns"
         wide = [line for line in lines if len(line) > columns and len(line.split()) > 1]
         assert not wide, f"wider than {columns} columns"
+
+
+HELP = {f"{name} --help-all": (name, "--help-all") for name in cli.list_commands(None)}
+HELP |= {f"{name} --help": (name, "--help") for name in cli.list_commands(None)}
+MORE = {
+    "--help": ("--help",),
+    "report": ("{model}",),
+    "diff": ("diff", "{model}", "{other}"),
+    "diff -v": ("diff", "{model}", "{other}", "-v"),
+    "dump": ("dump", "{model}"),
+    "dump --pass-by-pass": ("dump", "{model}", "--pass-by-pass"),
+    "bench": ("bench", "{model}", "{other}", "--processes", "2", "--seconds", "1"),
+    "passes peephole -v": ("passes", "peephole", "-v"),
+    "pipelines O3": ("pipelines", "O3"),
+    "completion": ("completion",),
+    **HELP,
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_no_line_is_wider_than_the_terminal(invoke: Invoke, show: Show, model: Path, name: str) -> None:
+    os.rename(model, "wide.onnx")
+    proto = onnx.load("wide.onnx")
+    proto.graph.node[-1].op_type = "LogSoftmax"
+    onnx.save(proto, "other.onnx")
+    arguments = [text.format(model="wide.onnx", other="other.onnx") for text in MORE[name]]
+    for columns in WIDTHS[1:2] if name == "bench" else WIDTHS:
+        lines = show(columns, *arguments)
+        assert len(lines) > 1
+        wide = [line for line in lines if len(line) > columns and (len(line.split()) > 1 or "──" in line)]
+        assert not wide, f"wider than {columns} columns"
+
+
+def test_rules_of_headings_fit_where_the_width_is_given(
+    invoke: Invoke, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    proto = onnx.load(model)
+    proto.graph.node[-1].op_type = "LogSoftmax"
+    onnx.save(proto, "other.onnx")
+    piped = invoke("diff", model, "other.onnx").out
+    assert [len(line) for line in piped.splitlines() if line.startswith("──")] == [60, 60]
+
+
+def test_examples_continue_as_shells_read_them(show: Show) -> None:
+    lines = show(60, "train-step", "--help")
+    whole = "\n".join(lines).replace("\\\n", " ")
+    command = cli.get_command(click.Context(cli), "train-step")
+    assert isinstance(command, HelpedCommand)
+    shown = [" ".join(line.split()) for line in whole.splitlines()]
+    assert all(example in shown for example in command.examples[:4])
 
 
 def test_the_report_at_60_columns(show: Show, invoke: Invoke, model: Path) -> None:
