@@ -12,7 +12,7 @@ for line in map(str.rstrip, sys.stdin):
         indent = max(line.rfind("  ", 0, 60) + 2, 4)  # below the last column
         print(textwrap.fill(line, 80, subsequent_indent=" " * indent, break_on_hyphens=False))
     else:
-        print(line if len(line) <= 80 else line[:79] + "…")' "$1"; fi
+        print(line if len(line) <= 80 else line[:78].rstrip(" ,…") + " …")' "$1"; fi
 }
 
 say() { printf '\n# %s' "$1"; }

@@ -78,7 +78,12 @@ def plan(
         _check_stdout(sources)
         return Plan(sources, (STDOUT,), output)
     if output is not None:
-        return Plan(sources, tuple(_named(sources, output)), output, marks=named_by_word)
+        return Plan(
+            sources,
+            tuple(_named(sources, output, to_folder=_name_folder(words))),
+            output,
+            marks=named_by_word,
+        )
     if stdin in sources:
         raise UsageError(
             "a model from standard input has no name to derive that of the result from",
@@ -168,6 +173,10 @@ def _is_folder_of_models(path: Path) -> bool:
     return path.is_dir() and not api.is_bundle(path)
 
 
+def _name_folder(words: Sequence[Path]) -> bool:
+    return any(map(_is_folder_of_models, words))
+
+
 def _models_in(folder: Path) -> list[Path]:
     """The ``.onnx`` files in ``folder``.
 
@@ -214,8 +223,11 @@ def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: b
             )
 
 
-def _named(sources: Sequence[Path], output: str) -> list[Path]:
+def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Path]:
     """The files that ``-o`` names.
+
+    Args:
+        to_folder: a folder was read, so that a name without the suffix of a model is a folder too.
 
     Raises:
         UsageError: they can't be written, or a file is named for several models.
@@ -223,7 +235,8 @@ def _named(sources: Sequence[Path], output: str) -> list[Path]:
     from graphopt import ir
 
     path = Path(output)
-    if len(sources) == 1 and not path.is_dir() and not output.endswith("/"):
+    is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in ir.SUFFIXES)
+    if len(sources) == 1 and not is_folder:
         check_model_file(path, *(source for source in sources if source.suffix))
         return [path]
     if path.suffix in ir.SUFFIXES and not path.exists() and not output.endswith("/"):

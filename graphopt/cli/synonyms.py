@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Collection, Sequence
 
 _FP16 = (
-    "graphopt keeps the dtypes of a model; convert to fp16 first: onnxconverter_common.float16, or Olive;"
-    " then graphopt optimize"
+    "graphopt keeps the dtypes of a model; optimize first, then convert to fp16 with"
+    " onnxconverter_common.float16, or Olive (docs/faq.md)"
 )
 _QUANTIZE = (
     "graphopt keeps the dtypes of a model; quantize with onnxruntime.quantization after graphopt optimize"
@@ -295,5 +295,5 @@ def for_option(name: str, known: Collection[str]) -> str | None:
 def _is_path(word: str) -> bool:
     """Whether ``word``, in the place of a command, is a path: no command has a dot or a slash."""
     return word == "-" or (
-        not word.startswith("-") and ("." in word or os.sep in word or "/" in word or os.path.isfile(word))
+        not word.startswith("-") and ("." in word or os.sep in word or "/" in word or os.path.exists(word))
     )

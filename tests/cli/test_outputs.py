@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -231,3 +232,19 @@ def test_write_protected_files_stay(invoke: Invoke, small: Path) -> None:
     told = invoke("optimize", small, "-o", small)
     assert told.status == 2 and "it is write-protected" in told.err
     assert small.read_bytes() == before and small.stat().st_mode & 0o777 == 0o444
+
+
+def test_a_folder_is_read_and_one_is_written(invoke: Invoke, small: Path) -> None:
+    Path("models").mkdir()
+    shutil.copy(small, "models/one.onnx")
+    report = invoke("models")
+    assert report.status == 0 and "nodes" in report.out
+    assert sorted(path.name for path in Path("models").iterdir()) == ["one.onnx"]
+    assert invoke("optimize", "models", "-o", "out", "--no-verify").status == 0
+    assert Path("out/one.onnx").is_file()
+
+
+def test_no_result_of_a_missing_model_is_announced(invoke: Invoke) -> None:
+    outcome = invoke("optimize", "nosuch.onnx")
+    assert outcome.status == 2 and "→" not in outcome.err
+    assert "no such file: nosuch.onnx" in outcome.err

@@ -169,7 +169,7 @@ def command(
             raise UsageError("standard output has no place for a library of kernels", hint="-o FILE")
     if len(planned.sources) == 1:
         source, target = planned.sources[0], planned.targets[0]
-        if planned.marks:
+        if planned.marks and source.exists():  # a missing model is reported when it is loaded
             run.console.note(f"  {source} → {target}")
         report = _optimize(run, source, target, arguments, marks=planned.marks)
         told = run.console.as_json or report_path is not None

@@ -21,7 +21,13 @@ graphopt sample -o sample.onnx
 @command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7)
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes_file, metavar="FILE", help="Write the model there."),
+    click.option(
+        "-o",
+        "--output",
+        type=writes_file,
+        metavar="FILE",
+        help="Write the model there; without it, only its size is shown.",
+    ),
 )
 def command(run: Run, output: Path | None) -> None:
     """Write the sample model to a file.
