@@ -117,9 +117,10 @@ class PassFailed(GraphoptError):
         return cls(f"{where}: {type(error).__name__}: {text}", owner=owner, node=node)
 
     @classmethod
-    def no_end(cls, owner: str, count: int) -> PassFailed:
-        """Rewriting does not come to an end: rules undo each other, or make ever more work."""
-        return cls(f"{owner} does not come to an end: {count:,} rewrites", owner=owner, endless=True)
+    def no_end(cls, owner: str, count: int, rivals: Sequence[str] = ()) -> PassFailed:
+        """Rewriting does not come to an end: ``owner`` makes ever more work, or ``rivals`` undo it."""
+        others = f", along with {', '.join(rivals)}" if rivals else ""
+        return cls(f"{owner} does not come to an end{others}: {count:,} rewrites", owner=owner, endless=True)
 
 
 #: How notes begin that name the code of the user's that raised an exception.
@@ -241,16 +242,34 @@ def not_downloaded(location: str) -> UsageError | None:
     return UsageError(f"{url} is a URL, and graphopt does not download", hint=f"curl -LO {url}")
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:
-    """The error for a name that nothing bears, which names the nearest that something does.
+#: Names suggested in place of an unknown one.
+_SUGGESTED = 3
+
+
+def nearest_names(name: str, known: Iterable[str], *, alike: float = 0.4) -> list[str]:
+    """The names of ``known`` nearest to ``name``: those that contain it, shortest first, then similar ones.
 
     Args:
-        kind: what was to bear it.
-        name: the name.
-        known: what is borne.
-        where: where to look these up.
-        alike: from 0 to 1, how much a name has to be like this one to be told.
+        name: the unknown name.
+        known: the names to choose from.
+        alike: from 0 to 1, the similarity required of names that do not contain ``name``.
     """
-    nearest = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3, cutoff=alike)
+    names, part = list(dict.fromkeys(known)), name.lower()
+    holding = sorted((one for one in names if len(part) > 1 and part in one.lower()), key=len)
+    similar = difflib.get_close_matches(name, names, n=_SUGGESTED, cutoff=alike)
+    return list(dict.fromkeys([*holding, *similar]))[:_SUGGESTED]
+
+
+def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:
+    """The error for an unknown name, which suggests the nearest known ones.
+
+    Args:
+        kind: the kind of thing that was named.
+        name: the unknown name.
+        known: the names that exist.
+        where: where these are listed.
+        alike: from 0 to 1, the similarity required of a suggestion.
+    """
+    nearest = nearest_names(name, known, alike=alike)
     hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
     return UsageError(f"no {kind} is called {name!r}; {hint}")

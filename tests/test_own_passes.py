@@ -72,6 +72,12 @@ class RenameNodes(onnx_ir.passes.InPlacePass):
         return onnx_ir.passes.PassResult(model, modified=True)
 
 
+@rule(lambda op, x, y: op.Add(x, y), numerics=Exact)
+def double_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """x + y = -(-(x + y)), which a rule of graphopt undoes."""
+    return op.Neg(op.Neg(op.Add(x, y)))
+
+
 @rule(lambda op, x: op.Sin(op.Neg(x)), numerics=Reassociates)
 def sin_of_neg(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Sin(-x) → -Sin(x)."""
@@ -226,6 +232,15 @@ def test_a_wrong_own_rule_is_dropped_and_reported() -> None:
     assert ops(model) == ["Relu", "Neg", "Sin"]
     assert [drop.owner for drop in report.dropped] == ["wrong-rule"]
     assert "dropped: wrong-rule at " in str(report)
+
+
+def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped() -> None:
+    model = parse("g (float[N] x, float[N] y) => (float[N] z) { a = Add(x, y)  z = Relu(a) }")
+    model, report = graphopt.optimize(model, rules=[double_negation], pipeline="peephole")
+    (dropped,) = report.dropped
+    assert dropped.owner == "double-negation"
+    assert "double-negation does not come to an end, along with cancel-negations" in dropped.reason
+    assert ops(model) == ["Add", "Relu"]
 
 
 def test_a_rule_that_the_numerics_exclude_is_reported() -> None:

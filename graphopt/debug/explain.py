@@ -67,7 +67,7 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
     names = [name for rule in all_rules() if rule.fuses for name in (rule.family, rule.name)]
     for pattern in patterns:
         if pattern not in names:
-            raise unknown("pattern", pattern, names, f"known are {', '.join(dict.fromkeys(names))}")
+            raise unknown("pattern", pattern, names, "graphopt passes fuse-builtin lists all")
     return [
         rule
         for rule in admitted_rules(options, by="fuse-builtin")

@@ -21,8 +21,10 @@ from graphopt.rewrite.rule import Rule
 
 #: Rewrites allowed for each node that a run starts with; more means that they do not end.
 _REWRITES_PER_NODE = 20
-#: Of so many rewrites, the last ones, the rule that made most is to blame where they do not end.
+#: Latest rewrites among which the rules at fault are looked for where rewriting does not end.
 _LATEST = 100
+#: Least number of these that a rule makes which is named along with the one at fault.
+_RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _PROPAGATES = "onnxruntime's propagation of quantization would go wrong there"
 
@@ -90,10 +92,17 @@ class _Run:
                     done += 1
                     latest.append(rule.name)
                     if done > limit:
-                        raise PassFailed.no_end(Counter(latest).most_common(1)[0][0], done)
+                        raise self._no_end(latest, done)
                     break
         self._cx.forget_reads()
         return done
+
+    def _no_end(self, latest: Iterable[str], done: int) -> PassFailed:
+        """The failure after too many rewrites: the caller's rules are at fault before graphopt's own."""
+        own = self._cx.options.own
+        ranked = sorted(Counter(latest).most_common(), key=lambda item: item[0] not in own)
+        (owner, _), *others = ranked
+        return PassFailed.no_end(owner, done, [name for name, count in others if count >= _RIVALRY])
 
     def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
         cx = self._cx
