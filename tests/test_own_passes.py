@@ -234,6 +234,20 @@ def test_a_wrong_own_rule_is_dropped_and_reported() -> None:
     assert "dropped: wrong-rule at " in str(report)
 
 
+def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
+    place = f"{__name__}:sin_of_neg"
+    for given in ({"pre_passes": [place]}, {"post_passes": [place]}, {"pipeline": f"dce,{place}"}):
+        model, report = graphopt.optimize(parse(MODEL), **{"pipeline": "dce", **given})
+        assert ops(model) == ["Relu", "Sin", "Neg"]
+        assert sum(record.rewrites["sin-of-neg"] for record in report.passes) == 1
+    report = graphopt.optimize(parse(MODEL), post_passes=[f"{__name__}:coarse_rule"]).report
+    assert any("rule coarse-rule did not run" in str(record.remarks) for record in report.passes)
+    dropped = graphopt.optimize(parse(MODEL), post_passes=[f"{__name__}:wrong_rule"]).report.dropped
+    assert [one.owner for one in dropped] == ["wrong-rule"]
+    with pytest.raises(UsageError, match="takes no options"):
+        graphopt.optimize(parse(MODEL), pipeline=f"{place}{{deep=true}}")
+
+
 def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped() -> None:
     model = parse("g (float[N] x, float[N] y) => (float[N] z) { a = Add(x, y)  z = Relu(a) }")
     model, report = graphopt.optimize(model, rules=[double_negation], pipeline="peephole")

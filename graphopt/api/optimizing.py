@@ -136,7 +136,7 @@ def optimize(
         skip: passes and rules that do not run.
         only: if given, the only rewrite rules that run.
         pre_passes, post_passes: passes to run first and last, or where the pipeline has places for them:
-            objects, names, or ``package.module:Class``; passes of onnx-ir work too.
+            objects, names, or ``package.module:name`` of a class or a rule; passes of onnx-ir work too.
         rules: rewrite rules of your own (:func:`graphopt.rewrite.rule`), which run along with graphopt's, in
             ``peephole`` unless they name another pass.
         verify: compare the result with the original in onnxruntime.

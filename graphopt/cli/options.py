@@ -205,7 +205,7 @@ pipeline_options = group(
         shell_complete=completion.passes,
         multiple=True,
         metavar="PASS",
-        help="Run first: a pass, or module:Class.",
+        help="Run first: a pass, or module:Class or module:rule.",
     ),
     click.option(
         "--post-pass",
@@ -213,7 +213,7 @@ pipeline_options = group(
         shell_complete=completion.passes,
         multiple=True,
         metavar="PASS",
-        help="Run last: a pass, or module:Class.",
+        help="Run last: a pass, or module:Class or module:rule.",
     ),
 )
 

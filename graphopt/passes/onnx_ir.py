@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -10,13 +9,18 @@ from typing import Any, ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.errors import UsageError, raised_at
+from graphopt.errors import UsageError
 from graphopt.ir.foreign import PassBase, take_over
+from graphopt.passes._located import located
 from graphopt.passes.base import Pass
+from graphopt.passes.own_rule import OwnRule
 from graphopt.passes.registry import make
+from graphopt.rewrite.rule import Rule
 
-_NAMED = "name it as package.module:Class; modules are looked for where PYTHONPATH says"
-_PASSES = "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase"
+_PASSES = (
+    "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase,"
+    " or a rule decorated with graphopt.rewrite.rule"
+)
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,16 @@ class GivenOnnxIrPass(OnnxIrPass):
 
 
 def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
-    """The pass at ``package.module:Class``, one of ours with options given as text, or of onnx-ir's.
+    """The pass at ``package.module:Class``, graphopt's with options given as text or onnx-ir's, or a rule.
 
     Raises:
         UsageError: there is no such module or class, it is no pass, or an option does not fit.
     """
     options = tuple(options)
+    if isinstance(located(path), Rule):
+        if options:
+            raise UsageError(f"rule {path} takes no options")
+        return OwnRule(path)
     kind = _find(path, [key for key, _ in options])
     if isinstance(kind, type) and issubclass(kind, Pass) and not inspect.isabstract(kind):
         return make(kind, path, options)
@@ -103,20 +111,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
 
 def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     """What stands at ``path``; it can be made with no arguments other than ``given``."""
-    module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
-    except Exception as error:  # somebody else's code may raise anything
-        place = raised_at(error)
-        at = f" at {place}" if place else ""
-        raise UsageError(f"pass {path}: importing {module_name} fails{at}: {_sentence(error)}") from error
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        raise UsageError(f"pass {path}: module {module_name} has no {name or 'class named'}")
+    found = located(path)
     if not callable(found):
         raise UsageError(f"{path} is no pass, but a {type(found).__name__}", hint=_PASSES)
     try:
@@ -133,7 +128,3 @@ def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     if required:
         raise UsageError(f"pass {path} can't be made without arguments: {', '.join(required)}")
     return found
-
-
-def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

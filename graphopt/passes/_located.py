@@ -1,0 +1,34 @@
+"""Passes and rules named by their place: ``package.module:name``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from graphopt.errors import UsageError, raised_at
+
+_NAMED = "name it as package.module:Class; modules are looked for where PYTHONPATH says"
+
+
+def located(path: str) -> Any:
+    """The object at ``path``, a module and a name within it.
+
+    Raises:
+        UsageError: the module can't be imported, or has no such name.
+    """
+    module_name, _, name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
+    except Exception as error:  # somebody else's code may raise anything
+        place = raised_at(error)
+        at = f" at {place}" if place else ""
+        cause = f"{type(error).__name__}: {error}"
+        raise UsageError(f"pass {path}: importing {module_name} fails{at}: {cause}") from error
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise UsageError(f"pass {path}: module {module_name} has no {name or 'class named'}")
+    return found

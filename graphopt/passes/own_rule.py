@@ -1,0 +1,44 @@
+"""own-rule: one rewrite rule, named by its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import UsageError
+from graphopt.passes._located import located
+from graphopt.passes.base import Pass
+from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.worklist import apply_rules
+
+
+@dataclass(frozen=True)
+class OwnRule(Pass):
+    """Apply one rewrite rule, by itself, until it applies nowhere.
+
+    Attributes:
+        path: where the rule is: ``package.module:name``.
+    """
+
+    name: ClassVar[str] = "own-rule"
+    path: str = ""
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Apply it, in bodies and functions too, if the options admit its numerics.
+
+        Raises:
+            UsageError: there is no rule at ``path``.
+        """
+        rule = located(self.path)
+        if not isinstance(rule, Rule):
+            raise UsageError(
+                f"{self.path} is no rule", hint="decorate the function with graphopt.rewrite.rule"
+            )
+        if rule.numerics > cx.options.numerics:
+            kind = rule.numerics.name.lower()
+            cx.remarks.append(f"rule {rule.name} did not run: the options exclude its numerics, {kind}")
+            return
+        if rule.name not in cx.options.skip:
+            apply_rules([rule], model, cx)
