@@ -31,8 +31,7 @@ from graphopt.instrument.summary import Interface, Summary
 from graphopt.ir.foreign import PassBase
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.onnx_ir import GivenOnnxIrPass, OnnxIrPass
-from graphopt.passes.own_rule import OwnRule
+from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
 from graphopt.pipelines import registry
 from graphopt.rewrite.rule import Rule
@@ -308,7 +307,7 @@ def _steps(item: object) -> Sequence[Step]:
 
 def is_own(pass_: Pass) -> bool:
     """Whether the caller wrote ``pass_``: it is neither graphopt's nor added by an installed package."""
-    return isinstance(pass_, (OnnxIrPass, OwnRule)) or registry().passes.get(pass_.name) is not type(pass_)
+    return pass_.name in BY_PLACE or registry().passes.get(pass_.name) is not type(pass_)
 
 
 def make_options(

@@ -13,10 +13,10 @@ from graphopt.errors import UsageError
 from graphopt.ir.foreign import PassBase, take_over
 from graphopt.passes._located import located
 from graphopt.passes.base import Pass
-from graphopt.passes.own_rule import OwnRule
 from graphopt.passes.registry import make
-from graphopt.rewrite.rule import Rule
 
+#: Names of the passes that run code of the caller's, named by its place.
+BY_PLACE = ("onnx-ir", "own-rule")
 _PASSES = (
     "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase,"
     " or a rule decorated with graphopt.rewrite.rule"
@@ -91,6 +91,9 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
     Raises:
         UsageError: there is no such module or class, it is no pass, or an option does not fit.
     """
+    from graphopt.passes.own_rule import OwnRule
+    from graphopt.rewrite.rule import Rule
+
     options = tuple(options)
     if isinstance(located(path), Rule):
         if options:
