@@ -244,7 +244,11 @@ class Grower:
         """Whether no integer is divided by zero, which would end the process, and what is joined fits.
 
         onnxruntime joins what does not fit where it is empty, and leaves some of the result unwritten.
+        A convolution over no channels does not end there.
         """
+        if "Conv" in node.op_type:
+            read = [x for name in node.input for x in self.scope.values.get(name, [])]
+            return all(x.shape[1] for x in read if x.ndim > 1)
         if node.op_type == "ConcatFromSequence":
             joined = self.scope.values[node.input[0]]
             return all(part.ndim == parts[0].ndim and part.size for parts in joined for part in parts)
