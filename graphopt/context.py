@@ -7,7 +7,7 @@ the :class:`Context`, whose services are put in from outside.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -164,6 +164,7 @@ class Context:
         attempts: rules tried at a node so far.
         remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each decision by cost that passes and rules asked for, once, and how often.
+        weighed: the last decision by cost, by rule or pass and names of the outputs that it concerns.
         ungrouped: by name of a node, why ``fuse-groups`` put it into no group.
     """
 
@@ -182,6 +183,7 @@ class Context:
     attempts: int = 0
     remarks: list[str] = field(default_factory=list)
     decisions: Counter[Decision] = field(default_factory=Counter)
+    weighed: dict[tuple[str, tuple[str, ...]], Decision] = field(default_factory=dict)
     ungrouped: dict[str, str] = field(default_factory=dict)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
     _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
@@ -288,14 +290,24 @@ class Context:
 
         return self.options.costs or shipped(self.options.device.kind)
 
-    def weigh(self, *ops: str, case: str = "", dtype: ir.DataType | None = None, **sizes: Dim) -> Decision:
+    def weigh(
+        self,
+        *ops: str,
+        by: str,
+        at: Sequence[ir.Value],
+        case: str = "",
+        dtype: ir.DataType | None = None,
+        **sizes: Dim,
+    ) -> Decision:
         """Which of the fused operators ``ops`` is fastest here, or whether to leave the nodes that are there.
 
-        >>> cx.weigh("MultiHeadAttention", "Attention", length=128).op     # doctest: +SKIP
+        >>> cx.weigh("MultiHeadAttention", "Attention", by=rule, at=[value], length=128).op # doctest: +SKIP
         'Attention'
 
         Args:
             ops: operators, or passes, that have figures in the table of costs.
+            by: the rule or pass that would write the operator, for reports.
+            at: outputs of the nodes concerned, the most telling first.
             case: what else matters, such as ``causal``.
             dtype: the element type.
             sizes: by the names of the table's axes; symbolic ones count as unknown.
@@ -303,6 +315,7 @@ class Context:
         name = None if dtype is None else dtype.name.lower()
         decision = self.costs.weigh(*ops, case=case, dtype=name, **sizes)
         self.decisions[decision] += 1
+        self.weighed[by, tuple(value.name or "" for value in at)] = decision
         return decision
 
     # Changes ------------------------------------------------------------------------------

@@ -177,10 +177,11 @@ class Job:
         """What is left of patterns that the pipeline fuses."""
         if not self._fuses():
             return []
-        from graphopt.rewrite.explain import missed_in
+        from graphopt.rewrite.explain import missed_in, weighed_against
         from graphopt.rules import fusing_rules
 
-        return list(missed_in(model, fusing_rules(self.options), cx))
+        missed = list(missed_in(model, fusing_rules(self.options), cx))
+        return [*missed, *weighed_against(model, missed, cx)]
 
     def _verify(self, model: ir.Model, report: Report) -> None:
         assert self.oracle is not None, "somebody has to judge"

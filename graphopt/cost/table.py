@@ -131,7 +131,7 @@ class Grid:
             known = sizes.get(axis.name)
             exact = isinstance(known, int) and known > 0
             said.append(
-                f"{axis.name} {known:,}" if exact else f"{axis.name} unknown, as for {axis.default:,}"
+                f"{axis.name} {known:,}" if exact else f"{axis.name} unknown, {axis.default:,} assumed"
             )
         return f" at {'; '.join(said)}" if said else ""
 

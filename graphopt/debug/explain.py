@@ -12,7 +12,7 @@ from graphopt.errors import unknown
 from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.pipelines import registry
-from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to
+from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to, weighed_against
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_rules, all_rules
 
@@ -47,19 +47,18 @@ def explain_fusions(
     try:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
         found = explain(model, admitted_rules(options, by="fuse-builtin"), cx, about=rules)
-        if not patterns:
+        weighed = weighed_against(model, found.missed, cx)
+        if patterns:
+            owners = frozenset(rule.name for rule in rules)
+            weighed = (place for place in weighed if place.rule in owners)
+        else:
             found = replace(found, fused=(*found.fused, *native_in(model)))
+        found = replace(found, missed=(*found.missed, *weighed))
         if names is not None and node is not None:
             return _about(found, names, node, model, rules, cx)
-        return found if patterns else replace(found, costs=tuple(_said_against(found, cx)))
+        return found
     finally:
         cx.close()
-
-
-def _said_against(found: Explanation, cx: Context) -> Iterator[str]:
-    """What the table of costs said against what passes and rules would have done, where no place tells it."""
-    told = {place.reason for place in found.missed}
-    yield from (one.reason for one in cx.decisions if not one and one.reason not in told)
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:

@@ -71,6 +71,7 @@ class BatchMM(Pass):
         sizes: dict[str, Any] = {"width": width, "rows": rows}
         if case == "convolutions":
             sizes = {"channels": width, "pixels": math.isqrt(rows) if isinstance(rows, int) else rows}
-        decision = cx.weigh(self.name, case=case, count=len(members), **sizes)
+        at = [member.output for member in members]
+        decision = cx.weigh(self.name, by=self.name, at=at, case=case, count=len(members), **sizes)
         cx.say(self.name, lambda: f"{members[0].output.name}: {decision.reason}")
         return bool(decision) and decision.ratio is not None

@@ -79,12 +79,10 @@ class Explanation:
 
     Attributes:
         fused, missed: the places.
-        costs: what the table of costs said against fused operators besides.
     """
 
     fused: tuple[Fused, ...]
     missed: tuple[Missed, ...]
-    costs: tuple[str, ...] = ()
 
 
 def explain(
@@ -197,6 +195,39 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
             if best is not None and node not in told_of.setdefault(best.rule, {}):
                 told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
                 yield best.told(cx)
+
+
+def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> Iterator[Missed]:
+    """The places that rules and passes left because of the table of costs, besides those in ``missed``.
+
+    Only values that are still in ``model`` count.
+    """
+    known = {(place.rule, place.value) for place in missed}
+    values = {
+        value.name: value
+        for graph in _searched(model)
+        for node in graph
+        for value in node.outputs
+        if value.name
+    }
+    for (owner, names), decision in cx.weighed.items():
+        left = [values[name] for name in names if name in values]
+        if decision or owner in cx.options.skip or len(left) < len(names) or (owner, names[0]) in known:
+            continue
+        nodes = [node for value in left if (node := value.producer()) is not None]
+        origins = dict.fromkeys(name for node in nodes for name in ir.origins(node))
+        yield Missed(
+            owner,
+            told(nodes[0]),
+            len(nodes),
+            len(nodes),
+            decision.reason,
+            decision.reason,
+            left[0].name,
+            describe(left[0], cx),
+            decision.hint,
+            tuple(origins),
+        )
 
 
 def _searched(model: ir.Model) -> Iterator[ir.Graph]:

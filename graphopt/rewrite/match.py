@@ -20,13 +20,14 @@ class Match:
     """One match of a rule's pattern: the nodes it took, and what is known around them.
 
     Attributes:
+        rule: the name of the rule.
         root: the node whose outputs are to be replaced.
         nodes: the matched nodes, root first.
         cx: the context of the run.
     """
 
     def __init__(self, rule: str, root: ir.Node, nodes: dict[OpPattern, ir.Node], cx: Context) -> None:
-        self._rule = rule
+        self.rule = rule
         self._tags = {pattern.tag: node for pattern, node in nodes.items() if pattern.tag}
         self.root = root
         self.nodes = tuple(nodes.values())
@@ -60,7 +61,7 @@ class Match:
             shared: ``value`` stands in the way because others read it.
         """
         name = value.name if value is not None else None
-        return Refusal(self._rule, ir.label(self.root), reason, name, hint, shared)
+        return Refusal(self.rule, ir.label(self.root), reason, name, hint, shared)
 
     def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """The dims of ``value``, perhaps symbolic."""

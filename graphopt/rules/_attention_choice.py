@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.context import Context, Dim
+from graphopt.context import Dim
 from graphopt.cost import Decision
+from graphopt.rewrite import Match
 
 MULTI_HEAD, STANDARD, GROUPED = "MultiHeadAttention", "Attention", "GroupQueryAttention"
 
@@ -42,12 +43,15 @@ class Workload:
         return "mask" if self.masked else "causal" if self.causal else ""
 
 
-def choose(cx: Context, possible: Sequence[str], work: Workload) -> Decision:
+def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> Decision:
     """The fastest of the operators that are possible, or none if none is faster than what is there.
 
     Where native kernels follow, scores that something is added to are left to them: the operators compute a
     softmax whose powers underflow where scores are masked, which takes nine times as long.
+
+    Args:
+        at: the value that reports name.
     """
-    if cx.options.kernels and work.masked and not work.shared:
+    if m.cx.options.kernels and work.masked and not work.shared:
         return Decision(None, None, "a native kernel adds the mask and computes the softmax faster")
-    return cx.weigh(*possible, case=work.case, dtype=work.dtype, length=work.keys)
+    return m.cx.weigh(*possible, by=m.rule, at=[at], case=work.case, dtype=work.dtype, length=work.keys)

@@ -31,6 +31,8 @@ class Kind:
 LAYER, RMS = Kind("LayerNormalization", 17), Kind("RMSNormalization", 23)
 #: All operators that are a normalization with a scale; the last is onnxruntime's own.
 OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
+#: The rule that reports name where a sum and its normalization are kept apart.
+SKIP_RULE = "skip-norm"
 
 
 def write(

@@ -88,7 +88,7 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
         shared=found.k.shared is not None,
         heads=found.score_shape[1],
     )
-    chosen = choose(m.cx, possible, work)
+    chosen = choose(m, found.q.as_given, possible, work)
     if not chosen:
         return m.no(chosen.reason, found.q.as_given, hint=chosen.hint)
     result = _MAKERS[chosen.op or ""](op, m, found)

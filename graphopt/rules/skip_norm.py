@@ -47,7 +47,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
         return refusal
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), m.attribute(norm, "epsilon")
     rows = math.prod(shape[:-1]) if shape else None
-    decision = m.cx.weigh(name, dtype=dtype, rows=rows)
+    decision = m.cx.weigh(name, by=norms.SKIP_RULE, at=[sum_], dtype=dtype, rows=rows)
     if not decision:
         return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
     if shape is None or len(shape) != 3:

@@ -6,6 +6,7 @@ from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules import _forms as forms
+from graphopt.rules import _norms as norms
 from graphopt.rules import _runtime_fusions as fusions
 
 
@@ -23,6 +24,7 @@ def sum_before_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
         return m.no("it is not of type float, or has not three axes", x)
     if not forms.same_shape(m, shape, m.shape(y)):
         return m.no("the summands are not of one shape", y)
-    if m.cx.weigh("SkipLayerNormalization", dtype=dtype, rows=shape[0] * shape[1]):
+    rows = shape[0] * shape[1]
+    if m.cx.weigh("SkipLayerNormalization", by=norms.SKIP_RULE, at=[made], dtype=dtype, rows=rows):
         return m.no("SkipLayerNormalization is fast on the device", made)
     return op.Sum(x, y)

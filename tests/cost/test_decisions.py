@@ -116,7 +116,7 @@ def test_explain_tells_that_it_would_not_be_faster(tmp_path: Path) -> None:
     with config.patch(costs=str(file), device="cpu"):
         (missed,) = graphopt.api.explain(attention("N")).missed
     assert missed.reason.startswith("it would not be faster: MultiHeadAttention takes 1.50")
-    assert "length unknown, as for 256 (figures made up)" in missed.reason
+    assert "length unknown, 256 assumed (figures made up)" in missed.reason
 
 
 def test_the_same_table_gives_the_same_bytes_and_another_may_give_others(tmp_path: Path) -> None:

@@ -306,9 +306,26 @@ def test_what_would_not_be_faster_is_told_of_passes_too() -> None:
         {{ a = MatMul(x, p) b = MatMul(x, q) c = MatMul(x, r) }}
     """)
     with config.patch(costs="shipped"):
-        (said,) = api.explain(model, device="cpu").costs
-        assert "would not be faster: batch-mm" in said
-        assert api.explain(model, ["gelu"], device="cpu").costs == ()
+        (missed,) = api.explain(model, device="cpu").missed
+        assert "would not be faster: batch-mm" in missed.reason
+        assert (missed.rule, missed.value, missed.anchor) == ("batch-mm", "a", "MatMul(a)")
+        assert missed.origins == ("MatMul(a)", "MatMul(b)", "MatMul(c)")
+        assert api.explain(model, node="MatMul(b)", device="cpu").missed == (missed,)
+        assert api.explain(model, ["gelu"], device="cpu").missed == ()
+        assert api.optimize(model, device="cpu", pipeline="O3").report.missed == [missed]
+
+
+def test_a_sum_kept_from_onnxruntime_is_told_under_the_name_of_the_fusion() -> None:
+    """Before opset 17 only the rule that keeps the sum apart weighs it, elsewhere the fusion does, too."""
+    for opset, rules in (("14", ["layer-norm", "skip-norm"]), ("17", ["skip-norm"])):
+        sums = SCALED.replace("OPSET", opset).replace(
+            "g (float[N, 3, 4] x)", "g (float[N, 3, 4] a, float[N, 3, 4] b)"
+        )
+        model = parse(sums.replace("m = Red", "x = Add(a, b) m = Red"))
+        with config.patch(costs="shipped"):
+            found = api.explain(model, device="cpu").missed
+        assert [place.rule for place in found] == rules
+        assert (found[-1].value, found[-1].reason[:40]) == ("x", "it would not be faster: SkipLayerNormali")
 
 
 @pytest.mark.parametrize("node", ["MatMul(e)", "Softmax(i)", "Reshape(j)"])

@@ -85,7 +85,6 @@ def command(run: Run, model: Path, **values: Any) -> None:
             "model": str(model),
             "fused": [one.to_dict() for one in found.fused],
             "missed": [one.to_dict() for one in found.missed],
-            "costs": list(found.costs),
         }
     )
     _print(run, found, everything=bool(run.verbose or values["node"]))
@@ -104,8 +103,6 @@ def _print(run: Run, found: Explanation, *, everything: bool) -> None:
             _print_place(run, place)
         if len(places) > 1 and not everything:
             show(f"  and at {len(places) - 1} more (-v lists them)")
-    for reason in found.costs:
-        show(f"not used: {reason}")
     if not found.fused and not found.missed:
         show("no fusion pattern matches these nodes")
 
