@@ -18,6 +18,9 @@ settings.load_profile("graphopt")
 # What was calibrated on a machine must not change what the tests see.
 os.environ["GRAPHOPT_COSTS"] = "shipped"
 
+# Nor does the width of the terminal in which the tests run, which pytest-xdist hands on.
+os.environ.pop("COLUMNS", None)
+
 
 #: `make test` runs every second test function of a file, and of its cases the first ones and then every eighth.
 FUNCTIONS, FIRST_CASES, CASES = 2, 2, 8

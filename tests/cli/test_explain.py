@@ -85,9 +85,8 @@ def test_the_examples_of_strict_fusion_hold(invoke: Invoke) -> None:
     onnx.save(SAMPLES["transformer"].build(), "transformer.onnx")
     page = Path(__file__).parent.parent.parent / "docs" / "explain.md"
     examples = re.findall(r"^graphopt (optimize transformer.onnx .*)$", page.read_text(), re.MULTILINE)
-    (epilog,) = re.findall(
-        r"^\s*graphopt (optimize .*--strict-fusion .*)$", invoke("optimize", "--help-all").out, re.M
-    )
+    lines = re.sub(r"\\\n\s*", "", invoke("optimize", "--help-all").out)  # those that a backslash continues
+    (epilog,) = re.findall(r"^\s*graphopt (optimize .*--strict-fusion .*)$", lines, re.M)
     for example in [*examples, epilog.replace("model.onnx", "transformer.onnx")]:
         outcome = invoke(*example.split(), "--no-verify")
         assert outcome.status == 0, outcome.err
