@@ -175,12 +175,10 @@ def call(invocation: Invocation) -> int:
         _abandon_stdout()
         return ExitStatus.OK
     except click.exceptions.Abort:
-        kept = ", ".join(map(str, invocation.changed()))
-        text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
-        with contextlib.suppress(OSError):
-            say(text, "caution", stream=sys.stderr, color=invocation.color)
-        return _INTERRUPTED
+        return _interrupted(invocation)
     except Exception as error:
+        if _is_interrupt(error):
+            return _interrupted(invocation)
         failure = tell(
             error,
             debug=invocation.debug,
@@ -197,6 +195,22 @@ def call(invocation: Invocation) -> int:
         except OSError:
             _abandon_stdout()
         return failure.status
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C caused ``error``, such as the ImportError of an extension module that was loading."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _interrupted(invocation: Invocation) -> int:
+    """Say what the interrupted command has written; returns the exit status."""
+    kept = ", ".join(map(str, invocation.changed()))
+    text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
+    with contextlib.suppress(OSError):
+        say(text, "caution", stream=sys.stderr, color=invocation.color)
+    return _INTERRUPTED
 
 
 def _open_closed_streams() -> None:

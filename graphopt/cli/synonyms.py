@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 _FP16 = (
     "graphopt keeps the dtypes of a model; optimize first, then convert to fp16 with"
-    " onnxconverter_common.float16, or Olive (docs/faq.md)"
+    " onnxruntime.transformers.float16, or Olive (docs/faq.md)"
 )
 _QUANTIZE = (
     "graphopt keeps the dtypes of a model; quantize with onnxruntime.quantization after graphopt optimize"

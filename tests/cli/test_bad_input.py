@@ -352,6 +352,17 @@ def test_interruption(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPat
     assert outcome.status == 130 and "Traceback" not in outcome.err
 
 
+def test_interruption_of_an_import(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extension module that Ctrl-C interrupts while it loads raises an ImportError."""
+
+    def interrupt(*arguments: object, **more: object) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("graphopt.ir.sources.load", interrupt)
+    outcome = invoke("inspect", small)
+    assert outcome.status == 130 and "interrupted; nothing was written" in outcome.err
+
+
 def test_text_models_can_be_optimized(invoke: Invoke, tmp_path: Path) -> None:
     source = tmp_path / "small.onnxtxt"
     source.write_text(SMALL)

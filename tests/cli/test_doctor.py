@@ -93,6 +93,14 @@ def test_a_store_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "is not a folder" in found.store.error
 
 
+def test_a_store_in_a_folder_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
+    # permissions do not bind root
+    monkeypatch.setattr(health.os, "access", lambda folder, mode: Path(folder) != tmp_path)
+    found = health.examine(replace(config.Settings(), cache_dir=tmp_path / "new" / "store"), {})
+    assert found.store.error == f"{tmp_path} can't be written"
+
+
 def test_a_runtime_that_does_not_import(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> None:
         raise ImportError(f"{name} is torn\nin two")
