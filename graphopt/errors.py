@@ -242,34 +242,47 @@ def not_downloaded(location: str) -> UsageError | None:
     return UsageError(f"{url} is a URL, and graphopt does not download", hint=f"curl -LO {url}")
 
 
-#: Names suggested in place of an unknown one.
-_SUGGESTED = 3
+#: Names suggested in place of an unknown one, and names listed at most where there is no other list of them.
+_SUGGESTED, _LISTED = 3, 8
+#: Similarity required of a suggestion, of short names a little less: O3 for O9.
+_ALIKE, _ALIKE_IF_SHORT, _SHORT = 0.6, 0.5, 3
 
 
-def nearest_names(name: str, known: Iterable[str], *, alike: float = 0.4) -> list[str]:
-    """The names of ``known`` nearest to ``name``: those that contain it, shortest first, then similar ones.
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """The names of ``known`` near to ``name``: those that contain it, shortest first, then similar ones.
 
     Args:
         name: the unknown name.
         known: the names to choose from.
-        alike: from 0 to 1, the similarity required of names that do not contain ``name``.
     """
     names, part = list(dict.fromkeys(known)), name.lower()
     holding = sorted((one for one in names if len(part) > 1 and part in one.lower()), key=len)
+    alike = _ALIKE_IF_SHORT if len(name) <= _SHORT else _ALIKE
     similar = difflib.get_close_matches(name, names, n=_SUGGESTED, cutoff=alike)
-    return list(dict.fromkeys([*holding, *similar]))[:_SUGGESTED]
+    return list(dict.fromkeys([*holding, *similar]))
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str, *, alike: float = 0.4) -> UsageError:
-    """The error for an unknown name, which suggests the nearest known ones.
+def unknown(
+    kind: str, name: str, known: Iterable[str], where: str | None = None, *, plural: str | None = None
+) -> UsageError:
+    """The error for an unknown name, in one line that suggests the nearest known ones.
 
     Args:
         kind: the kind of thing that was named.
         name: the unknown name.
         known: the names that exist.
-        where: where these are listed.
-        alike: from 0 to 1, the similarity required of a suggestion.
+        where: where these are listed; ``None`` to list the first of them in the message.
+        plural: the plural of ``kind``, if it takes more than an s.
     """
-    nearest = nearest_names(name, known, alike=alike)
-    hint = f"nearest: {', '.join(nearest)}  ({where})" if nearest else where
+    names = list(dict.fromkeys(known))
+    nearest = nearest_names(name, names)
+    if where is None:
+        where = f"{plural or f'{kind}s'}: {_first(names, _LISTED) or 'none'}"
+    hint = f"nearest: {_first(nearest, _SUGGESTED)}  ({where})" if nearest else where
     return UsageError(f"no {kind} is called {name!r}; {hint}")
+
+
+def _first(names: Sequence[str], limit: int) -> str:
+    """The first ``limit`` names, and the number of the others."""
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -66,9 +66,9 @@ def partition(
         from graphopt.fusion.policy import Shapes
 
         if shapes not in (known := [one.value for one in Shapes]):
-            raise unknown("kind of shapes", shapes, known, f"known are {', '.join(known)}", alike=0.0)
+            raise unknown("kind of shapes", shapes, known, plural="kinds of shapes")
         return partitioned(loaded(model), FusionGroups(minimum, Shapes(shapes)))
-    raise unknown("policy", policy, POLICIES, f"known are {', '.join(POLICIES)}", alike=0.0)
+    raise unknown("policy", policy, POLICIES, plural="policies")
 
 
 def with_groups(

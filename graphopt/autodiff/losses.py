@@ -33,7 +33,7 @@ class Loss:
 
     def __post_init__(self) -> None:
         if self.function not in _LOSSES:
-            raise unknown("loss function", self.function, _LOSSES, f"there are {' and '.join(_LOSSES)}")
+            raise unknown("loss function", self.function, _LOSSES)
 
     @classmethod
     def is_meant(cls, text: str, model: ir.Model) -> bool:
@@ -50,7 +50,7 @@ class Loss:
         """
         function, _, rest = text.partition(":")
         if function not in _LOSSES:
-            raise unknown("loss function", function, _LOSSES, f"there are {' and '.join(_LOSSES)}")
+            raise unknown("loss function", function, _LOSSES)
         example = _EXAMPLES[function]
         names = rest.split(",")
         settings: dict[str, int] = {}

@@ -71,7 +71,7 @@ class Estimates:
         )
         for name in dims:
             if name not in known:
-                raise unknown("dim", name, known, f"dynamic dims: {', '.join(known) or 'none'}")
+                raise unknown("dynamic dim", name, known)
 
     def bytes(self, value: ir.Value) -> int:
         """The size of ``value``."""

@@ -45,7 +45,7 @@ class ValueAndGrad:
         self._kept = list(outputs)
         for name in self._kept:
             if name not in known:
-                raise unknown("output", name, known, f"outputs: {', '.join(known)}")
+                raise unknown("output", name, known)
         self.joint = joint
         self.parameters = _lifted(joint.model, joint.gradients)
         self.state = _lifted(joint.model, joint.state)

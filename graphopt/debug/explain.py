@@ -84,7 +84,7 @@ def names_within(model: ir.Model, scope: str) -> frozenset[str]:
     if not found:
         nodes = [node for graph in ir.graphs_of(model) for node in graph]
         names = [name for node in nodes for name in (ir.label(node), *ir.noted_scopes(node))]
-        raise unknown("node or scope", scope, names, "graphopt dump shows all nodes", alike=0.0)
+        raise unknown("node or scope", scope, names, "graphopt dump shows all nodes")
     return frozenset(found)
 
 

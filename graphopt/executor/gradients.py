@@ -115,7 +115,7 @@ class GradientPlan:
             raise UsageError(f"gradients are a dict of arrays by output, not {type(gradients).__name__}")
         for name in gradients:
             if name not in self.real:
-                raise unknown("output with gradients", name, self.real, f"there are {', '.join(self.real)}")
+                raise unknown("output with gradients", name, self.real, plural="outputs with gradients")
         given = {
             name: np.asarray(native(value, name)) for name, value in gradients.items() if value is not None
         }

@@ -33,7 +33,7 @@ def check_names(structure: Nested | None, known: list[str], what: str) -> None:
     names = [] if structure is None else list(names_in(structure))
     for name in names:
         if name not in known:
-            raise unknown(what, name, known, f"{what}s: {', '.join(known)}")
+            raise unknown(what, name, known)
         if names.count(name) > 1:
             raise UsageError(f"{what} {name!r} is named twice")
 

@@ -109,7 +109,7 @@ def fuser(name: str) -> Iterator[None]:
 def check_fuser(name: str) -> str:
     """``name``, if a fuser bears it; raises UsageError as :func:`fuser` does."""
     if name not in FUSERS:
-        raise unknown("fuser", name, FUSERS, f"fusers: {', '.join(FUSERS)}")
+        raise unknown("fuser", name, FUSERS)
     return name
 
 

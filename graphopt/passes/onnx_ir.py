@@ -106,21 +106,25 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
         if options:
             raise UsageError(f"pass {path} of onnx-ir takes no options")
         return OnnxIrPass(path)
-    raise UsageError(
-        f"{path} is no pass",
-        hint=_PASSES,
-    )
+    raise _neither(path, kind)
+
+
+def _neither(path: str, found: object) -> UsageError:
+    """The error for ``found``, which ``path`` names."""
+    name = "class" if isinstance(found, type) else type(found).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    return UsageError(f"{path!r} is {article} {name}, neither a pass nor a rule", hint=_PASSES)
 
 
 def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     """What stands at ``path``; it can be made with no arguments other than ``given``."""
     found = located(path)
     if not callable(found):
-        raise UsageError(f"{path} is no pass, but a {type(found).__name__}", hint=_PASSES)
+        raise _neither(path, found)
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError as error:  # of what is built in, nobody knows
-        raise UsageError(f"{path} is no pass", hint=_PASSES) from error
+        raise _neither(path, found) from error
     required = [
         parameter.name
         for parameter in parameters

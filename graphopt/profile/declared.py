@@ -22,7 +22,7 @@ def check_profile(profile: Profile, model: ir.Model) -> None:
         for name, seen in pattern.inputs.items():
             port = ports.get(name)
             if port is None:
-                raise unknown("input", name, ports, f"inputs: {', '.join(ports)}")
+                raise unknown("input", name, ports)
             fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
             if seen.type != port.type or not fits:
                 raise UsageError(f"the profile says that input {name!r} is {seen}, the model says {port}")

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.errors import RuntimeFailure, unknown
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,6 +23,10 @@ _IDENTITY_MODEL = (
     b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
 )
+
+
+#: Words for devices.
+_DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def parse_device(text: str) -> Device | None:
         return CPU
     match = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", word)
     if match is None:
-        raise UsageError(f"unknown device {text!r}", hint="use auto, cpu, cuda or cuda:N")
+        raise unknown("device", text, _DEVICES)
     return Device("cuda", int(match[1] or 0))
 
 

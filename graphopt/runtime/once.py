@@ -129,7 +129,7 @@ def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
     names = [port.name for port in signature.inputs if port.role != "constant"]
     for name in feeds:
         if name not in names:
-            raise unknown("input", name, names, f"inputs: {', '.join(names) or 'none'}")
+            raise unknown("input", name, names)
     missing = [port.name for port in signature.fed if port.name not in feeds and port.kind != "optional"]
     if missing:
         raise UsageError(f"the model needs a value for input {missing[0]!r}")

@@ -191,7 +191,7 @@ class Bundle:
 
     def _number(self, name: str) -> int:
         if name not in self._names:
-            raise unknown("variant", name, self._names, f"variants: {', '.join(self._names)}")
+            raise unknown("variant", name, self._names)
         return self._names.index(name)
 
     def _made(self, number: int) -> VariantSession:

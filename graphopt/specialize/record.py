@@ -57,7 +57,7 @@ class Recorder:
         wanted = dict.fromkeys(requires_grad, True)
         for name in wanted:
             if name not in self._types:
-                raise unknown("input", name, self._types, f"inputs: {', '.join(self._types) or 'none'}")
+                raise unknown("input", name, self._types)
         self.profile = Profile(ir.fingerprint(model, names=True), requires_grad=wanted)
         with context_for(model) as cx:
             inner = {value.name or "": type_ for value, type_ in unforeseen(model, cx.facts)}

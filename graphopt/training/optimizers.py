@@ -191,7 +191,7 @@ def make(name: str, **settings: Any) -> Optimizer:
         UsageError: there is none of this name, it has no such setting, or a setting is out of its range.
     """
     if name not in OPTIMIZERS:
-        raise unknown("optimizer", name, OPTIMIZERS, f"there are {', '.join(OPTIMIZERS)}")
+        raise unknown("optimizer", name, OPTIMIZERS)
     kind = OPTIMIZERS[name]
     own = [field.name for field in fields(kind)]
     given = {key: value for key, value in settings.items() if value is not None}

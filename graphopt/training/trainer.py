@@ -278,7 +278,7 @@ class Trainer:
             raise UsageError(f"inputs are a dict of arrays by name, not {type(feeds).__name__}")
         for name, data in feeds.items():
             if name not in self._fed:
-                raise unknown("input", name, self._fed, f"inputs: {', '.join(self._fed) or 'none'}")
+                raise unknown("input", name, self._fed)
             wanted = numpy_type(self._types.get(name, ""))
             given = data.dtype if isinstance(data, np.ndarray) and data.dtype.kind in "fiub" else wanted
             if wanted is not None and given != wanted:

@@ -98,7 +98,7 @@ def test_verify_keeps_to_what_is_vouched_for(invoke: Invoke, chain: Path) -> Non
 def test_a_name_that_no_input_has(invoke: Invoke, chain: Path) -> None:
     outcome = invoke("optimize", chain, "-o", chain.parent / "out.onnx", "--dim", "btch=4")
     assert outcome.status == 2
-    assert "no dim of an input is called 'btch'; nearest: batch" in outcome.err
+    assert "no dynamic dim is called 'btch'; nearest: batch" in outcome.err
     for arguments in (("--dim", "batch"), ("--dim", "batch=0"), ("--dim-range", "seq=4"), ("--dim", "x@2=9")):
         assert invoke("optimize", chain, "-o", chain.parent / "out.onnx", *arguments).status == 2
     assert not (chain.parent / "out.onnx").exists()

@@ -97,7 +97,7 @@ def test_the_device_may_be_another(invoke: Invoke, gelus: Path) -> None:
     for command in (["explain", gelus], ["dump", gelus, "--pass-by-pass"]):
         assert invoke(*command, "--device", "cuda").status == 0
         outcome = invoke(*command, "--device", "tpu")
-        assert outcome.status == 2 and "unknown device 'tpu'" in outcome.err
+        assert outcome.status == 2 and "no device is called 'tpu'" in outcome.err
 
 
 def test_nothing_near_is_told(invoke: Invoke, gelus: Path) -> None:

@@ -375,13 +375,14 @@ def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
     assert not api.explain(model, ["attention"], portable=True, dim_ranges=ranges).missed
 
 
-def test_the_nearest_names_are_told_however_little_they_are_alike() -> None:
+def test_unknown_nodes_are_answered_with_those_that_contain_the_name_and_with_no_others() -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Softmax(x) }")
     model.graph[0].name = "/encoder/Softmax"
-    with pytest.raises(UsageError, match="nearest: /encoder/Softmax"):
-        api.explain(model, node="/foo")
-    with pytest.raises(UsageError, match="nearest: /encoder/Softmax"):
-        api.optimize(model, pipeline="O3", strict_fusion=["Foo"])
+    for name, answer in (("softmax", "nearest: /encoder/Softmax"), ("/foo", "'/foo'; graphopt dump")):
+        with pytest.raises(UsageError, match=answer):
+            api.explain(model, node=name)
+        with pytest.raises(UsageError, match=answer):
+            api.optimize(model, pipeline="O3", strict_fusion=[name])
 
 
 def test_nodes_of_native_groups_are_not_missed() -> None:

@@ -87,7 +87,7 @@ def test_passes_of_others_are_spelt_by_their_place(text: str) -> None:
         ("tests.debug.faults:WrongFactor{factor=much}", "'much' is not a value"),
         ("tests.debug.faults:Nothing", "has no Nothing"),
         ("tests.debug.faults:put", "can't be made without arguments: node, cx, made"),
-        ("tests.debug.faults:big_model", "is no pass"),
+        ("tests.debug.faults:big_model", "is a function, neither a pass nor a rule"),
         ("tests.cli.broken_passes:Copy{deep}", "takes no options"),
         ("tests.debug.nowhere:Pass", "No module named"),
     ],

@@ -22,9 +22,10 @@ def test_words(text, device):
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:1", ""])
 def test_other_words_are_refused(text):
-    with pytest.raises(UsageError, match="unknown device") as caught:
+    with pytest.raises(
+        UsageError, match=rf"no device is called {text!r}; .*devices: auto, cpu, cuda, cuda:N"
+    ):
         parse_device(text)
-    assert "cuda:N" in caught.value.hint
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
 
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
-            raise unknown("tool", name, [_ORIGINAL, *PEERS], f"known: {', '.join([_ORIGINAL, *PEERS])}")
+            raise unknown("tool", name, [_ORIGINAL, *PEERS])
     if len(models) > 1:
         why = "goes with one model; several are compared as they are"
         hint = "leave it out, or bench one model at a time"

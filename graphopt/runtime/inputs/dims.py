@@ -170,7 +170,7 @@ def _resolved(
     axis = _natural(axis_text)
     if value is None or value.shape is None or axis is None or axis >= len(value.shape):
         places = [*symbols, *_unnamed(model)]
-        raise unknown("dim of an input", name, places, f"dynamic dims: {', '.join(places) or 'none'}")
+        raise unknown("dynamic dim", name, places)
     dim = value.shape[axis]
     if isinstance(dim, int) and dim > 0:
         last = math.inf if within[1] is None else within[1]

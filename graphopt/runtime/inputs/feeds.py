@@ -292,7 +292,7 @@ class Inputs:
     def _known_name(self, name: str) -> str:
         if name in self._ports:
             return name
-        raise unknown("input", name, self._ports, f"inputs: {', '.join(self._ports) or 'none'}")
+        raise unknown("input", name, self._ports)
 
     def _fit(self, name: str, array: Any) -> Any:
         """``array`` as the element type that the input wants, if no value changes."""
