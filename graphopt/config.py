@@ -151,6 +151,10 @@ def sources(environ: Mapping[str, str] | None = None, folder: Path | None = None
     return (*([] if file is None else [str(file)]), *variables)
 
 
+#: onnxruntime's official builds send usage data to its maker otherwise (Privacy.md in its wheel).
+_NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
+
+
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """An environment variable that many programs heed, such as ``CC``; ``None`` if it is empty."""
     return (os.environ if environ is None else environ).get(name) or None
@@ -167,8 +171,14 @@ def wants_color(environ: Mapping[str, str] | None = None) -> bool | None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment variables of this process for a child, with ``changes``."""
-    return {**os.environ, **changes}
+    """The environment variables of this process for a child without telemetry, with ``changes``."""
+    return {**_NO_TELEMETRY, **os.environ, **changes}
+
+
+def disable_telemetry() -> None:
+    """Keep the onnxruntime of this process from sending usage data, unless the environment decides."""
+    for name, value in _NO_TELEMETRY.items():
+        os.environ.setdefault(name, value)
 
 
 def describe() -> list[tuple[str, Any, str]]:

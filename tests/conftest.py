@@ -18,6 +18,9 @@ settings.load_profile("graphopt")
 # What was calibrated on a machine must not change what the tests see.
 os.environ["GRAPHOPT_COSTS"] = "shipped"
 
+# Tests send no usage data.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 # Nor does the width of the terminal in which the tests run, which pytest-xdist hands on.
 os.environ.pop("COLUMNS", None)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from graphopt import config
 from graphopt.cli import synonyms
 from graphopt.cli.age import age
 from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
@@ -150,6 +151,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
         gc.set_threshold(200_000, 10, 10)
         _open_closed_streams()
+        config.disable_telemetry()
         claim_process()
         invocation.before = age()
     status = call(invocation)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import IO, Any, TypeVar
 
+from graphopt import config
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
 from graphopt.runtime import forkserver
 from graphopt.runtime import memory as ram
@@ -163,6 +164,7 @@ class Child:
             if self._process is None:
                 self._process = subprocess.Popen(
                     command(__name__, "serve", limits),
+                    env=config.environment(),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,

@@ -33,6 +33,7 @@ from contextvars import Context, ContextVar
 from functools import lru_cache
 from typing import IO, Any
 
+from graphopt import config
 from graphopt.runtime.interpreter import command, search_path
 
 #: What workers need.
@@ -214,6 +215,7 @@ def _server_of(process: int) -> Server:
         return Server(ours, lambda: _wait(pid))
     process_ = subprocess.Popen(
         command(__name__, "boot", [theirs.fileno()]),
+        env=config.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

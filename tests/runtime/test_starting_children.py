@@ -149,3 +149,21 @@ def test_where_no_process_starts_models_run_unverified() -> None:
     assert preflight.create(data(MODEL)).run(None, feeds)[0].tolist() == [-1, -1]
     executor = graphopt.compile(parse(MODEL))
     assert [executor(feeds)["y"].tolist() for _ in range(2)] == [[-1, -1]] * 2
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_processes_send_no_usage_data_unless_the_environment_decides(
+    fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        "from graphopt.runtime.child import Child\n"
+        f"with Child(fresh={fresh}) as child: print(child.call(os.getenv, 'ORT_DISABLE_TELEMETRY'))"
+    )
+    for said, expected in ((None, "1"), ("0", "0")):
+        monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+        if said is not None:
+            monkeypatch.setenv("ORT_DISABLE_TELEMETRY", said)
+        done = subprocess.run(
+            [PYTHON, "-c", f"import os\n{script}"], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [expected]
