@@ -330,7 +330,7 @@ class Context:
             self.denied = self.denied or action
             return None
         if self.actions == self.most_actions:
-            raise PassFailed.no_end(owner, self.actions)
+            raise PassFailed.no_end(owner, self.actions, at_work=True)
         self.actions += 1
         return action
 

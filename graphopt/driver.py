@@ -109,7 +109,7 @@ class Job:
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
             made=made_constants(model, stats.makers),
-            remarks=[*_remarks_of(model), *cx.budget.remarks()],
+            remarks=[*_remarks_of(model), *done.remarks, *cx.budget.remarks()],
             fused=self._fused(model),
             missed=self._missed(model, cx),
             costs=cx.costs if cx.decisions else None,

@@ -78,6 +78,14 @@ def double_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     return op.Neg(op.Neg(op.Add(x, y)))
 
 
+@rule(lambda op, x: op.Relu(x), numerics=Exact)
+def negate_relu_twice(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """Relu(x) = -(-Relu(x)), once a run."""
+    if any(node.op_type == "Neg" for node in ir.readers(m.root.outputs[0])):
+        return m.no("it is negated")
+    return op.Neg(op.Neg(op.Relu(x)))
+
+
 @rule(lambda op, x: op.Sin(op.Neg(x)), numerics=Reassociates)
 def sin_of_neg(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Sin(-x) → -Sin(x)."""
@@ -255,6 +263,19 @@ def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped() -> None:
     assert dropped.owner == "double-negation"
     assert "double-negation does not come to an end, along with cancel-negations" in dropped.reason
     assert ops(model) == ["Add", "Relu"]
+
+
+def test_a_fixpoint_whose_passes_undo_each_other_is_reported() -> None:
+    model = parse("g (float[N] x, float[N] y) => (float[N] z) { a = Add(x, y)  z = Relu(a) }")
+    place = f"{__name__}:negate_relu_twice"
+    report = graphopt.optimize(model, pipeline=f"fixpoint({place},peephole)").report
+    remark = (
+        "fixpoint stopped after 10 rounds in which passes still changed the model: "
+        "own-rule (negate-relu-twice), peephole (cancel-negations)"
+    )
+    assert remark in report.remarks and remark in str(report)
+    settled = graphopt.optimize(model, pipeline="fixpoint(cse,peephole)").report
+    assert not any("fixpoint" in remark for remark in settled.remarks)
 
 
 def test_a_rule_that_the_numerics_exclude_is_reported() -> None:

@@ -33,9 +33,12 @@ from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
+from graphopt.tables import counted
 
 #: Rewrites that one run of a pass may make, besides some for each node; more means that it does not end.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
+#: Rules named for each pass in a remark about a ``fixpoint`` that reached its limit.
+_RULES = 3
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,17 @@ class Record:
 
 @dataclass
 class History:
-    """What a pipeline did."""
+    """What a pipeline did.
+
+    Attributes:
+        remarks: what concerns no single pass, such as a ``fixpoint`` that reached its limit.
+    """
 
     pipeline: str
     records: list[Record] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -258,7 +266,22 @@ class _Run:
             idle = idle + 1 if self._cx.edit.epoch == epoch else 0
             if idle == len(steps):  # each of them met the model as it is, and left it so
                 break
+        else:
+            if fixpoint.rounds > 1:
+                self._remark_unfinished(loop, fixpoint.rounds)
         self._loop, self._round = around
+
+    def _remark_unfinished(self, loop: int, rounds: int) -> None:
+        """Remark that the ``fixpoint`` number ``loop`` reached its limit, with the passes still at work."""
+        busy = [
+            f"{record.name} ({rules})" if (rules := _rules_text(record)) else record.name
+            for record in self.history.records
+            if record.loop == loop and record.round == rounds and record.changes
+        ]
+        by = f": {', '.join(busy)}" if busy else ""
+        self.history.remarks.append(
+            f"fixpoint stopped after {counted(rounds, 'round')} in which passes still changed the model{by}"
+        )
 
     def _pass(self, pass_: Pass) -> Record:
         model, cx, index = self._model, self._cx, len(self.history.records) + 1
@@ -309,6 +332,12 @@ class _Run:
         for instrument in self._instruments:
             instrument.after_pass(pass_, record, model, cx)
         return record
+
+
+def _rules_text(record: Record) -> str:
+    """``drop-zero ×3, drop-cast``: the rules by which a pass changed the model, without its own name."""
+    rules = [(name, count) for name, count in record.rewrites.most_common(_RULES) if name != record.name]
+    return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in rules)
 
 
 def _origin(error: Exception) -> Exception | None:
