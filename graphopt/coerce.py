@@ -11,6 +11,10 @@ from enum import Enum
 from pathlib import Path
 from typing import NewType
 
+from graphopt.errors import UsageError
+
+#: First and last size of a dim; ``None`` for no last one.
+Range = tuple[int, int | None]
 #: A kind of value: a time, written as :func:`parse_seconds` reads it.
 Seconds = NewType("Seconds", float)
 
@@ -40,6 +44,58 @@ def _number(text: str) -> float:
     if not text.isascii() or "_" in text:
         raise ValueError("write digits and a point")
     return float(text)
+
+
+def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
+    """Read ``batch=4``; the name may hold equals signs.
+
+    Raises:
+        UsageError: it is not of that form, or one dim gets two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, equals, size = text.rpartition("=")
+        number = natural_or_none(size)
+        if not equals or not name or number is None:
+            raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
+        if number == 0:
+            raise UsageError(
+                f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
+                hint="leave it dynamic, which allows 0",
+            )
+        if sizes.setdefault(name, number) != number:
+            raise UsageError(f"dim {name!r} is given two sizes")
+    return sizes
+
+
+def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
+    """Read ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
+
+    Raises:
+        UsageError: it is not of that form, or one dim gets two ranges.
+    """
+    ranges: dict[str, Range] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        first, colon, last = (part.strip() for part in sizes.partition(":"))
+        found = (natural_or_none(first or "0"), natural_or_none(last) if last else None)
+        if not equals or not name or not colon or found[0] is None or (last and found[1] is None):
+            raise UsageError(
+                f"can't read the range of dim {text!r}", hint="write NAME=FIRST:LAST, such as seq=1:512"
+            )
+        if found[1] is not None and found[1] < max(found[0], 1):
+            raise UsageError(f"the range {text!r} of a dim holds no size above 0")
+        if ranges.setdefault(name, (found[0], found[1])) != found:
+            raise UsageError(f"dim {name!r} is given two ranges")
+    return ranges
+
+
+def natural_or_none(text: str) -> int | None:
+    """:func:`parse_natural`, or ``None`` for text that is no such number."""
+    try:
+        return parse_natural(text)
+    except ValueError:
+        return None
 
 
 def split_names(texts: str | Iterable[str], known: Container[str | None] = ()) -> list[str]:

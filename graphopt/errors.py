@@ -234,7 +234,7 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
     Args:
         path: the file or folder.
         error: what the system said.
-        hint: the next step, unless the disk is full.
+        hint: the next step, unless the disk is full; by default how to create a missing folder.
     """
     message = f"can't write {os.fspath(path)}: {error.strerror or error}"
     if error.errno in FULL:
@@ -243,6 +243,9 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
             message,
             hint=too_large if error.errno == errno.EFBIG else "free some space, or write to another disk",
         )
+    folder = os.path.dirname(os.fspath(path))
+    if hint is None and error.errno == errno.ENOENT and folder and not os.path.exists(folder):
+        hint = f"create the folder: mkdir -p {folder}"
     return UsageError(message, hint=hint)
 
 

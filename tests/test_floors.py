@@ -18,6 +18,7 @@ FLOORS = [
     "numerics",
     "errors",
     "coerce",
+    "arguments",
     "tables",
     "budget",
     "config",

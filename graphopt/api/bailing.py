@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for, settings_among
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
@@ -26,6 +27,7 @@ MOST = 8
 _OCCURRENCES = (0, 1)
 
 
+@checked()
 def bailout(
     model: ModelLike,
     at: int | str,
@@ -78,6 +80,7 @@ class Bailed(NamedTuple):
         return f"Bailed({self.report.headline()}; it has .model, .report and .inserted)"
 
 
+@checked(optimize)
 def with_bailouts(
     model: ModelLike,
     profile: Profile,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt import config, ir
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.errors import UsageError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from graphopt.specialize.loaded import Bundle
 
 
+@checked()
 def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
@@ -35,6 +37,7 @@ def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None)
     return load_model(source, allow_external=allow_external)
 
 
+@checked()
 def load_model(
     source: ModelLike,
     *,
@@ -75,6 +78,7 @@ def load_model(
     return ir.as_model(source, allow_external=allowed, base_dir=base_dir)
 
 
+@checked()
 def to_proto(model: ModelLike) -> onnx.ModelProto:
     """A new ``onnx.ModelProto`` of a model, which holds all weights, those of external files included.
 
@@ -89,6 +93,7 @@ def to_proto(model: ModelLike) -> onnx.ModelProto:
     return ir.to_whole_proto(loaded(model))
 
 
+@checked()
 def is_bundle(path: PathLike) -> bool:
     """Whether ``path`` names a bundle: its folder, or the ``plan.json`` in it."""
     from graphopt.specialize.bundle_plan import folder_of
@@ -96,6 +101,7 @@ def is_bundle(path: PathLike) -> bool:
     return folder_of(Path(path)) is not None
 
 
+@checked()
 def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
     """Write a model to ``path``, atomically; returns the files written, the model first.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.oracle.verdict import Verdict
 
 
+@checked()
 def grad(
     model: ModelLike,
     loss: str | Loss,
@@ -60,6 +62,7 @@ def grad(
     return differentiate(found, loss, wrt, outputs=outputs, optimize=optimize)
 
 
+@checked()
 def split(
     model: ModelLike,
     loss: str | Loss | Sequence[str],
@@ -107,6 +110,7 @@ def split(
     )
 
 
+@checked()
 def verify_split(
     found: Split, *, inputs: InputOptions | None = None, device: str | Device | None = None
 ) -> Verdict:
@@ -134,6 +138,7 @@ def verify_split(
     return verdict
 
 
+@checked()
 def value_and_grad(
     model: ModelLike,
     loss: str | Loss,

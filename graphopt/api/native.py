@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt import config
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from graphopt.fusion.inventory import Inventory
 
 
+@checked()
 def kernels(model: ModelLike) -> Inventory:
     """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
 
@@ -32,6 +34,7 @@ def kernels(model: ModelLike) -> Inventory:
     return Inventory.of(loaded(model), config.current())
 
 
+@checked()
 def build_kernels(model: ModelLike, path: PathLike, progress: Advance | None = None) -> Inventory:
     """Build the library with the native kernels of a model, and write it to ``path``.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphopt import ir
 from graphopt.api.files import save
+from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     PathLike,
@@ -69,15 +70,18 @@ class Result(NamedTuple):
     def _repr_html_(self) -> str:
         return self.report._repr_html_()
 
+    @checked()
     def to_proto(self) -> onnx.ModelProto:
         """The optimized model as a new ``onnx.ModelProto`` (:func:`graphopt.to_proto`)."""
         return ir.to_whole_proto(self.model)
 
+    @checked()
     def save(self, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
         """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
         return save(self.model, path, external_data=external_data)
 
 
+@checked()
 def optimize(
     model: ModelLike,
     *,
@@ -330,6 +334,7 @@ def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
     return told
 
 
+@checked()
 def explain(
     model: ModelLike,
     patterns: Sequence[str] = (),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.driver import copy
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from graphopt.parameters.lifting import Parameters, Unlifted
 
 
+@checked()
 def lift_parameters(model: ModelLike, which: str | Iterable[str] = "params") -> tuple[ir.Model, Parameters]:
     """The model with parameters as inputs, and what they held.
 
@@ -33,6 +35,7 @@ def lift_parameters(model: ModelLike, which: str | Iterable[str] = "params") -> 
     return result, lift(result, which)
 
 
+@checked()
 def unlift_parameters(
     model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt import ir
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed, unknown
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 POLICIES = ("autodiff", "fusion")
 
 
+@checked()
 def partition(
     model: ModelLike,
     policy: str = "autodiff",
@@ -71,6 +73,7 @@ def partition(
     raise unknown("policy", policy, POLICIES, plural="policies")
 
 
+@checked()
 def with_groups(
     found: Partitioned,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
+from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     choose_device,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from graphopt.runtime.session_choice import SessionChoice
 
 
+@checked()
 def verify(
     original: ModelLike,
     candidate: ModelLike,
@@ -81,6 +83,7 @@ def verify(
         return oracle.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
 
 
+@checked()
 def run(
     model: ModelLike,
     feeds: Mapping[str, Any],
@@ -122,6 +125,7 @@ def run(
     return run_once(found, feeds, device=chosen, optimizations=optimizations, choice=choice)
 
 
+@checked()
 def try_out(
     model: ModelLike,
     inputs: InputOptions | None = None,

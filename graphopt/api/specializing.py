@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
+from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     choose_device,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphopt.specialize.build import Specialization, Specialized
 
 
+@checked()
 def record_profile(
     model: ModelLike,
     runs: Iterable[Mapping[str, Any] | InputOptions],
@@ -72,6 +73,7 @@ def record_profile(
         return recorder.profile
 
 
+@checked(optimize)
 def specialize(
     model: ModelLike,
     how: Specialization,
@@ -149,6 +151,7 @@ def compile(
 ) -> NestedExecutor: ...
 
 
+@checked(optimize)
 def compile(
     model: ModelLike,
     options: ExecutorOptions | None = None,
@@ -198,7 +201,6 @@ def compile(
     fuser = current_fuser()
     settings = settings_among({**arguments, "verify": verify})
     text = pipeline or ("O3" if fuser is None else fuser.pipeline)
-    inspect.signature(optimize).bind(None, pipeline=text, pre_passes=(), device=None, **arguments)
     own = tuple(pre_passes)
     make_pipeline(text, own)  # fails now if there is no such pipeline or pass
     chosen = choose_device(device, settings)[0]

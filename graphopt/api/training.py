@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, loaded
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from graphopt.training.step import TrainingStep
 
 
+@checked()
 def train_step(
     model: ModelLike,
     loss: str | Loss,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt import config
+from graphopt import coerce, config
 from graphopt.cli import completion, relations, sample
 from graphopt.cli.command_line import Function, Invocation, Run
 from graphopt.cli.console import say
@@ -37,14 +37,10 @@ if TYPE_CHECKING:
 
 
 def parsed_dims(parser: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:
-    """A callback that reads what is said of dims by a function of :mod:`graphopt.runtime.inputs.dims`."""
+    """A callback that reads what is said of dims by a function of :mod:`graphopt.coerce`."""
 
     def read(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-        if not values:
-            return {}
-        from graphopt.runtime.inputs import dims
-
-        found: dict[str, Any] = getattr(dims, parser)(values)
+        found: dict[str, Any] = getattr(coerce, parser)(values)
         return found
 
     return read

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from graphopt import ir
+from graphopt.arguments import checked
 from graphopt.errors import UsageError, unknown
 from graphopt.profile import FusionStrategy
 from graphopt.runtime.session import Optimizations
@@ -50,6 +51,7 @@ def note_executed(model: ir.Model) -> None:
     _last.set(model)
 
 
+@checked()
 def last_executed_optimized_graph() -> ir.Model:
     """The model that an executor ran last, in this thread or task.
 
@@ -78,6 +80,7 @@ def current_strategy() -> FusionStrategy:
     return _strategy.get() or FusionStrategy()
 
 
+@checked()
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
     """Let executors optimize, or run models as they came, for the length of a ``with`` block."""
@@ -88,6 +91,7 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
         _optimizing.reset(token)
 
 
+@checked()
 @contextlib.contextmanager
 def fuser(name: str) -> Iterator[None]:
     """Choose who puts nodes together, for executors that are made in a ``with`` block.
@@ -113,6 +117,7 @@ def check_fuser(name: str) -> str:
     return name
 
 
+@checked()
 def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
     """Choose the strategy of executors that are made, or flushed, from now on; returns the one before.
 
@@ -122,8 +127,6 @@ def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
     Raises:
         UsageError: it can't be read.
     """
-    if not isinstance(strategy, FusionStrategy | str):
-        raise UsageError(f"{strategy!r} is no strategy", hint="write it like static:2,dynamic:10")
     before = current_strategy()
     _strategy.set(FusionStrategy.parse(strategy) if isinstance(strategy, str) else strategy)
     return before

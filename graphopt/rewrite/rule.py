@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from graphopt import ir
+from graphopt.arguments import checked
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
@@ -87,6 +88,7 @@ def _anchors(patterns: tuple[tuple[OpPattern, tuple[str, ...]], ...]) -> tuple[s
     return tuple(found)
 
 
+@checked()
 def rule(
     *patterns: Callable[..., Any],
     numerics: Numerics,

@@ -11,8 +11,9 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
+from graphopt.coerce import parse_ranges, parse_sizes
 from graphopt.errors import UsageError
-from graphopt.runtime.inputs.dims import fix_dims, parse_ranges, parse_sizes, resolve_ranges
+from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
 from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 from tests.cli.conftest import Invoke
 from tests.support import parse

@@ -7,66 +7,12 @@ no symbol.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from graphopt import ir
-from graphopt.coerce import parse_natural
+from graphopt.coerce import Range, natural_or_none
 from graphopt.errors import UsageError, unknown
 from graphopt.runtime.inputs.bindings import derived_sizes
-
-Range = tuple[int, int | None]
-"""First and last size; ``None`` for no last one."""
-
-
-def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
-    """Read ``batch=4``; the name may hold equals signs.
-
-    Raises:
-        UsageError: it is not of that form, or one dim gets two sizes.
-    """
-    sizes: dict[str, int] = {}
-    for text in texts:
-        name, equals, size = text.rpartition("=")
-        number = _natural(size)
-        if not equals or not name or number is None:
-            raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
-        if number == 0:
-            raise UsageError(
-                f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
-                hint="leave it dynamic, which allows 0",
-            )
-        if sizes.setdefault(name, number) != number:
-            raise UsageError(f"--dim gives {name!r} two sizes")
-    return sizes
-
-
-def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
-    """Read ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
-
-    Raises:
-        UsageError: it is not of that form, or one dim gets two ranges.
-    """
-    ranges: dict[str, Range] = {}
-    for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        first, colon, last = (part.strip() for part in sizes.partition(":"))
-        found = (_natural(first or "0"), _natural(last) if last else None)
-        if not equals or not name or not colon or found[0] is None or (last and found[1] is None):
-            raise UsageError(
-                f"can't read the range of dim {text!r}", hint="write NAME=FIRST:LAST, such as seq=1:512"
-            )
-        if found[1] is not None and found[1] < max(found[0], 1):
-            raise UsageError(f"--dim-range {text!r} holds no size above 0")
-        if ranges.setdefault(name, (found[0], found[1])) != found:
-            raise UsageError(f"--dim-range gives {name!r} two ranges")
-    return ranges
-
-
-def _natural(text: str) -> int | None:
-    try:
-        return parse_natural(text)
-    except ValueError:
-        return None
 
 
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
@@ -167,7 +113,7 @@ def _resolved(
         return name, None
     owner, at, axis_text = name.rpartition("@")
     value = next((value for value in model.graph.inputs if value.name == owner), None) if at else None
-    axis = _natural(axis_text)
+    axis = natural_or_none(axis_text)
     if value is None or value.shape is None or axis is None or axis >= len(value.shape):
         places = [*symbols, *_unnamed(model)]
         raise unknown("dynamic dim", name, places)
