@@ -81,11 +81,9 @@ def checked(*forwards: Callable[..., Any]) -> Callable[[F], F]:
         def call(*args: Any, **keywords: Any) -> Any:
             for name in () if is_open else keywords:
                 if name not in accepted:
-                    kind, listed = (
-                        f"argument of {function.__name__}()",
-                        f"help({function.__name__}) lists all",
-                    )
-                    raise TypeError(unknown(kind, name, accepted, listed, alike=0.6).message)
+                    title = f"{function.__name__}()"
+                    listed = f"help({function.__name__}) lists all"
+                    raise TypeError(unknown(f"argument of {title}", name, accepted, listed).message)
             names = itertools.chain(positional, itertools.repeat(rest))
             return function(
                 *(converted(name, one) for name, one in zip(names, args, strict=False)),

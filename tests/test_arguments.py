@@ -90,7 +90,7 @@ def test_text_with_one_meaning_is_accepted() -> None:
         graphopt.optimize(model, skip="gem")
     with pytest.raises(graphopt.UsageError, match="can't read the dim 'N'"):
         graphopt.optimize(model, dims="N")
-    with pytest.raises(graphopt.UsageError, match="no dim of an input is called 'batch'; dynamic dims: N"):
+    with pytest.raises(graphopt.UsageError, match="no dynamic dim is called 'batch'; dynamic dims: N"):
         graphopt.optimize(model, dims="batch=1")
 
 
