@@ -245,7 +245,7 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
             failure = _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
-                cause = "it crashes" if crashed else "a limit on time or memory"
+                cause = "a crash of the original" if crashed else "a limit on time or memory"
                 cases.skipped.append(Skipped("more dims of size 0", cause, str(failure)))
                 break
     for case in cases.found:

@@ -42,7 +42,7 @@ def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
 @pytest.mark.parametrize(
     ("failure", "cause"),
     [
-        (ProcessCrashed("onnxruntime crashed (SIGSEGV)"), "it crashes"),
+        (ProcessCrashed("onnxruntime crashed (SIGSEGV)"), "a crash of the original"),
         (ResourceLimit("onnxruntime needs more memory than it may take"), "a limit on time or memory"),
     ],
 )
