@@ -275,10 +275,22 @@ def make_pipeline(
     Where it has places for them (``pre-passes``, ``post-passes``), they go there instead.
 
     Raises:
-        UsageError: a pass is unknown, or the text is malformed.
+        UsageError: a pass is unknown or has the name of another one or of a rule, or the text is malformed.
         TypeError: an object is no pass.
     """
-    return Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
+    made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
+    own = [item for item in made.passes() if is_own(item) and item.name not in BY_PLACE]
+    if own:
+        from graphopt.rules import all_rules
+    for item in own:  # --skip and the report could not distinguish them
+        for kind, names in (("pass", registry().passes), ("rule", [rule.name for rule in all_rules()])):
+            if item.name in names:
+                place = f"{type(item).__module__}:{type(item).__name__}"
+                raise UsageError(
+                    f"pass {place} is named {item.name!r}, like a {kind} of graphopt",
+                    hint='give its class another name, or a name="..." of its own',
+                )
+    return made
 
 
 def _all_steps(items: str | Pass | PassBase | Iterable[str | Pass | PassBase]) -> tuple[Step, ...]:

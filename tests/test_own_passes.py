@@ -330,3 +330,10 @@ def test_the_command_line_names_the_line_that_failed(
     assert main([*arguments, "--debug"], {}) == ExitStatus.USAGE
     printed = capfd.readouterr().err
     assert "Traceback" in printed and "list(model.graph.nodes)" in printed and "--debug" not in printed
+
+
+@pytest.mark.parametrize(("name", "kind"), [("drop-identity", "rule"), ("dce", "pass")])
+def test_an_own_pass_has_no_name_of_graphopts(name: str, kind: str) -> None:
+    own = type("Mine", (graphopt.Pass,), {"name": name, "run": lambda self, model, cx: None})()
+    with pytest.raises(UsageError, match=f"Mine is named '{name}', like a {kind} of graphopt"):
+        graphopt.optimize(ir.to_proto(parse(MODEL)), post_passes=[own])
