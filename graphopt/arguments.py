@@ -6,6 +6,7 @@ An annotation is evaluated when its argument is first given; imports for type ch
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import inspect
 import itertools
@@ -96,9 +97,12 @@ def checked(*forwards: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def _evaluated(annotation: str, function: Callable[..., Any]) -> object:
-    """The type that ``annotation`` of ``function`` denotes."""
+    """The type that ``annotation`` of ``function`` denotes; any, where no source is kept to resolve it."""
     module = sys.modules[inspect.unwrap(function).__module__]
-    return eval(annotation, vars(module), _TypeImports(module))
+    try:
+        return eval(annotation, vars(module), _TypeImports(module))
+    except OSError:
+        return Any
 
 
 class _TypeImports(dict[str, object]):
@@ -106,24 +110,30 @@ class _TypeImports(dict[str, object]):
 
     def __init__(self, module: types.ModuleType) -> None:
         super().__init__()
-        tree = ast.parse(inspect.getsource(module))
-        self.homes = {
-            alias.asname or alias.name: (node.module or "", alias.name)
-            for block in tree.body
+        self._module = module
+
+    def __missing__(self, name: str) -> object:
+        if name in vars(self._module) or hasattr(builtins, name):
+            raise KeyError(name)
+        imports = (
+            (node.module or "", alias)
+            for block in ast.parse(inspect.getsource(self._module)).body
             if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
             for node in block.body
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
-        }
-
-    def __missing__(self, name: str) -> object:
-        module, original = self.homes[name]
-        return getattr(import_module(module), original)
+        )
+        for module, alias in imports:
+            if name == (alias.asname or alias.name):
+                return getattr(import_module(module), alias.name)
+        raise KeyError(name)
 
 
 def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
     """``value`` as ``kind``, whose text is ``annotation``, or a TypeError about the argument ``name``."""
     alternatives = _alternatives(kind)
+    if isinstance(value, np.generic):
+        value = value.item()
     for one in alternatives:
         if isinstance(value, str) and one in _FROM_TEXT:
             return _FROM_TEXT[one](value.split(","))

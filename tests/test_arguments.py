@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import graphopt
-from graphopt.arguments import checked
+from graphopt.arguments import _evaluated, checked
 from tests.support import ops, parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -162,3 +162,26 @@ def test_signatures_and_documentation_stay() -> None:
         graphopt.optimize()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"optimize\(\) takes 1 positional argument but 2 were given"):
         graphopt.optimize("a", "b")  # type: ignore[misc]
+
+
+def test_arguments_are_accepted_where_no_source_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are frozen into one file keep none, and imports for type checkers can't be resolved."""
+
+    def no_source(module: object) -> str:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr("inspect.getsource", no_source)
+    assert _evaluated("Device | None", optimize_like) is Any
+    assert _evaluated("int | None", optimize_like) == int | None
+
+
+def optimize_like() -> None:
+    """A function of this module, which imports no Device."""
+
+
+def test_numbers_of_numpy_become_numbers_of_python() -> None:
+    @checked()
+    def half(seconds: float | None = None) -> object:
+        return seconds
+
+    assert isinstance(half(np.float32(0.5)), float)
