@@ -58,7 +58,7 @@ class Settings:
     cpu_level: Annotated[
         int | None, "level of x86-64 whose native kernels run: 2, 3 or 4; by default the CPU's own"
     ] = None
-    seed: Annotated[int, "seed of made-up inputs"] = 0
+    seed: Annotated[int, "seed of generated inputs"] = 0
     external_data: Annotated[bool | None, "weights in a file beside the model; by default as before"] = None
     allow_external: Annotated[tuple[Path, ...], "further folders that external data may lie in"] = ()
     log: Annotated[str, "passes or rule files joined by ':', each plain, with '>' or with '>>'"] = ""

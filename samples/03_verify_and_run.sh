@@ -13,11 +13,11 @@ show graphopt inspect "$out/control_flow.opt.onnx"
 show graphopt verify "$out/control_flow.onnx" "$out/control_flow.opt.onnx"
 
 # Made-up inputs of a given shape, the same for the same seed …
-show graphopt run "$out/transformer.onnx" --input-shape input_ids:2,7 --input-shape attention_mask:2,7 --seed 1
+show graphopt run "$out/transformer.onnx" --input-shape input_ids:2x7 --input-shape attention_mask:2x7 --seed 1
 
 # … or inputs of your own.
 python3 -c 'import sys, numpy; numpy.save(sys.argv[1], numpy.array(3))' "$out/n.npy"
-show graphopt run "$out/control_flow.opt.onnx" --input "n:$out/n.npy" --input-shape x:2,8
+show graphopt run "$out/control_flow.opt.onnx" --input "n:$out/n.npy" --input-shape x:2x8
 
 # Two models that are not the same are told apart: exit status 1, as it should be.
 status=0

@@ -15,4 +15,4 @@ show graphopt verify "$out/functions.onnx" "$out/functions.guarded.onnx"
 
 # A bundle: a model a variant, chosen on the host.
 show graphopt optimize "$out/functions.onnx" -o "$out/functions.bundle" -O3 --profile "$out/profile.json" --emit bundle
-show graphopt run "$out/functions.bundle" --input-shape x:1,32,16 -v
+show graphopt run "$out/functions.bundle" --input-shape x:1x32x16 -v

@@ -148,6 +148,7 @@ def command(
     rank: int = 0,
     everyday: Sequence[str] = (),
     needs_settings: bool = True,
+    has_details: bool = True,
 ) -> Callable[[Function], click.Command]:
     """Make a command of a function.
 
@@ -158,6 +159,7 @@ def command(
         rank: its place in the group; those of the same rank are sorted by name.
         everyday: the options that ``--help`` describes; the others are left to ``--help-all``.
         needs_settings: settings that can't be read are an error; otherwise the defaults are in force.
+        has_details: ``-v`` shows more; otherwise it is accepted, but the help does not list it.
     """
 
     def make(function: Function) -> click.Command:
@@ -178,6 +180,8 @@ def command(
 
         for option in reversed(_COMMON):
             call = option(call)
+        if not has_details:
+            next(item for item in call.__click_params__ if item.name == "verbose").hidden = True  # type: ignore[attr-defined]
         return click.command(
             name,
             cls=Command,
@@ -195,24 +199,22 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 _COMMON = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
-    click.option(
-        "-v", "--verbose", count=True, help="Tell more: times by pass, what was left alone and why; -vv: all."
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Only results and errors."),
+    click.option("-v", "--verbose", count=True, help="Show more detail; -vv shows everything."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only results and errors."),
     click.option(
         "--set",
         "assignments",
         shell_complete=completion.settings,
         multiple=True,
         metavar="KEY=VALUE",
-        help="Set any setting (see docs/cli.md).",
+        help="Override a setting (docs/cli.md).",
     ),
     click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
     click.option(
         "--save-repro",
         type=writes,
         metavar="FOLDER",
-        help="Keep all it takes to run this again, for graphopt replay; also where it fails.",
+        help="Record the command and its files for graphopt replay, also if it fails.",
     ),
 )
 

@@ -24,19 +24,19 @@ check_options = options.group(
         type=Runs(),
         default="numerics",
         metavar="numerics|valid|crash|size|work|CMD",
-        help="What fails; in a command, {model} stands for the result's file.  [default: numerics]",
+        help="The check that fails; in a command, {model} is the file of the result.  [default: numerics]",
     ),
     click.option(
         "--growth",
         type=click.FloatRange(1),
         metavar="FACTOR",
-        help="What size and work may grow by.  [default: 1.1]",
+        help="Allowed growth of size and work.  [default: 1.1]",
     ),
     click.option(
         "--seconds",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="For comparing the results of one model.  [default: verify-seconds, as optimize compares]",
+        help="Time limit for comparing one model.  [default: the setting verify-seconds, as in optimize]",
     ),
 )
 

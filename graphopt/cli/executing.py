@@ -17,9 +17,8 @@ from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import UsageError
 from graphopt.tables import Table, human_seconds
 
-_with_inputs = partial(
-    relations.option, goes_with="--inputs", hint="add --inputs FILE.npz or a folder of them"
-)
+_NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
+_with_inputs = partial(relations.option, **_NEEDS_INPUTS)
 
 executor_options = options.group(
     "Executor",
@@ -35,22 +34,21 @@ executor_options = options.group(
         ),
         hint="--inputs makes many runs, of an executor",
     ),
-    _with_inputs("--rounds", type=Count(1), metavar="N", help="Run all of them so often.  [default: 1]"),
+    _with_inputs("--rounds", type=Count(1), metavar="N", help="Number of runs of each file.  [default: 1]"),
     _with_inputs(
         "--fusion-strategy",
         metavar="TEXT",
-        help="How many specializations, and how close to what was seen.  [default: static:2,dynamic:10]",
+        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        "  [default: static:2,dynamic:10]",
     ),
     _with_inputs(
-        "--profiled-runs", type=Count(0), metavar="N", help="Runs watched before each.  [default: 1]"
+        "--profiled-runs",
+        type=Count(0),
+        metavar="N",
+        help="Profiled runs before each specialization.  [default: 1]",
     ),
-    _with_inputs(
-        "--fuser",
-        metavar="none|ort|builtin|native",
-        help="Who fuses: nobody, onnxruntime, or graphopt too, with its own kernels or without."
-        "  [default: builtin]",
-    ),
-    _with_inputs("--no-optimize", is_flag=True, help="Run the model as it came."),
+    options.fuser_option(default="builtin", **_NEEDS_INPUTS),
+    _with_inputs("--no-optimize", is_flag=True, help="Run the model as it is."),
 )
 
 

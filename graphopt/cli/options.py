@@ -91,7 +91,7 @@ model_options = group(
         type=click.Path(path_type=Path),
         multiple=True,
         metavar="FOLDER",
-        help="Accept external data in this folder, outside the model's own.",
+        help="Accept external data from this folder, besides the model's own.",
     ),
 )
 
@@ -100,7 +100,7 @@ output_options = group(
     click.option(
         "--external-data/--no-external-data",
         default=None,
-        help="Put weights into a file of their own.  [default: as they were]",
+        help="Store weights in a separate file.  [default: as in the input]",
     ),
 )
 
@@ -110,13 +110,96 @@ _FUSERS = (
 )
 _ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
 
+
+def fuser_option(*, default: str = "", **relation: Any) -> Function:
+    """``--fuser``, in ``relation`` to other options (:class:`graphopt.cli.relations.Option`).
+
+    Args:
+        default: its default value, for the help.
+    """
+    meaning = (
+        "Who fuses operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3), native (as"
+        " builtin, and with compiled kernels: docs/kernels.md), or none (as ort, but executors also turn"
+        " onnxruntime's fusions off)."
+    )
+    decorator: Function = relations.option(
+        "--fuser",
+        type=click.Choice(["none", "ort", "builtin", "native"]),
+        help=f"{meaning}  [default: {default}]" if default else meaning,
+        **relation,
+    )
+    return decorator
+
+
+skip_option = click.option(
+    "--skip",
+    shell_complete=completion.passes_and_rules,
+    multiple=True,
+    callback=split_names,
+    metavar="A,B",
+    help="Leave out these passes, rules or families of rules.",
+)
+
+portable_option = click.option(
+    "--portable",
+    is_flag=True,
+    default=None,
+    help="With -O3: only operators of the ONNX standard, none of onnxruntime's own.",
+)
+
+log_option = click.option(
+    "--log",
+    shell_complete=completion.log_spec,
+    metavar="SPEC",
+    help="Log passes or rule files: dce:>peephole:>>transpose.",
+)
+
+stop_option = click.option(
+    "--stop-after", type=Count(0), metavar="N", help="Stop after the first N rewrites."
+)
+
+pager_option = click.option(
+    "--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."
+)
+
+
+def wrt_option(*, default: str, **relation: Any) -> Function:
+    """``--wrt``, in ``relation`` to other options (:class:`graphopt.cli.relations.Option`)."""
+    decorator: Function = relations.option(
+        "--wrt",
+        default=(default,),
+        multiple=True,
+        metavar="params|inputs|all|NAMES",
+        help="Differentiate with respect to parameters, inputs, both (all), or comma-separated names."
+        f"  [default: {default}]",
+        **relation,
+    )
+    return decorator
+
+
+def threads_option(shown: str, **relation: Any) -> Function:
+    """``--threads``, whose help shows the default as ``shown``."""
+    decorator: Function = relations.option(
+        "--threads", type=Count(1), help=f"Threads per operator.  [default: {shown}]", **relation
+    )
+    return decorator
+
+
+#: The destination of a command that always writes a model.
+model_output = group(
+    "Files",
+    click.option(
+        "-o", "--output", type=writes, required=True, metavar="OUT", help="Write the model to this file."
+    ),
+)
+
 pipeline_options = group(
     "Passes",
     click.option(
         "-O",
         "level",
         type=click.Choice(["0", "1", "2", "3"]),
-        help="Preset: 0 nothing, 1 every bit is kept, 2 sums may be reordered, 3 fused operators too."
+        help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
         "  [default: 2]",
     ),
     relations.option(
@@ -135,65 +218,44 @@ pipeline_options = group(
         metavar="A,B",
         excludes=("-O", "--pipeline"),
         hint=_ONE_PIPELINE,
-        help="Only these passes, in order.",
+        help="Run only these passes, in order.",
     ),
-    relations.option(
-        "--fuser",
-        type=click.Choice(["none", "ort", "builtin", "native"]),
-        excludes=("--pipeline", "--passes"),
-        hint=_FUSERS,
-        help="What fuses operators: ort (onnxruntime only, as -O2), builtin (graphopt too, as -O3), native"
-        " (graphopt, with compiled kernels: docs/kernels.md), none (as ort, and executors switch off"
-        " onnxruntime's fusions, too).",
-    ),
-    click.option(
-        "--skip",
-        shell_complete=completion.passes_and_rules,
-        multiple=True,
-        callback=split_names,
-        metavar="A,B",
-        help="Leave out these passes, rules or families of rules.",
-    ),
+    fuser_option(excludes=("--pipeline", "--passes"), hint=_FUSERS),
+    skip_option,
     click.option(
         "--only",
         shell_complete=completion.rules,
         multiple=True,
         callback=split_some,
         metavar="A,B",
-        help="Of the rewrite rules, only these, or these families.",
+        help="Apply only these rewrite rules or families of rules.",
     ),
     click.option(
         "--exact",
         is_flag=True,
         default=None,
-        help="Only rewrites that keep every bit (docs/cli.md tells of kernels that pack constants).",
+        help="Apply only bit-exact rewrites (docs/cli.md, also about kernels that pack constants).",
     ),
-    click.option(
-        "--fast-math", is_flag=True, default=None, help="Also rewrites whose results are only close."
-    ),
-    click.option(
-        "--portable",
-        is_flag=True,
-        default=None,
-        help="With -O3: only operators of the ONNX standard, none of onnxruntime's own.",
-    ),
+    click.option("--fast-math", is_flag=True, default=None, help="Also apply approximate rewrites."),
+    portable_option,
     click.option(
         "--fold-limit",
         type=Size(),
         metavar="SIZE",
-        help="What a folded constant may take, whatever it replaces.  [default: 64KiB]",
+        help="Maximum size of a folded constant, whatever it replaces.  [default: 64KiB]",
     ),
     click.option(
         "--time-limit",
         type=Seconds(),
         metavar="TIME",
-        help="What folding and inference may take together; the rest stays as it is.  [default: 60s]",
+        help="Time limit of constant folding and inference together; the rest is left as it is."
+        "  [default: 60s]",
     ),
     click.option(
         "--memory-limit",
         type=Size(),
         metavar="SIZE",
-        help="What folding, and risky runs to verify, may take, such as 4GiB.  [default: 2GiB]",
+        help="Memory limit of constant folding, and of risky runs during verification.  [default: 2GiB]",
     ),
     click.option(
         "--pre-pass",
@@ -201,7 +263,7 @@ pipeline_options = group(
         shell_complete=completion.passes,
         multiple=True,
         metavar="PASS",
-        help="Run first: a pass, or module:Class or module:rule.",
+        help="Run this first: a pass, module:Class or module:rule.",
     ),
     click.option(
         "--post-pass",
@@ -209,7 +271,7 @@ pipeline_options = group(
         shell_complete=completion.passes,
         multiple=True,
         metavar="PASS",
-        help="Run last: a pass, or module:Class or module:rule.",
+        help="Run this last: a pass, module:Class or module:rule.",
     ),
 )
 
@@ -221,7 +283,7 @@ dim_options = group(
         multiple=True,
         metavar="NAME=SIZE",
         callback=parsed_dims("parse_sizes"),
-        help="Fix a dynamic dim, also NAME@AXIS of an input, to this size.",
+        help="Fix a dynamic dim, or the axis INPUT@AXIS, to this size.",
     ),
     click.option(
         "--dim-range",
@@ -229,7 +291,7 @@ dim_options = group(
         multiple=True,
         metavar="NAME=FIRST:LAST",
         callback=parsed_dims("parse_ranges"),
-        help="Rely on a dynamic dim being within these sizes.",
+        help="Assume that a dynamic dim lies within this range.",
     ),
 )
 
@@ -239,7 +301,7 @@ version_options = group(
         "--target-opset",
         type=Count(1),
         metavar="N",
-        help="Write the model for this version of the standard's operators.",
+        help="Convert the model to this version of the ai.onnx opset.",
     ),
 )
 
@@ -247,30 +309,27 @@ version_options = group(
 outcome_options = group(
     "Passes",
     click.option(
-        "--strip-docs", is_flag=True, help="Remove doc strings, and exporters' notes on nodes (docs/cli.md)."
+        "--strip-docs", is_flag=True, help="Remove doc strings and exporters' metadata (docs/cli.md)."
     ),
     click.option(
         "--share-buffers",
         multiple=True,
         metavar="IN=OUT",
-        help="You write this output over this input: fail where that is not safe.",
+        help="Fail unless this output may safely be written over this input.",
     ),
 )
 
 watch_options = group(
     "Watching",
-    click.option(
-        "--log",
-        shell_complete=completion.log_spec,
-        metavar="SPEC",
-        help="Log passes or rule files: dce:>peephole:>>transpose.",
-    ),
+    log_option,
     click.option(
         "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
     ),
     click.option("--validate-each", is_flag=True, help="Check that the model is valid after each pass."),
-    click.option("--verify-each", is_flag=True, help="Also compare its results with the original's."),
-    click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
+    click.option(
+        "--verify-each", is_flag=True, help="Compare the results with the original's after each pass."
+    ),
+    stop_option,
 )
 
 verify_options = group(
@@ -282,7 +341,7 @@ verify_options = group(
         "--require-verified",
         is_flag=True,
         default=None,
-        help="Write nothing where IN does not run, so that nothing can be compared.",
+        help="Write nothing, and fail, if the original does not run and can't be compared.",
     ),
 )
 
@@ -294,17 +353,17 @@ input_options = group(
         type=ReadsArrays(),
         multiple=True,
         metavar="NAME:FILE.npy|FILE.npz",
-        help="Feed these arrays.",
+        help="Feed these arrays instead of generated ones.",
     ),
     click.option(
         "--input-shape",
         "input_shapes",
         multiple=True,
-        metavar="NAME:1,3,224,224",
-        help="Shape of an input that is made up.",
+        metavar="NAME:1x3x224x224",
+        help="Shape of a generated input.",
     ),
     click.option(
-        "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of made-up inputs.  [default: 0]"
+        "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of generated inputs.  [default: 0]"
     ),
 )
 
@@ -314,7 +373,7 @@ device_options = group(
         "--device",
         shell_complete=completion.devices,
         metavar="auto|cpu|cuda[:N]",
-        help="Where models run.  [default: auto]",
+        help="Device that models run on.  [default: auto]",
     ),
     click.option(
         "--allow-fallback",
@@ -331,7 +390,8 @@ target_options = group(
         "--device",
         shell_complete=completion.devices,
         metavar="auto|cpu|cuda[:N]",
-        help="What the result is for, there or not: it decides which fused operators pay.  [default: auto]",
+        help="Device that the result is for, present or not: decides which fused operators pay off. "
+        " [default: auto]",
     ),
 )
 

@@ -93,8 +93,8 @@ class Count(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        """The range in the help, unless only the size of an int ends it."""
-        return "" if self.max == _MOST else super()._describe_range()
+        """The range in the help, unless only the size of an integer ends it."""
+        return "" if (self.max or 0) >= _MOST else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """It as an int."""

@@ -20,7 +20,7 @@ def recorded_option(**relation: Any) -> Any:
         type=reads_data,
         multiple=True,
         metavar="FILE.npz|FOLDER",
-        help="Make a run of each .npz file, whose arrays are named like the inputs.",
+        help="Run with the arrays of each .npz file, named like the inputs.",
         **relation,
     )
 

@@ -29,29 +29,32 @@ specialize_options = group(
         metavar="FILE.json",
         excludes=("--tune", "--dim", "--dim-range", "--stop-after", "--share-buffers", "--target-opset"),
         hint="do one after the other",
-        help="Make variants for the inputs that `graphopt profile` saw, behind guards (docs/specialize.md).",
+        help="Specialize for the inputs that `graphopt profile` recorded, behind guards"
+        " (docs/specialize.md).",
     ),
     _with_profile(
         "--fusion-strategy",
         metavar="TEXT",
-        help="How many variants, and how closely they keep to what was seen.  [default: static:2,dynamic:10]",
+        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        "  [default: static:2,dynamic:10]",
     ),
-    _with_profile("--variants", type=Count(1), metavar="N", help="Make no more variants than that."),
+    _with_profile("--variants", type=Count(1), metavar="N", help="Maximum number of variants."),
     _with_profile(
         "--emit",
         type=click.Choice(["model", "bundle"]),
-        help="One model for any onnxruntime, or a folder that `graphopt run` and graphopt.load take."
+        help="One model for any onnxruntime, or a folder for `graphopt run` and graphopt.load."
         "  [default: model]",
     ),
     _with_profile(
         "--single-file",
         is_flag=True,
-        help="Keep all weights in the model file, where variants may run slower than with a file beside it.",
+        help="Keep all weights in the model file; variants may run slower than with a separate file.",
     ),
     _with_profile(
         "--pin-shapes",
         is_flag=True,
-        help="In one model: tell onnxruntime the sizes of a variant's inputs, at the price of copying them.",
+        help="In one model: give onnxruntime the input sizes of each variant, at the cost of copying the"
+        " inputs.",
     ),
 )
 

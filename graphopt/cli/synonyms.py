@@ -23,7 +23,7 @@ _ORT = (
     "graphopt writes .onnx; for .ort: python -m onnxruntime.tools.convert_onnx_models_to_ort FILE, after"
     " graphopt optimize"
 )
-_SHAPES = "--input-shape NAME:1,3,224,224 for made-up inputs; --dim NAME=SIZE fixes a dynamic dim"
+_SHAPES = "--input-shape NAME:1x3x224x224 for generated inputs; --dim NAME=SIZE fixes a dynamic dim"
 _TENSORRT = "graphopt runs models with onnxruntime, on the CPU or with CUDA: --device cuda"
 _EXPORT = "graphopt starts from ONNX; export with torch.onnx.export, tf2onnx or optimum-cli export onnx"
 
@@ -147,7 +147,7 @@ OPTIONS: dict[str, str] = {
     "--input-shapes": _SHAPES,
     "--overwrite-input-shape": "--dim NAME=SIZE fixes a dynamic dim of the model",
     "--overwrite-input-shapes": "--dim NAME=SIZE fixes a dynamic dim of the model",
-    "--test-input-shape": "--input-shape NAME:1,3,224,224",
+    "--test-input-shape": "--input-shape NAME:1x3x224x224",
     "--dynamic-input-shape": "dynamic dims stay dynamic unless --dim fixes them",
     "--shape": _SHAPES,
     "--shapes": _SHAPES,

@@ -101,7 +101,7 @@ def try_with(
             f"{' given' if given else ''}: {found.refusal}",
             hint="change what --input-shape and --input say"
             if given
-            else "give shapes with --input-shape NAME:1,3,224,224, or arrays with --input NAME:FILE.npy",
+            else "give shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
         )
     return trial
 

@@ -221,7 +221,7 @@ def test_an_unwritable_folder(
         (["--pre-pass", "tests.cli.nowhere:Pass"], ["No module named"]),
         (["--pre-pass", "tests.cli.broken_passes:Nix"], ["has no Nix"]),
         (["--pre-pass", "tests.cli.broken_passes:dataclass"], ["is a function, neither a pass nor a rule"]),
-        (["--input-shape", "x"], ["NAME:1,3,224,224"]),
+        (["--input-shape", "x"], ["NAME:1x3x224x224"]),
         (["--input-shape", "z:1,4"], ["'z'"]),
         (["--input", "x:none.npy"], ["no such file"]),
         (["--device", "gpu"], ["auto, cpu, cuda"]),

@@ -59,3 +59,37 @@ def test_commands_with_few_options_have_one_help(invoke: Invoke) -> None:
     outcome = invoke("inspect", "--help")
     assert "--help-all" not in outcome.out and "Show the traceback" in outcome.out
     assert invoke("inspect", "--help-all") == outcome
+
+
+def meaning(option: click.Option) -> str:
+    """The help text without the default value."""
+    return re.sub(r"\s+", " ", re.sub(r" *\[default: .*\]$", "", option.help or "")).strip()
+
+
+#: Options whose meaning depends on the command: what it writes, compares, measures or cuts.
+OWN = {"--output", "--exact", "--fast-math", "--device", "--dim", "--no-verify"} | {
+    "--profile", "--explain", "--plot", "--seconds", "--rounds", "--budget", "--wrt", "--help"
+}  # fmt: skip
+
+
+def test_an_option_has_one_text_in_all_commands() -> None:
+    texts: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert meaning(option) and meaning(option).endswith((".", ")")), option.opts
+                texts.setdefault(option.opts[-1], set()).add(meaning(option))
+    assert {name for name, found in texts.items() if len(found) > 1} <= OWN
+
+
+def test_shapes_are_written_one_way(invoke: Invoke) -> None:
+    for name in COMMANDS:
+        text = invoke(name, "--help-all").out
+        assert not re.search(r"--input-shape \w+:\d+,\d+(?![x\d])", text) and "1,3,224" not in text
+
+
+@pytest.mark.parametrize("arguments", [("sample",), ("completion",), ("passes",), ("pipelines",)])
+def test_the_help_lists_verbose_where_it_shows_more(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+    assert "--verbose" not in invoke(*arguments, "--help").out
+    assert invoke(*arguments, "-v").out == invoke(*arguments).out
+    assert "--verbose" in invoke("inspect", "--help").out

@@ -58,7 +58,7 @@ def test_options_that_hints_name_exist() -> None:
         (["help", "simplify"], "hint: graphopt optimize --help"),
         (["optimize", "--level", "3"], "hint: -O0, -O1, -O2 or -O3"),
         (["optimize", "--opset", "17"], "hint: --target-opset N"),
-        (["optimize", "--input-shapes", "x:1,4"], "--input-shape NAME:1,3,224,224"),
+        (["optimize", "--input-shapes", "x:1,4"], "--input-shape NAME:1x3x224x224"),
         (["optimize", "--overwrite-input-shape", "x:1,4"], "--dim NAME=SIZE"),
         (["optimize", "--no-check"], "hint: --no-verify"),
         (["optimize", "--dtype", "fp16"], "keeps the dtypes"),

@@ -46,7 +46,8 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         metavar="N|NAME",
         excludes=("--list",),
         hint=_MODES,
-        help="The place of this number, or behind this value. Where a value is called 3, '#3' is the place.",
+        help="Cut at the place of this number, or after this value. If a value is called 3, '#3' is the"
+        " place.",
     ),
     relations.option(
         "--all",
@@ -54,7 +55,7 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         is_flag=True,
         excludes=("--list", "--at"),
         hint=_MODES,
-        help="Put them all into one model, which relies on the profile.",
+        help="Handle all places in one model, which relies on the profile.",
     ),
     relations.option(
         "--most",
@@ -69,19 +70,19 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         "profile_path",
         type=reads_data,
         metavar="FILE.json",
-        help="Places are the guards that this profile calls for; otherwise shapes that depend on data.",
+        help="Cut at the guards that this profile requires, instead of at data-dependent shapes.",
     ),
 )
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="OUT", help="Where the result goes."),
+    click.option("-o", "--output", type=writes, metavar="OUT", help="Write the result to this file."),
     relations.option(
         "--prefix",
         type=writes,
         metavar="PREFIX",
         goes_with="--at",
         hint="--at N says where to cut",
-        help="With --at: write what runs up to there, too.",
+        help="With --at: also write the model that runs up to the place.",
     ),
 )
 @options.output_options
@@ -104,9 +105,9 @@ def command(
     """Cut a model in two, also within a Loop or an If.
 
     The prefix runs up to a place, and the rest from there. The rest (-o) takes the value at the place, then
-    what else was computed before and is read behind, and returns what the model returns. The prefix returns
-    these values, and whether the place was reached; if it lies in a loop, the input `occurrence` says in
-    which time the run leaves there. Both together are compared with the model before anything is written.
+    all other values computed before and read after it, and returns the outputs of the model. The prefix
+    returns these values, and whether the place was reached; in a loop, the input `occurrence` selects the
+    iteration in which it is left. Both together are compared with the model before anything is written.
 
     With --all, one model relies on what the profile saw of values within the model; where that is not so,
     the rest runs generally from there (docs/bailouts.md).

@@ -69,22 +69,23 @@ _EVERYDAY = (
         type=Runs(),
         default=sys.executable,
         metavar="PYTHON",
-        help="An interpreter that has those tools.  [default: this one]",
+        help="Python interpreter that has these tools.  [default: this one]",
     ),
 )
 @options.group(
     "Measurement",
-    click.option("--threads", type=Count(1), help="Threads in one operator.  [default: one a core]"),
-    click.option("--processes", type=Count(1), default=7, help="Fresh processes.  [default: 7]"),
-    click.option("--rounds", type=Count(1), default=40, help="Rounds in each.  [default: 40]"),
-    click.option("--warmup", type=Count(1), default=5, help="Runs before the first round.  [default: 5]"),
+    options.threads_option("one per core"),
+    click.option("--processes", type=Count(1), default=7, help="Number of fresh processes.  [default: 7]"),
+    click.option("--rounds", type=Count(1), default=40, help="Rounds in each process.  [default: 40]"),
+    click.option(
+        "--warmup", type=Count(1), default=5, help="Warm-up runs before the first round.  [default: 5]"
+    ),
     click.option(
         "--seconds",
         type=Seconds(positive=True),
         default=120.0,
         metavar="TIME",
-        help="Let the rounds take so long in all, for each table; making sessions and warming up come on"
-        " top.  [default: 2m]",
+        help="Time limit of all rounds of a table; creating sessions and warm-up come on top.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
@@ -99,9 +100,9 @@ _EVERYDAY = (
 @options.kernel_options
 @options.group(
     "CUDA",
-    click.option("--tf32/--no-tf32", default=None, help="Round float32 products.  [default: tf32]"),
-    click.option("--cuda-graph", is_flag=True, help="Record the kernels once, and replay them."),
-    click.option("--nhwc", is_flag=True, help="Prefer channels last."),
+    click.option("--tf32/--no-tf32", default=None, help="Allow TF32 in float32 products.  [default: tf32]"),
+    click.option("--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."),
+    click.option("--nhwc", is_flag=True, help="Prefer the channels-last layout."),
 )
 @options.model_options
 def command(
@@ -115,12 +116,12 @@ def command(
     kernels: bool,
     **values: Any,
 ) -> int:
-    """Time models against one another.
+    """Compare the latencies of models.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. Of several models, each is compared with the first. The models take
-    turns, in fresh processes; the original also runs against itself, and what lies within the band
-    of that is no difference. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
+    turns, in fresh processes; the original also runs against itself, and differences within that band
+    count as noise. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
     Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api

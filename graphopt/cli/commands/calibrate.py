@@ -11,7 +11,7 @@ from graphopt import publish
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, Seconds, writes
+from graphopt.cli.parameters import Seconds, writes
 from graphopt.errors import UsageError
 from graphopt.tables import Table
 
@@ -35,20 +35,23 @@ graphopt calibrate -o costs.json --no-store
         "--budget",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Measure for about so long, but everything once, which takes about a minute.  [default: five"
-        " passes, about five minutes]",
+        help="Approximate measuring time; one pass over all operators, about a minute, is always made. "
+        " [default:"
+        " five passes, about five minutes]",
     ),
-    click.option("--threads", type=Count(1), default=1, help="Threads in one operator.  [default: 1]"),
+    options.threads_option("1", default=1),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
-    click.option("--forget", is_flag=True, help="Measure nothing: let the shipped figures hold again."),
+    click.option("--forget", is_flag=True, help="Measure nothing: restore the shipped figures."),
 )
 @options.group(
     "Result",
-    click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the figures there too."),
+    click.option(
+        "-o", "--output", type=writes, metavar="FILE.json", help="Also write the figures to this file."
+    ),
     click.option(
         "--store/--no-store",
         default=None,
-        help="Let optimize use them on this machine from now on.  [default: store after five passes or more]",
+        help="Use the figures on this machine from now on.  [default: store after five passes or more]",
     ),
 )
 @options.device_options
@@ -63,11 +66,11 @@ def command(
 ) -> None:
     """Measure what fused operators cost on this machine.
 
-    Fused operators and the nodes that they replace are timed in turns, in small models that are made
-    up, in fresh processes. With -O3, optimize then uses a fused operator only where these figures say
-    that it is faster, by more than noise. It asks for attention, skip-norm and batch-mm; normalizations
-    and GELU are always fused, which --show marks. The figures hold for this processor, device and
-    version of onnxruntime; without them, shipped ones do (docs/cost.md).
+    Fused operators and the nodes that they replace are timed in turns, in small generated models, in fresh
+    processes. With -O3, optimize then uses a fused operator only if it is faster by these figures, by more
+    than noise. This concerns attention, skip-norm and batch-mm; normalizations and GELU are always fused,
+    which --show marks. The figures are valid for this processor, device and version of onnxruntime; without
+    them, shipped ones are used (docs/cost.md).
     """
     from graphopt.cli.outputs import check_file
     from graphopt.cost.calibrate import calibrate

@@ -23,13 +23,15 @@ _SETUPS = {
 _VARIABLE = "_GRAPHOPT_COMPLETE"
 
 
-@command_line.command("completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False)
+@command_line.command(
+    "completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False, has_details=False
+)
 @click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
 def command(run: Run, shell: str | None) -> None:
-    """Print the script by which a shell completes names.
+    """Print a shell completion script.
 
-    Without a shell, show how to set it up. Completed are commands, options, files, and names of passes,
-    rules, pipelines, settings and devices.
+    Without a shell, shows how to set completion up. It completes commands, options, files, and names of
+    passes, rules, pipelines, settings and devices.
     """
     if shell is None:
         run.console.json({"setup": {name: line for name, (line, _) in _SETUPS.items()}})

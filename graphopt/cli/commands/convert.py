@@ -30,7 +30,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
         type=Size(),
         default=1024,
         metavar="SIZE",
-        help="Smaller weights stay in OUT where others have a file of their own.  [default: 1024]",
+        help="Keep smaller weights in OUT when others are in a separate file.  [default: 1024]",
     ),
 )
 @options.version_options
@@ -39,7 +39,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 @options.output_options
 @options.model_options
 def command(run: Run, source: Path, target: Path, threshold: int, target_opset: int | None) -> None:
-    """Write a model in another form; suffixes tell which.
+    """Convert a model to another file format, by suffix.
 
     .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
     .txt are ONNX text. All of them can be converted into each other, and every command reads all.

@@ -26,7 +26,7 @@ graphopt diff a.onnx b.onnx --json
 @click.argument("after", type=reads_model, metavar="B")
 @options.group(
     "Diff",
-    click.option("--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."),
+    options.pager_option,
 )
 @options.model_options
 def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> int:

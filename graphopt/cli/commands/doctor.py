@@ -19,13 +19,14 @@ graphopt doctor --json | jq .problems
 """
 
 
-@command_line.command("doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1)
+@command_line.command(
+    "doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1, has_details=False
+)
 def command(run: Run) -> None:
     """Show versions and devices, and what to do about faults.
 
-    That is: versions, devices, compilers, store and settings.
-
-    The exit status is 6 if something is broken; that CUDA is off is told, but breaks nothing.
+    Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
+    is reported, but is no fault.
     """
     from graphopt.runtime.health import examine
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, completion, options
+from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.paging import page, print_line
-from graphopt.cli.parameters import Count, writes
+from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted
 
@@ -58,17 +58,24 @@ _EVERYDAY = (
         is_flag=True,
         help="Run the pipeline, and print the changes of each pass after a summary.",
     ),
-    click.option("--full", is_flag=True, help="Whole models after each pass, not only the changes."),
-    click.option("--changed", is_flag=True, help="Only passes that changed something, and their new lines."),
-    click.option("--diff", is_flag=True, help="Removed (-), added (+) and changed (~) lines of every pass."),
+    click.option("--full", is_flag=True, help="Print the whole model after each pass, not only the changes."),
+    click.option(
+        "--changed", is_flag=True, help="Print only passes that changed something, and their new lines."
+    ),
+    click.option(
+        "--diff", is_flag=True, help="Print removed (-), added (+) and changed (~) lines of every pass."
+    ),
     click.option(
         "--format",
         "format_",
         type=click.Choice(_FORMATS),
-        help="Text, models that load again, or graphs for Graphviz.  [default: by the suffix of -o; text]",
+        help="Text, loadable models, or graphs for Graphviz.  [default: by the suffix of -o; text]",
     ),
     click.option(
-        "--filter", "filter_", metavar="REGEX", help="Only lines that match, or a whole name in them does."
+        "--filter",
+        "filter_",
+        metavar="REGEX",
+        help="Print only lines that match, with names shortened or in full.",
     ),
     click.option(
         "-o",
@@ -77,20 +84,15 @@ _EVERYDAY = (
         metavar="PATH",
         help="Write to a .txt, .diff, .dot or .onnx file instead, or NNN-after-PASS files to a folder.",
     ),
-    click.option("--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."),
+    options.pager_option,
 )
 @options.pipeline_options
 @options.version_options
 @options.outcome_options
 @options.group(
     "Passes",
-    click.option("--stop-after", type=Count(0), metavar="N", help="Make only the first N rewrites."),
-    click.option(
-        "--log",
-        shell_complete=completion.log_spec,
-        metavar="SPEC",
-        help="Log passes or rule files: dce:>peephole:>>transpose.",
-    ),
+    options.stop_option,
+    options.log_option,
 )
 @options.target_options
 @options.dim_options

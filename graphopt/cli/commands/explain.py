@@ -11,7 +11,7 @@ import click
 from graphopt.cli import command_line, completion, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
-from graphopt.cli.parameters import split_names, split_some
+from graphopt.cli.parameters import split_some
 from graphopt.tables import shortened
 
 if TYPE_CHECKING:
@@ -43,37 +43,22 @@ _NAMES = 3
         metavar="A,B",
         help="Only these patterns: rules such as layer-norm, or families such as attention.",
     ),
-    click.option(
-        "--node", metavar="NAME", help="Only what concerns this node of MODEL, or nodes whose names begin so."
-    ),
+    click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
 @options.group(
     "Passes",
-    click.option(
-        "--skip",
-        shell_complete=completion.passes_and_rules,
-        multiple=True,
-        callback=split_names,
-        metavar="A,B",
-        help="Leave out these passes, rules or families of rules.",
-    ),
-    click.option(
-        "--portable",
-        is_flag=True,
-        default=None,
-        help="Only operators of the ONNX standard, none of onnxruntime's own.",
-    ),
+    options.skip_option,
+    options.portable_option,
 )
 @options.version_options
 @options.model_options
 @options.target_options
 @options.dim_options
 def command(run: Run, model: Path, **values: Any) -> None:
-    """Tell what -O3 fuses, and why not more.
+    """Show what -O3 fuses, and why the rest is left.
 
-    That is: which nodes it puts into fused operators. For what is not fused: the nearest pattern, the
-    first condition that failed, the value that it failed for, and what to do about it. Nothing is
-    written.
+    Lists the nodes in each fused operator. For nodes that are not fused: the nearest pattern, the first
+    condition that failed, the value that it failed for, and the next step. Nothing is written.
     """
     from graphopt import api
 

@@ -34,14 +34,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 @loss_options("Gradients")
 @options.group(
     "Gradients",
-    click.option(
-        "--wrt",
-        default=("params",),
-        multiple=True,
-        metavar="params|inputs|all|NAMES",
-        help="With respect to what: parameters, inputs, all of both, or names with commas between."
-        "  [default: params]",
-    ),
+    options.wrt_option(default="params"),
     click.option(
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
     ),
@@ -54,8 +47,8 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         type=click.FloatRange(0, 1),
         goes_with="--split",
         hint=_WHOLE,
-        metavar="PART",
-        help="Save at most this part of what saving everything takes, from 0 to 1.  [default: 1]",
+        metavar="FRACTION",
+        help="Save at most this fraction of the bytes that saving everything takes.  [default: 1]",
     ),
     relations.option(
         "--save-everything",
@@ -63,7 +56,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         goes_with="--split",
         excludes=("--memory-budget",),
         hint=_WHOLE,
-        help="Compute nothing again in the backward model.",
+        help="Recompute nothing in the backward model.",
     ),
     relations.option(
         "--dim",
@@ -73,17 +66,27 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         callback=options.parsed_dims("parse_sizes"),
         goes_with="--split",
         hint=_WHOLE,
-        help="Size of a dynamic dim, for estimates alone.  [default: 16]",
+        help="Assume this size of a dynamic dim in memory estimates; the models stay dynamic.  [default: 16]",
     ),
     relations.option(
         "--no-verify",
         is_flag=True,
         goes_with="--split",
         hint="only splits are verified",
-        help="Do not compare both models with the joint graph.",
+        help="Do not compare the two models with the joint graph.",
     ),
 )
-@options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))
+@options.group(
+    "Files",
+    click.option(
+        "-o",
+        "--output",
+        type=writes,
+        required=True,
+        metavar="OUT",
+        help="Write the model to this file, or with --split two models to this folder.",
+    ),
+)
 @options.output_options
 @options.model_options
 def command(
@@ -103,8 +106,8 @@ def command(
     (docs/gradients.md). Functions are inlined, and models of an opset below 13, or below the one that
     a gradient needs, are converted to it.
 
-    With --split, OUT/forward.onnx returns the model's outputs and what it saves, OUT/backward.onnx makes
-    gradients of that, and OUT/plan.json says what to feed to them (docs/split.md).
+    With --split, OUT/forward.onnx returns the model's outputs and saved values, OUT/backward.onnx computes
+    gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told

@@ -35,12 +35,12 @@ _LISTED = 15
 @options.model_options
 @options.dim_options
 def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, Any]) -> None:
-    """Show how a model is called and what it consists of.
+    """Show the interface and the contents of a model.
 
-    That is: inputs, outputs, versions, operators, weights, functions.
-    With -v, everything is listed, the largest weights and the estimated FLOPs too.
-    Of a profile, as graphopt profile writes it, show what was seen. Of variants, in a model or in a bundle,
-    show what each assumes, its nodes and weights, and with -v the memory of its session.
+    Lists inputs, outputs, versions, operators, weights and functions; -v lists all of them, with the largest
+    weights and the estimated FLOPs. For a profile written by graphopt profile, shows the recorded values.
+    For variants, in a model or a bundle, shows their assumptions, nodes and weights, and with -v the memory
+    of their sessions.
     """
     from graphopt import api
     from graphopt.cli import bundles

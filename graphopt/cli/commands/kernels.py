@@ -40,7 +40,7 @@ _OPS, _TYPES = 4, 40
         "--output",
         type=writes_file,
         metavar="LIBRARY.so",
-        help="Build the library, and write it.",
+        help="Build the library, and write it to this file.",
     ),
 )
 @options.group(
@@ -51,10 +51,10 @@ _OPS, _TYPES = 4, 40
 def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     """Show native kernels of a model, or build their library.
 
-    These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. Of a
-    model without them, the kernels are shown that it would make. The library is of
-    use to any program that runs the model with onnxruntime (docs/kernels.md); graphopt itself builds what it
-    needs, and loads no library that lies beside a model.
+    These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. For
+    a model without them, the kernels that it would make are shown. Any program that runs the model with
+    onnxruntime can register the library (docs/kernels.md); graphopt itself builds the libraries that it
+    needs, and loads none from beside a model.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file

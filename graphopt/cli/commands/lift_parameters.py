@@ -18,16 +18,16 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 """
 
 
-@command_line.command("lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3)
+@command_line.command("lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3, has_details=False)
 @click.argument("model", type=reads_model, metavar="MODEL")
+@options.model_output
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes, required=True, metavar="OUT"),
     click.option(
         "--parameters",
         type=writes,
         metavar="FILE",
-        help="Write what the parameters hold there: .safetensors, or .npz.",
+        help="Write the values of the parameters to this file: .safetensors or .npz.",
     ),
 )
 @options.group(
@@ -37,18 +37,18 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
         default=("params",),
         multiple=True,
         metavar="params|NAMES",
-        help="Initializers and Constant nodes of floating-point numbers with at least one axis, but for"
-        " running statistics, or those whose gradients the model returns; and names, with commas between."
+        help="Parameters to lift, comma-separated. params: floating-point initializers and constants with at"
+        " least one axis, except running statistics; or those whose gradients the model returns."
         "  [default: params]",
     ),
 )
 @options.output_options
 @options.model_options
 def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> None:
-    """Make parameters inputs of the model, after its own.
+    """Turn parameters into inputs, after those of the model.
 
-    The file takes what they held, by name; parameters that share their bytes are written once to
-    .safetensors, and its metadata says which. unlift-parameters does the reverse.
+    --parameters stores their values by name; parameters that share their bytes are stored once in
+    .safetensors, and its metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told

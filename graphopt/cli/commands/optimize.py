@@ -16,7 +16,7 @@ from graphopt.cli import command_line, destinations, optimize_output, options, r
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
 from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, Seconds, Writes, writes
+from graphopt.cli.parameters import Seconds, Writes, writes
 from graphopt.errors import UsageError
 from graphopt.tables import counted, human_seconds
 
@@ -68,16 +68,21 @@ _EVERYDAY = (
         "--output",
         type=Writes(in_place=True),
         metavar="OUT|FOLDER|-",
-        help="Write the result there; in a folder, under the name of IN.  [default: NAME.opt.onnx beside IN]",
+        help="Write the result to this file, or to this folder under the name of IN.  [default: NAME.opt.onnx"
+        " beside IN]",
     ),
-    click.option("--dry-run", is_flag=True, help="Write no model, only the report."),
+    click.option("--dry-run", is_flag=True, help="Write no model; only report."),
     click.option(
         "--force",
         is_flag=True,
         help="Without -o: also replace a file that graphopt did not write.",
     ),
     click.option(
-        "--report", "report_path", type=writes, metavar="FILE.json", help="Write the report there too."
+        "--report",
+        "report_path",
+        type=writes,
+        metavar="FILE.json",
+        help="Also write the report to this file.",
     ),
 )
 @options.output_options
@@ -92,8 +97,8 @@ _EVERYDAY = (
         "--strict-fusion",
         multiple=True,
         metavar="SCOPE",
-        help="With -O3 or --fuser native: fail unless this node, or all nodes whose names begin so, are one"
-        " fused operator, or one kernel.",
+        help="With -O3 or --fuser native: fail unless this node, or all nodes with this name prefix,"
+        " become one fused operator or kernel.",
     ),
     click.option(
         "--strict",
@@ -108,25 +113,22 @@ _EVERYDAY = (
         is_flag=True,
         excludes=("--stop-after",),
         hint="only whole results are tuned",
-        help="Measure what rewrites and session options give; keep those that pay (docs/tune.md).",
+        help="Measure rewrites and session options, and keep those that make the model faster"
+        " (docs/tune.md).",
     ),
     relations.option(
         "--budget",
         goes_with="--tune",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Measure for about so long, such as 60s or 2m; the comparison with IN, which is made in any"
-        " case, takes up to half a minute more; less than about 35s leaves little time for anything else."
+        help="Approximate measuring time, such as 60s or 2m; less than about 35s leaves little to"
+        " measure. The"
+        " comparison with IN takes up to half a minute more."
         "  [default: 60s]",
     ),
+    options.threads_option("one per core, and others are tried", goes_with="--tune"),
     relations.option(
-        "--threads",
-        goes_with="--tune",
-        type=Count(1),
-        help="Threads in one operator while measuring.  [default: one a core, and others are tried]",
-    ),
-    relations.option(
-        "--fresh", is_flag=True, goes_with="--tune", help="Measure anew, though the store has it."
+        "--fresh", is_flag=True, goes_with="--tune", help="Measure again, even if the store has results."
     ),
 )
 @specializing.specialize_options

@@ -55,25 +55,17 @@ _EVERYDAY = (
         "--policy",
         type=click.Choice(["autodiff", "fusion"]),
         default="autodiff",
-        help="What they are for: to be differentiated as one, or to run as one kernel.  [default: autodiff]",
+        help="Purpose of a group: differentiated as one unit, or run as one kernel.  [default: autodiff]",
     ),
-    relations.option(
-        "--wrt",
-        where=_AUTODIFF,
-        default=("all",),
-        multiple=True,
-        metavar="all|params|inputs|NAMES",
-        help="What is differentiated by: parameters, inputs, all of both, or names with commas between."
-        "  [default: all]",
-    ),
+    options.wrt_option(default="all", where=_AUTODIFF),
     click.option(
-        "--minimum", type=Count(1), default=2, metavar="N", help="Nodes of a group, at least.  [default: 2]"
+        "--minimum", type=Count(1), default=2, metavar="N", help="Minimum group size, in nodes.  [default: 2]"
     ),
     relations.option(
         "--views/--no-views",
         where=_AUTODIFF,
         default=True,
-        help="Let Reshape, Transpose and the like be in groups.  [default: views]",
+        help="Allow Reshape, Transpose and other views in groups.  [default: views]",
     ),
     relations.option(
         "--no-grad",
@@ -81,7 +73,7 @@ _EVERYDAY = (
         multiple=True,
         callback=split_some,
         metavar="A,B",
-        help="Nodes, or scopes of them, in which no gradient is wanted.",
+        help="Nodes, or scopes of nodes, that need no gradient.",
     ),
     relations.option(
         "--profile",
@@ -89,16 +81,16 @@ _EVERYDAY = (
         where=_AUTODIFF,
         type=reads_data,
         metavar="FILE.json",
-        help="What tells of which inputs a gradient was wanted.",
+        help="Profile that records which inputs need gradients.",
     ),
     relations.option(
         "--shapes",
         where=_FUSION,
         type=click.Choice(["any", "static"]),
         default="any",
-        help="Of which shapes kernels are made.  [default: any]",
+        help="Shapes in groups: any, or static ones only.  [default: any]",
     ),
-    click.option("--explain", is_flag=True, help="Tell of each node why it is in a group, or in none."),
+    click.option("--explain", is_flag=True, help="Explain for each node why it is in a group, or in none."),
 )
 @options.group(
     "Files",
@@ -129,7 +121,7 @@ def command(
 ) -> None:
     """Find groups of nodes that can be handled as one.
 
-    No group needs itself, and no two need each other. A group for autodiff holds nodes that have gradients
+    Groups do not depend on each other in cycles. A group for autodiff holds nodes that have gradients
     and depend on what is differentiated by; one for fusion holds what a loop nest computes in one pass over
     memory. With -o the model is written with a function of the domain graphopt.autodiff, or graphopt.native,
     for each group, once it is compared with the original (docs/partition.md).

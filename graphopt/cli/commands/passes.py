@@ -26,12 +26,13 @@ graphopt passes collapse-views
 """
 
 
-@command_line.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3)
+@command_line.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3, has_details=False)
 @click.argument("name", required=False, shell_complete=completion.passes_and_rules)
 def command(run: Run, name: str | None) -> None:
-    """List all passes, or tell all about one.
+    """List all passes, or describe one.
 
-    That is: its options, and the rules that it applies. NAME may also be a rule, or a family of rules.
+    The description has its options and the rules that it applies. NAME may also be a rule, or a family of
+    rules.
     """
     from graphopt.pipelines import registry
     from graphopt.rules import all_rules

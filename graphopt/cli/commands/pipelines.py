@@ -17,7 +17,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@command_line.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4)
+@command_line.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4, has_details=False)
 @click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
 @click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> None:

@@ -34,7 +34,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 @click.argument("model", type=reads_model, metavar="MODEL")
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the profile there."),
+    click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the profile to this file."),
     click.option(
         "--merge",
         "others",
@@ -52,13 +52,13 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         "--runs",
         type=Count(1),
         metavar="N",
-        help="Make so many runs of each shape, with other numbers.  [default: 1]",
+        help="Number of runs of each shape, with different numbers.  [default: 1]",
     ),
     click.option(
         "--requires-grad",
         multiple=True,
         metavar="NAME",
-        help="Note that a gradient is wanted for this input.",
+        help="Record that a gradient is needed for this input.",
     ),
 )
 @options.input_options
@@ -73,12 +73,12 @@ def command(
     requires_grad: tuple[str, ...],
     **values: Any,
 ) -> None:
-    """Run a model, and keep what was seen of its values.
+    """Run a model and record a profile of its values.
 
-    A profile tells which types and shapes inputs had, and how often; the sizes that never varied, and
-    those that were always equal; the contents of small integer inputs in files that never varied; and
-    the shapes of inner values that depend on data. --input-shape x:1x8,4x8 makes a run of each shape, on
-    numbers that are made up; inputs that a file lacks are made up, too.
+    A profile records types and shapes of inputs with their frequency; sizes that never varied, or were
+    always equal; contents of small integer inputs from files that never varied; and data-dependent shapes
+    of inner values. --input-shape x:1x8,4x8 runs each shape on generated numbers; inputs that a file lacks
+    are generated, too.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file

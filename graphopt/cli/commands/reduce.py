@@ -10,7 +10,7 @@ import click
 from graphopt.cli import command_line, debugging, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.parameters import reads_model
 from graphopt.tables import counted
 
 EXAMPLE = """
@@ -25,12 +25,7 @@ _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-s
 
 @command_line.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
 @click.argument("model", type=reads_model, metavar="MODEL")
-@options.group(
-    "Files",
-    click.option(
-        "-o", "--output", type=writes, required=True, metavar="OUT", help="Where the small model goes."
-    ),
-)
+@options.model_output
 @options.output_options
 @options.model_options
 @debugging.check_options
@@ -41,11 +36,11 @@ _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-s
 @options.input_options
 @options.device_options
 def command(run: Run, model: Path, output: Path, **values: Any) -> None:
-    """Shrink a model on whose result a check fails.
+    """Shrink a model as long as a check of its result fails.
 
-    As long as it fails, nodes, outputs, functions and sizes are left out. With -O0 the check, a
-    command, is of the model itself. Inputs are made up for each model that is tried; those that
-    show the fault on the small one are written beside it, as OUT's name with .inputs.npz.
+    Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
+    the model itself. Inputs are generated for each candidate; those that show the fault on the result are
+    written beside it, under OUT's name with .inputs.npz.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_model_file

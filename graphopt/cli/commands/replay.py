@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line
+from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_folder
@@ -19,15 +19,18 @@ graphopt replay model.repro --allow-command
 """
 
 
-@command_line.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4)
+@command_line.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
-@click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer.")
+@options.group(
+    "Reproducer",
+    click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer."),
+)
 def command(run: Run, folder: Path, allow_command: bool) -> int:
-    """Run again what bisect or --save-repro wrote.
+    """Rerun a reproducer of bisect or --save-repro.
 
-    Of what bisect found: exit status 1 as long as the check fails, 0 once it holds. Of a whole
-    command: exit status 0 if it ends as it did when it was recorded, with the same status and, where it
-    writes models, the same bytes; 1 if not.
+    For a fault that bisect found: exit status 1 as long as the check fails, 0 once it holds. For a recorded
+    command: exit status 0 if it ends as recorded, with the same status and the same bytes in the models
+    that it writes; 1 if not.
     """
     from graphopt.cli.repro_folder import COMMAND
 

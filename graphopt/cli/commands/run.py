@@ -15,9 +15,9 @@ from graphopt.tables import Table, human_seconds
 
 EXAMPLE = """
 graphopt run model.onnx
-graphopt run model.onnx --input-shape x:1,3,224,224 --seed 1
+graphopt run model.onnx --input-shape x:1x3x224x224 --seed 1
 graphopt run model.onnx --input x:x.npy -o outputs.npz
-graphopt run model.bundle --input-shape ids:1,128 -v
+graphopt run model.bundle --input-shape ids:1x128 -v
 graphopt run model.onnx --inputs requests/ --rounds 3
 graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
 """
@@ -40,7 +40,7 @@ _EVERYDAY = (
 @options.model_argument()
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs there."),
+    click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs to this file."),
 )
 @options.model_options
 @options.input_options
@@ -53,7 +53,7 @@ _EVERYDAY = (
         "--optimizations",
         type=click.Choice(["default", "off"]),
         default="default",
-        help="onnxruntime's own.  [default: default]",
+        help="Graph optimizations of onnxruntime.  [default: default]",
     ),
 )
 @executing.executor_options
@@ -68,9 +68,9 @@ def command(
 ) -> None:
     """Run a model once and show its outputs.
 
-    Inputs that are not given are made up, the same ones for the same seed. Of a bundle the variant runs
-    that the inputs are for; -v tells why others do not. With --inputs, an executor runs all of them,
-    specializes the model for what it sees, and tells what ran (docs/executor.md).
+    Inputs that are not given are generated, the same ones for the same seed. In a bundle, the first variant
+    whose guard accepts the inputs runs; -v shows why others do not. With --inputs, an executor runs all
+    files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
     asked = executing.requested(values)
     if asked is not None:

@@ -18,7 +18,7 @@ graphopt sample -o sample.onnx
 """
 
 
-@command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7)
+@command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7, has_details=False)
 @options.group(
     "Files",
     click.option(
@@ -26,7 +26,7 @@ graphopt sample -o sample.onnx
         "--output",
         type=writes_file,
         metavar="FILE",
-        help="Write the model there; without it, only its size is shown.",
+        help="Write the model to this file; without it, only its size is shown.",
     ),
 )
 def command(run: Run, output: Path | None) -> None:

@@ -36,7 +36,9 @@ _EVERYDAY = (
 )
 
 
-@command_line.command("train-step", example=EXAMPLE, section=Section.TRAINING, rank=2, everyday=_EVERYDAY)
+@command_line.command(
+    "train-step", example=EXAMPLE, section=Section.TRAINING, rank=2, everyday=_EVERYDAY, has_details=False
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Training")
 @options.group(
@@ -45,26 +47,38 @@ _EVERYDAY = (
         "--optimizer",
         required=True,
         metavar="sgd|momentum|adam|adamw",
-        help="What updates the parameters, as those of torch.optim do.",
+        help="Optimizer, with the semantics of torch.optim.",
     ),
     click.option(
         "--wrt",
         default="params",
         metavar="params|NAMES",
-        help="What to train: parameters, or names of initializers with commas between.  [default: params]",
+        help="Train the parameters, or initializers with these comma-separated names.  [default: params]",
     ),
     click.option(
         "--learning-rate",
         type=float,
         metavar="X",
-        help="What the plan tells loops to feed.  [default: 0.01, or 0.001 for adam and adamw]",
+        help="Learning rate recorded in the plan.  [default: 0.01, or 0.001 for adam and adamw]",
     ),
-    click.option("--momentum", type=float, metavar="X", help="Of momentum.  [default: 0.9]"),
-    click.option("--nesterov", is_flag=True, default=None, help="Of momentum: look ahead."),
-    click.option("--betas", metavar="X,Y", help="Of adam and adamw.  [default: 0.9,0.999]"),
-    click.option("--eps", type=float, metavar="X", help="Of adam and adamw.  [default: 1e-8]"),
     click.option(
-        "--weight-decay", type=float, metavar="X", help="[default: 0, or 0.01 for adamw, beside the gradient]"
+        "--momentum", type=float, metavar="X", help="For momentum: its coefficient.  [default: 0.9]"
+    ),
+    click.option("--nesterov", is_flag=True, default=None, help="For momentum: use Nesterov momentum."),
+    click.option(
+        "--betas", metavar="X,Y", help="For adam and adamw: decay rates of the moments.  [default: 0.9,0.999]"
+    ),
+    click.option(
+        "--eps",
+        type=float,
+        metavar="X",
+        help="For adam and adamw: added to the denominator.  [default: 1e-8]",
+    ),
+    click.option(
+        "--weight-decay",
+        type=float,
+        metavar="X",
+        help="Weight decay, decoupled for adamw.  [default: 0, or 0.01 for adamw]",
     ),
     click.option(
         "--no-decay",
@@ -77,7 +91,7 @@ _EVERYDAY = (
         "--clip-norm",
         type=float,
         metavar="X",
-        help="Scale gradients such that their common norm is at most X.",
+        help="Scale gradients so that their global norm is at most X.",
     ),
     click.option(
         "--accumulate",
@@ -86,16 +100,17 @@ _EVERYDAY = (
         metavar="N",
         help="Average the gradients of N steps for one update.  [default: 1]",
     ),
-    click.option("--with-outputs", is_flag=True, help="Return the model's own outputs, too."),
+    click.option("--with-outputs", is_flag=True, help="Also return the model's own outputs."),
 )
+@options.model_output
 @options.group(
     "Files",
-    click.option("-o", "--output", type=writes, required=True, metavar="OUT"),
     click.option(
         "--state",
         type=writes,
         metavar="FILE",
-        help="Write what the step takes at first there.  [default: OUT as *.safetensors]",
+        help="Write the initial parameters and optimizer state to this file."
+        "  [default: OUT as *.safetensors]",
     ),
 )
 @options.output_options
@@ -117,7 +132,7 @@ def command(
     betas: str | None,
     **settings: Any,
 ) -> None:
-    """Write a model that does a step of training.
+    """Write a model that performs one training step.
 
     It takes what MODEL takes, what the loss compares with, learning_rate, parameters and the optimizer's
     state; it returns the loss, and for each parameter or state w the output new.w, to be fed as w at the next

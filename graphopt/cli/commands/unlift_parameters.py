@@ -9,7 +9,7 @@ import click
 from graphopt.cli import command_line, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_data, reads_model, writes
+from graphopt.cli.parameters import reads_data, reads_model
 
 EXAMPLE = """
 graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
@@ -17,18 +17,20 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 """
 
 
-@command_line.command("unlift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=4)
+@command_line.command(
+    "unlift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=4, has_details=False
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @click.argument("parameters", type=reads_data, metavar="PARAMETERS")
-@options.group("Files", click.option("-o", "--output", type=writes, required=True, metavar="OUT"))
+@options.model_output
 @options.output_options
 @options.model_options
 def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     """Put parameters from a file into a model.
 
-    PARAMETERS is a .safetensors or .npz file. Its tensors go, by name, to inputs, which become initializers,
-    and to initializers, which get other contents; shapes and element types must fit. If MODEL was optimized
-    and holds constants that were folded from such a parameter, new contents for it are refused.
+    PARAMETERS is a .safetensors or .npz file. Its tensors are matched by name: with inputs, which become
+    initializers, and with initializers, whose contents they replace; shapes and element types must match.
+    New contents are refused for a parameter from which MODEL, optimized, has folded constants.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLE = """
 graphopt verify model.onnx model.opt.onnx
 graphopt verify a.onnx b.onnx --exact
-graphopt verify a.onnx b.onnx --input-shape x:4,3,64,64
+graphopt verify a.onnx b.onnx --input-shape x:4x3x64x64
 graphopt verify a.onnx b.onnx --dim batch=4
 graphopt verify model.onnx model.bundle
 """
@@ -35,10 +35,10 @@ graphopt verify model.onnx model.bundle
         "--exact",
         is_flag=True,
         default=None,
-        help="Demand the same bits where onnxruntime's optimizations are off.",
+        help="Require identical bits when onnxruntime's optimizations are off.",
     ),
-    click.option("--fast-math", is_flag=True, default=None, help="Allow what is only close."),
-    click.option("--signature/--no-signature", default=True, help="Demand that they are called alike."),
+    click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),
+    click.option("--signature/--no-signature", default=True, help="Require identical signatures."),
 )
 @options.dim_options
 @options.input_options
@@ -46,12 +46,12 @@ graphopt verify model.onnx model.bundle
 @options.kernel_options
 @options.model_options
 def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool, **values: Any) -> int:
-    """Tell whether model B computes the same as model A.
+    """Check that model B computes the same as model A.
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
     onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ, or if A does
-    not run and nothing could be compared. Of a bundle, each variant is compared with A where its guard
-    lets inputs through, and the general model everywhere. If B has native groups, it runs without their
+    not run and nothing could be compared. In a bundle, each variant is compared with A on inputs that its
+    guard accepts, and the general model on all inputs. If B has native groups, it runs without their
     kernels and with them.
     """
     from graphopt import api

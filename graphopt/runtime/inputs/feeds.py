@@ -93,7 +93,7 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     except ValueError:
         shape = None
     if shape is None:
-        raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1,3,224,224")
+        raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1x3x224x224")
     return name, shape
 
 

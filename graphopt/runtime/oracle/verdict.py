@@ -74,7 +74,7 @@ _UNLOADABLE = "onnxruntime can't load the model"
 
 #: What the user can do where no inputs were found.
 INPUTS_HINT = (
-    "give inputs with --input-shape NAME:1,3,224,224 or --input FILE.npz, or fix a dim with --dim NAME=SIZE"
+    "give inputs with --input-shape NAME:1x3x224x224 or --input FILE.npz, or fix a dim with --dim NAME=SIZE"
 )
 
 
