@@ -49,8 +49,10 @@ class Folders:
         try:
             file = (self._folder / location).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL, a loop of links
+            is_unnameable = isinstance(error, UnicodeEncodeError)  # in the encoding of the locale
             raise InvalidModel(
-                f"the external data of {tensor!r} has no possible path: {location!r}"
+                f"the external data of {tensor!r} has no possible path: {location!r}",
+                hint="PYTHONUTF8=1 names files in UTF-8" if is_unnameable else None,
             ) from error
         if file in self._files:
             return self._files[file]

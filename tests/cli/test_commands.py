@@ -233,6 +233,21 @@ def test_names_that_the_locale_lacks(small: Path, tmp_path: Path) -> None:
     assert (folder / "выход.onnx").is_file()
 
 
+@pytest.mark.parametrize(("utf8", "status"), [("1", 0), ("0", 3)])
+def test_external_data_whose_name_the_locale_lacks(
+    utf8: str, status: int, small: Path, tmp_path: Path
+) -> None:
+    model = onnx.load(small)
+    weight = onnx.numpy_helper.from_array(np.ones((4,), np.float32), "w")
+    model.graph.initializer.append(weight)
+    onnx.save(model, tmp_path / "модель.onnx", save_as_external_data=True, location="веса", size_threshold=0)
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": utf8}
+    command = [sys.executable, "-m", "graphopt", "inspect", os.fsencode(tmp_path / "модель.onnx")]
+    done = subprocess.run(command, env=environ, capture_output=True, check=False, cwd=ROOT)
+    assert done.returncode == status, done.stderr
+    assert (b"PYTHONUTF8=1 names files in UTF-8" in done.stderr) == bool(status)
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_an_interruption_tells_what_was_written(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, written: bool
