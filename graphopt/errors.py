@@ -9,7 +9,7 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -214,6 +214,16 @@ _NO_MEMORY = (
     *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
     *("can't start new thread", "failed to map segment"),
 )
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """``error``, its cause or context, and so on; each once, as exceptions raised anew may form a circle."""
+    known: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and not any(following is one for one in known):
+        yield following
+        known.append(following)
+        following = following.__cause__ or following.__context__
 
 
 def exhausted(error: BaseException) -> str | None:

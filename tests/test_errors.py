@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import nearest_names, unknown
+from graphopt.errors import causes, nearest_names, unknown
 
 
 def test_names_that_contain_the_unknown_one_come_first() -> None:
@@ -33,3 +33,9 @@ def test_known_names_are_listed_up_to_a_number() -> None:
     assert str(unknown("input", "input_", names)) == f"no input is called 'input_'; {near}  ({listed})"
     assert str(unknown("input", "x", [])) == "no input is called 'x'; inputs: none"
     assert str(unknown("policy", "x", ["a"], plural="policies")) == "no policy is called 'x'; policies: a"
+
+
+def test_causes_that_form_a_circle_are_given_once() -> None:
+    first, second = ValueError("first"), TypeError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert list(causes(first)) == [first, second]

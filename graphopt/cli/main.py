@@ -23,7 +23,7 @@ from graphopt.cli.console import say
 from graphopt.cli.failure import tell
 from graphopt.cli.help import HelpContext, HelpedCommand, write_commands, write_examples
 from graphopt.cli.synonyms import spelled_out
-from graphopt.errors import ExitStatus, UsageError, unknown
+from graphopt.errors import ExitStatus, UsageError, causes, unknown
 from graphopt.runtime.forkserver import claim_process
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ def call(invocation: Invocation) -> int:
     except click.exceptions.Abort:
         return _interrupted(invocation)
     except Exception as error:
-        if _is_interrupt(error):
-            return _interrupted(invocation)
+        if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
+            return _interrupted(invocation)  # an extension module was loading, which raises an ImportError
         failure = tell(
             error,
             debug=invocation.debug,
@@ -197,13 +197,6 @@ def call(invocation: Invocation) -> int:
         except OSError:
             _abandon_stdout()
         return failure.status
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C caused ``error``, such as the ImportError of an extension module that was loading."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _interrupted(invocation: Invocation) -> int:

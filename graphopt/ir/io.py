@@ -22,6 +22,7 @@ from graphopt.errors import (
     InvalidModel,
     ResourceLimit,
     UsageError,
+    causes,
     not_downloaded,
     unwritable,
 )
@@ -534,7 +535,6 @@ def _parse_json(path: Path, data: bytes, form: FileForm) -> onnx.ModelProto:
 
 def _root_cause(error: BaseException) -> str:
     """The first line of the innermost cause of ``error``."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    text = str(error).strip().splitlines()
-    return text[0][:200] if text else type(error).__name__
+    *_, root = causes(error)
+    text = str(root).strip().splitlines()
+    return text[0][:200] if text else type(root).__name__
