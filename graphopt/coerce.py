@@ -46,6 +46,21 @@ def _number(text: str) -> float:
     return float(text)
 
 
+def check_size(name: str, size: int) -> None:
+    """Check that a dim can be fixed to ``size``.
+
+    Raises:
+        UsageError: it is less than 1.
+    """
+    if size < 0:
+        raise UsageError(f"can't fix dim {name!r} to {size}: sizes are positive")
+    if size == 0:
+        raise UsageError(
+            f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
+            hint="leave it dynamic, which allows 0",
+        )
+
+
 def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
     """Read ``batch=4``; the name may hold equals signs.
 
@@ -58,11 +73,7 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
         number = natural_or_none(size)
         if not equals or not name or number is None:
             raise UsageError(f"can't read the dim {text!r}", hint="write NAME=SIZE, such as batch=4 or x@0=4")
-        if number == 0:
-            raise UsageError(
-                f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
-                hint="leave it dynamic, which allows 0",
-            )
+        check_size(name, number)
         if sizes.setdefault(name, number) != number:
             raise UsageError(f"dim {name!r} is given two sizes")
     return sizes

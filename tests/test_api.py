@@ -263,3 +263,10 @@ def test_an_executor_may_fall_back_from_its_device() -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
     executor = api.compile(model, device="cuda", allow_fallback=True, verify=False)
     assert executor.run({"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("size", [0, -1, -5])
+def test_sizes_that_no_dim_has_are_refused(size: int) -> None:
+    model = ir.to_proto(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"))
+    with pytest.raises(UsageError, match=f"can't fix dim 'N' to {size}"):
+        graphopt.optimize(model, dims={"N": size})

@@ -76,7 +76,7 @@ def test_the_file_at_fault_is_named(invoke: Invoke, requests: Path) -> None:
     [
         (["--rounds", "2"], "--rounds goes with --inputs"),
         (["--no-optimize"], "--no-optimize goes with --inputs"),
-        (["--inputs", "REQUESTS", "--fuser", "fast"], "no fuser is called 'fast'"),
+        (["--inputs", "REQUESTS", "--fuser", "fast"], "'fast' is not one of"),
         (["--inputs", "REQUESTS", "-o", "o.npz"], "-o and --inputs exclude each other"),
         (["--inputs", "nowhere"], "no such file or folder"),
     ],

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from graphopt import ir
-from graphopt.coerce import Range, natural_or_none
+from graphopt.coerce import Range, check_size, natural_or_none
 from graphopt.errors import UsageError, unknown
 from graphopt.runtime.inputs.bindings import derived_sizes
 
@@ -21,11 +21,13 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
     Dims that are arithmetic over fixed ones, such as ``past + seq``, are fixed too.
 
     Raises:
-        UsageError: ``strict``, and no input has a dim of that name; or it has another size already.
+        UsageError: ``strict``, and no input has a dim of that name; it has another size already; or a size is
+            less than 1.
     """
     fixed: dict[str, int] = {}
     places: dict[tuple[str, int], int] = {}
     for name, size in sizes.items():
+        check_size(name, size)
         try:
             symbol, place = _resolved(model, name, size)
         except UsageError:
