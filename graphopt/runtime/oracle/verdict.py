@@ -125,8 +125,8 @@ class Verdict:
 
     @property
     def delta(self) -> float:
-        """The largest finite difference that counted, where inputs were ordinary numbers."""
-        counted = (row for row in self.rows if row.flavour in _ORDINARY and row.ok and not row.excused)
+        """The largest difference of finite elements, allowed or not, where inputs were ordinary numbers."""
+        counted = (row for row in self.rows if row.flavour in _ORDINARY and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
 
     @property

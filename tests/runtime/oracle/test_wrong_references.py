@@ -33,3 +33,10 @@ def test_the_sign_of_a_zero_is_excused_after_a_pool_of_no_batch() -> None:
     added, dropped = (data(text.replace("BODY", f"{body} {rest}"), opset=13) for rest in rests)
     assert verify(added, dropped, numerics=Numerics.REASSOCIATES).ok
     assert not verify(added, dropped, numerics=Numerics.EXACT).ok
+
+
+def test_the_largest_difference_counts_differences_that_are_not_allowed() -> None:
+    text = "g (float[N] x) => (float[N] y) <float b = {OFFSET}> { y = Add(x, b) }"
+    original, moved = (data(text.replace("OFFSET", offset), opset=17) for offset in ("0", "0.5"))
+    verdict = verify(original, moved)
+    assert not verdict.ok and verdict.delta == pytest.approx(0.5)
