@@ -279,18 +279,26 @@ def make_pipeline(
         TypeError: an object is no pass.
     """
     made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
-    own = [item for item in made.passes() if is_own(item) and item.name not in BY_PLACE]
-    if own:
-        from graphopt.rules import all_rules
-    for item in own:  # --skip and the report could not distinguish them
-        for kind, names in (("pass", registry().passes), ("rule", [rule.name for rule in all_rules()])):
-            if item.name in names:
-                place = f"{type(item).__module__}:{type(item).__name__}"
-                raise UsageError(
-                    f"pass {place} is named {item.name!r}, like a {kind} of graphopt",
-                    hint='give its class another name, or a name="..." of its own',
-                )
+    _check_names(item for item in made.passes() if is_own(item) and item.name not in BY_PLACE)
     return made
+
+
+def _check_names(own: Iterable[Pass]) -> None:
+    """Check that passes of the caller's have names that ``--skip`` and reports can distinguish.
+
+    Raises:
+        UsageError: one has the name of a pass or rule of graphopt.
+    """
+    for item in own:
+        from graphopt.rules import all_rules
+
+        is_pass = item.name in registry().passes
+        if is_pass or any(item.name == rule.name for rule in all_rules()):
+            place = f"{type(item).__module__}:{type(item).__name__}"
+            raise UsageError(
+                f"pass {place} is named {item.name!r}, like a {'pass' if is_pass else 'rule'} of graphopt",
+                hint='give its class another name, or a name="..." of its own',
+            )
 
 
 def _all_steps(items: str | Pass | PassBase | Iterable[str | Pass | PassBase]) -> tuple[Step, ...]:

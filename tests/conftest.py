@@ -21,7 +21,7 @@ os.environ["GRAPHOPT_COSTS"] = "shipped"
 # Tests send no usage data.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-# Nor does the width of the terminal in which the tests run, which pytest-xdist hands on.
+# Nor does the width of the terminal in which the tests run, which pytest-xdist passes on.
 os.environ.pop("COLUMNS", None)
 
 

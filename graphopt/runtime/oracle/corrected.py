@@ -31,7 +31,7 @@ class BatchNormalization(op_batch_normalization.BatchNormalization_14):
 
 
 class GlobalAveragePool(OpRun):
-    """GlobalAveragePool, of an empty batch as well, which the evaluator's weighted average divides by."""
+    """GlobalAveragePool, also of an empty batch, where the evaluator divides by zero."""
 
     def _run(self, x: Any) -> Any:
         return (np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, dtype=x.dtype),)

@@ -80,10 +80,9 @@ class Judge:
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches.
 
-        Excuses take long to find, so that an output with a difference that has none is compared without
-        them from then on.
+        Excuses take long to find: after one difference without an excuse, none is sought for that output.
         """
-        found, lost = [], list[int]()
+        found, failed = [], list[int]()
         for case in cases:
             if case.flavour == "huge" and self.numerics is not Numerics.EXACT:
                 continue  # another order may overflow
@@ -91,18 +90,18 @@ class Judge:
             for level, expected in expectations.items():
                 if expected is None:
                     continue
-                row, failure = self._row(case, level, expected, lost)
+                row, failure = self._row(case, level, expected, failed)
                 found.append(row)
                 if isinstance(failure, ProcessCrashed | ResourceLimit):
                     return found  # once is enough, and each costs a new process
         return found
 
     def _row(
-        self, case: Case, level: Optimizations, expected: list[Any], lost: list[int]
+        self, case: Case, level: Optimizations, expected: list[Any], failed: list[int]
     ) -> tuple[Row, RuntimeFailure | ResourceLimit | None]:
         """What ``case`` gives at ``level``, and what went wrong where it gives nothing.
 
-        ``lost`` are the places of outputs known to be wrong; they grow.
+        ``failed`` holds the places of outputs that are wrong in some case; one found here is appended.
         """
 
         def row(delta: float | None, output: str, ok: bool, reason: str | None, same: bool = False) -> Row:
@@ -118,9 +117,9 @@ class Judge:
             return row(None, "", False, f"{len(expected)} outputs became {len(actual)}"), None
         worst, remark = (0.0, ""), None
         for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
-            outcome, excuse = self._compare(case, level, place, a, b, excuses=place not in lost)
+            outcome, excuse = self._compare(case, level, place, a, b, excuses=place not in failed)
             if outcome.reason is not None:
-                lost.append(place)
+                failed.append(place)
                 return row(outcome.delta, self.outputs[place], False, outcome.reason), None
             remark = remark or excuse
             worst = max(worst, (outcome.delta, self.outputs[place]))
@@ -138,7 +137,7 @@ class Judge:
     def _compare(
         self, case: Case, level: Optimizations, place: int, a: Any, b: Any, *, excuses: bool
     ) -> tuple[Outcome, str | None]:
-        """The outcome for one output, and why a difference is allowed if ``excuses`` are sought."""
+        """The outcome for one output, and why a difference is allowed, if ``excuses`` may be sought."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.flavour, level)
