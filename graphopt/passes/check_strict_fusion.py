@@ -16,7 +16,7 @@ from graphopt.errors import NotFused
 from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in, native_calls
-from graphopt.rewrite.nearest import told
+from graphopt.rewrite.nearest import display_name
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
 from graphopt.tables import counted
@@ -84,7 +84,7 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
     if not groups:
         raise NotFused(f"{scope.name!r} became no fused operator: no node of it is left")
     if len(groups) > 1:
-        operators = ", ".join(told(main_node(group)) for group in groups)
+        operators = ", ".join(display_name(main_node(group)) for group in groups)
         raise NotFused(f"{scope.name!r} became several fused operators: {operators}")
 
 
@@ -112,13 +112,13 @@ def _left_out(
         reason = reason if why is None else f"fuse-groups: {why}"
         if place is not None and place.hint is not None:
             reason += f" ({place.hint})"
-        reasons.setdefault(reason, []).append(told(node))
+        reasons.setdefault(reason, []).append(display_name(node))
     hint = "name a smaller scope, without the nodes that no fusion pattern matches" if far else None
     if far and nothing:
         hint = f"nothing in the model is fused: let fuse-builtin go in front, as -O3 does, or {hint}"
     return NotFused(
         f"not all of {scope!r} became one fused operator: {counted(len(strays), 'node')} left out, "
-        f"such as {told(strays[0])}",
+        f"such as {display_name(strays[0])}",
         hint=hint,
         details=[
             line for reason, names in reasons.items() for line in (reason, *(f"  {name}" for name in names))

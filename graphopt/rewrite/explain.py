@@ -12,7 +12,7 @@ from graphopt.ops import native
 from graphopt.rewrite.attempt import attempt
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.match import Bindings, Match
-from graphopt.rewrite.nearest import Nearest, Partial, paths_to, told
+from graphopt.rewrite.nearest import Nearest, Partial, display_name, paths_to
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.surroundings import alone_before, called, readers_after, sharing_hint, views_before
@@ -111,7 +111,7 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
         for place in _places(rule, node, cx, dict.fromkeys((*rule.anchors, node.op_type)), near=False)
     ]
     best = max(found, key=lambda place: (place.tells, place.nearness()), default=None)
-    return None if best is None else best.told(cx)
+    return None if best is None else best.as_missed(cx)
 
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
@@ -178,7 +178,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
     withheld: dict[ir.Node, Rule] = {}
     for place in _withheld_in(model, rules, cx):
         withheld |= dict.fromkeys(place.partial.nodes.values(), place.rule)
-        yield place.told(cx)
+        yield place.as_missed(cx)
     for graph in _searched(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers:
@@ -194,7 +194,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
             best = max(found, key=_Place.nearness, default=None)
             if best is not None and node not in told_of.setdefault(best.rule, {}):
                 told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
-                yield best.told(cx)
+                yield best.as_missed(cx)
 
 
 def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> Iterator[Missed]:
@@ -218,7 +218,7 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
         origins = dict.fromkeys(name for node in nodes for name in ir.origins(node))
         yield Missed(
             owner,
-            told(nodes[0]),
+            display_name(nodes[0]),
             len(nodes),
             len(nodes),
             decision.reason,
@@ -257,8 +257,8 @@ class _Place:
         matched = len(self.partial.nodes)
         return matched, self.refusal is not None, matched / len(self.pattern.nodes)
 
-    def told(self, cx: Context) -> Missed:
-        """The same in words."""
+    def as_missed(self, cx: Context) -> Missed:
+        """The place as reports show it."""
         nodes = [self.anchor, *self.between, *self.partial.nodes.values()]
         if self.refusal is None:
             gap = self.partial.gaps[0]
@@ -273,7 +273,7 @@ class _Place:
         origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
         return Missed(
             self.rule.name,
-            told(self.anchor),
+            display_name(self.anchor),
             len(self.partial.nodes),
             len(self.pattern.nodes),
             reason,
@@ -384,5 +384,5 @@ def describe(value: ir.Value, cx: Context) -> str:
         number = ir.scalar_of(value)
         source = "a constant" if number is None else f"the constant {number}"
     else:
-        source = "an input" if producer is None else f"made by {told(producer)}"
+        source = "an input" if producer is None else f"made by {display_name(producer)}"
     return f"{ir.type_text(dtype, shape)}, {source}"

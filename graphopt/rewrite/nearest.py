@@ -32,7 +32,7 @@ class Gap:
     @property
     def reason(self) -> str:
         """The phrase, such as ``expected Div before Softmax /x/Softmax, found Clip /x/Clip``."""
-        return "".join(piece if isinstance(piece, str) else told(piece) for piece in self.pieces)
+        return "".join(piece if isinstance(piece, str) else display_name(piece) for piece in self.pieces)
 
     @property
     def kind(self) -> str:
@@ -196,11 +196,10 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> Gap:
     first, last = between[-1], between[0]
     if first is last:
-        hint = f"leave out {told(first)}, or move it out of the pattern"
+        hint = f"leave out {display_name(first)}, or move it out of the pattern"
         return Gap((first, " stands between ", beyond, " and ", reader), first.outputs[0], first, hint)
-    hint = (
-        f"leave out {told(first)} and {told(last)}: quantize what goes into the pattern, and what comes out"
-    )
+    both = f"{display_name(first)} and {display_name(last)}"
+    hint = f"leave out {both}: quantize the inputs of the pattern, and its outputs"
     pieces = (first, " and ", last, " stand between ", beyond, " and ", reader)
     return Gap(pieces, last.outputs[0], last, hint)
 
@@ -230,8 +229,8 @@ def _untold(piece: str | ir.Node | ir.Value) -> str:
     return piece.op_type if isinstance(piece, ir.Node) else piece
 
 
-def told(item: ir.Node | ir.Value) -> str:
-    """Operator and name of a node, or what a value is called."""
+def display_name(item: ir.Node | ir.Value) -> str:
+    """Operator and name of a node, or the name of a value."""
     if isinstance(item, ir.Value):
         return f"constant {item.name!r}" if ir.constant_of(item) is not None else f"{item.name!r}"
     name = ir.label(item)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from graphopt import ir
 from graphopt.ops import facts
-from graphopt.rewrite.nearest import told
+from graphopt.rewrite.nearest import display_name
 
 #: How many nodes far.
 _FAR = 4
@@ -82,5 +82,5 @@ def sharing_hint(value: ir.Value) -> str | None:
         return f"the graph returns {value.name!r}: return it no more"
     readers = list(dict.fromkeys(ir.readers(value)))
     if len(readers) > 1:
-        return f"it is read by {', '.join(map(told, readers[:4]))}: let only one of them read it"
+        return f"it is read by {', '.join(map(display_name, readers[:4]))}: let only one of them read it"
     return None
