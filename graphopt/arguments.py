@@ -6,7 +6,6 @@ An annotation is evaluated when its argument is first given; imports for type ch
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import inspect
 import itertools
@@ -97,36 +96,38 @@ def checked(*forwards: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def _evaluated(annotation: str, function: Callable[..., Any]) -> object:
-    """The type that ``annotation`` of ``function`` denotes; any, where no source is kept to resolve it."""
+    """The type of ``annotation`` of ``function``; any type where it can't be resolved without source."""
     module = sys.modules[inspect.unwrap(function).__module__]
-    try:
-        return eval(annotation, vars(module), _TypeImports(module))
-    except OSError:
-        return Any
+    names = dict(vars(module))
+    while True:
+        try:
+            return eval(annotation, names)
+        except NameError as error:
+            try:
+                names[error.name] = _import_for_types(module, error.name)
+            except OSError:
+                return Any
 
 
-class _TypeImports(dict[str, object]):
-    """The names that a module imports for type checkers only, imported when they are looked up."""
+def _import_for_types(module: types.ModuleType, name: str) -> object:
+    """Import the object that ``module`` imports as ``name`` for type checkers only.
 
-    def __init__(self, module: types.ModuleType) -> None:
-        super().__init__()
-        self._module = module
-
-    def __missing__(self, name: str) -> object:
-        if name in vars(self._module) or hasattr(builtins, name):
-            raise KeyError(name)
-        imports = (
-            (node.module or "", alias)
-            for block in ast.parse(inspect.getsource(self._module)).body
-            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-            for node in block.body
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        )
-        for module, alias in imports:
-            if name == (alias.asname or alias.name):
-                return getattr(import_module(module), alias.name)
-        raise KeyError(name)
+    Raises:
+        NameError: there is no such import.
+        OSError: the source of ``module`` is not available.
+    """
+    imports = (
+        (node.module or "", alias)
+        for block in ast.parse(inspect.getsource(module)).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+    for home, alias in imports:
+        if name == (alias.asname or alias.name):
+            return getattr(import_module(home), alias.name)
+    raise NameError(f"{module.__name__} imports no {name}", name=name)
 
 
 def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:

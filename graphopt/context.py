@@ -330,7 +330,8 @@ class Context:
             self.denied = self.denied or action
             return None
         if self.actions == self.most_actions:
-            raise PassFailed.no_end(owner, self.actions, at_work=True)
+            reached = f"{self.actions:,} rewrites, the latest by {owner}"  # which may not be the one at fault
+            raise PassFailed(f"rewriting does not come to an end: {reached}", owner=owner, endless=True)
         self.actions += 1
         return action
 

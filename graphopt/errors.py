@@ -117,20 +117,14 @@ class PassFailed(GraphoptError):
         return cls(f"{where}: {type(error).__name__}: {text}", owner=owner, node=node)
 
     @classmethod
-    def no_end(
-        cls, owner: str, count: int, rivals: Sequence[str] = (), *, at_work: bool = False
-    ) -> PassFailed:
+    def no_end(cls, owner: str, count: int, rivals: Sequence[str] = ()) -> PassFailed:
         """Rewriting does not come to an end: ``owner`` makes ever more work, or ``rivals`` undo it.
 
         Args:
             owner: the rule or pass.
             count: the rewrites made so far.
-            rivals: rules that may undo what ``owner`` does.
-            at_work: ``owner`` made the latest rewrite, and may not be to blame.
+            rivals: rules that may undo the rewrites of ``owner``.
         """
-        if at_work:
-            message = f"rewriting does not come to an end: {count:,} rewrites, the latest by {owner}"
-            return cls(message, owner=owner, endless=True)
         others = f", along with {', '.join(rivals)}" if rivals else ""
         return cls(f"{owner} does not come to an end{others}: {count:,} rewrites", owner=owner, endless=True)
 
