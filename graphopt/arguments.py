@@ -103,8 +103,9 @@ def _evaluated(annotation: str, function: Callable[..., Any]) -> object:
         try:
             return eval(annotation, names)
         except NameError as error:
+            name = error.name or ""
             try:
-                names[error.name] = _import_for_types(module, error.name)
+                names[name] = _import_for_types(module, name)
             except OSError:
                 return Any
 

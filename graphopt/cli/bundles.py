@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import options
+from graphopt.cli import option_values
 from graphopt.cli.console import Console
 from graphopt.errors import ExitStatus, GraphoptError, UsageError
 from graphopt.tables import Table, counted, human_bytes
@@ -42,7 +42,7 @@ def show(run: Run, bundle: Bundle) -> None:
 
     items = of_bundle(bundle)
     if run.verbose:
-        device = options.chosen_device(run)
+        device = option_values.chosen_device(run)
         with run.console.progress("measuring sessions"):
             items = measured(items, bundle, device)
     plan, sizes, checked = bundle.plan, bundle.sizes, bundle.check()
@@ -93,7 +93,7 @@ def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | N
     items = of_model(model, plan)
     if not items or not run.verbose:
         return items, None
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     try:
         with run.console.progress("measuring a session"):
             return items, session_bytes(model, path, device)
@@ -136,11 +136,11 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
 
     if values["dims"] or values["dim_ranges"]:
         raise UsageError("--dim and --dim-range are about models: a bundle is compared at all of its sizes")
-    inputs = options.given_inputs(run, values)
+    inputs = option_values.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
     bundle, model = Bundle(candidate), api.load_model(original)
     bundle.check()
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     guards = {variant.name: variant.guard for variant in bundle.plan.variants}
     found = {}
     for name in bundle.names:

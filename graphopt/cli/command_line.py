@@ -178,10 +178,8 @@ def command(
                     return function(run, **values)
                 return _recorded(context, run, run.save_repro, lambda: function(run, **values))
 
-        for option in reversed(_COMMON):
+        for option in reversed(_common_options(has_details)):
             call = option(call)
-        if not has_details:
-            next(item for item in call.__click_params__ if item.name == "verbose").hidden = True  # type: ignore[attr-defined]
         return click.command(
             name,
             cls=Command,
@@ -197,26 +195,35 @@ def command(
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
-_COMMON = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
-    click.option("-v", "--verbose", count=True, help="Show more detail; -vv shows everything."),
-    click.option("-q", "--quiet", is_flag=True, help="Print only results and errors."),
-    click.option(
-        "--set",
-        "assignments",
-        shell_complete=completion.settings,
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Override a setting (docs/cli.md).",
-    ),
-    click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
-    click.option(
-        "--save-repro",
-        type=writes,
-        metavar="FOLDER",
-        help="Record the command and its files for graphopt replay, also if it fails.",
-    ),
-)
+
+def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
+    """The options of all commands; the help lists ``-v`` only if there are details to show."""
+    return (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            hidden=not has_details,
+            help="Show more detail; -vv shows everything.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Print only results and errors."),
+        click.option(
+            "--set",
+            "assignments",
+            shell_complete=completion.settings,
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override a setting (docs/cli.md).",
+        ),
+        click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
+        click.option(
+            "--save-repro",
+            type=writes,
+            metavar="FOLDER",
+            help="Record the command and its files for graphopt replay, also if it fails.",
+        ),
+    )
 
 
 def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bool) -> Run:

@@ -194,7 +194,7 @@ def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None =
     if _is_terminal(stream):
         lines = wrapped(text, columns(stream))
     else:
-        lines = [text if (width := _columns_said()) is None else ruled(text, width)]
+        lines = [text if (width := _columns_variable()) is None else ruled(text, width)]
     style = style or (_STYLES[tone] if tone in _WHOLE else {})
     for number, line in enumerate(lines):
         line = _encodable(line, stream)
@@ -210,16 +210,16 @@ def _is_terminal(stream: TextIO) -> bool:
     return stream.isatty()
 
 
-def _columns_said() -> int | None:
-    """The variable ``COLUMNS``, if it is a number."""
-    said = config.variable("COLUMNS")
-    return int(said) if said is not None and said.isdecimal() and int(said) else None
+def _columns_variable() -> int | None:
+    """The variable ``COLUMNS``, if it is a number above 0."""
+    text = config.variable("COLUMNS")
+    return int(text) if text is not None and text.isdecimal() and int(text) else None
 
 
 def columns(stream: TextIO) -> int:
-    """Columns of the terminal behind ``stream``, or those of a usual one."""
-    if (said := _columns_said()) is not None:
-        return said
+    """The width of the terminal that ``stream`` writes to, or a default."""
+    if (width := _columns_variable()) is not None:
+        return width
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
     except OSError:  # none behind it, or no file number either

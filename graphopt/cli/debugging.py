@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import options
+from graphopt.cli import option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Runs, Seconds
 from graphopt.errors import RuntimeFailure
@@ -51,7 +51,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     from graphopt.runtime.inputs.feeds import InputOptions
 
     kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
-    inputs, pipeline = options.given_inputs(run, values), options.chosen_pipeline(values)
+    inputs, pipeline = option_values.given_inputs(run, values), option_values.chosen_pipeline(values)
     share_buffers = pairs_of(values.pop("share_buffers"))
     request = prepare_request(
         run.settings, inputs=inputs, pipeline=pipeline, share_buffers=share_buffers, **values
@@ -62,7 +62,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
         kind,
         request.options.numerics,
         request.inputs or InputOptions(seed=run.settings.seed),
-        options.chosen_device(run),
+        option_values.chosen_device(run),
         growth or GROWTH,
         run.settings.verify_seconds if seconds is None else seconds,
         run.settings.memory_limit,

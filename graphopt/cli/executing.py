@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphopt.cli import options, relations
+from graphopt.cli import option_values, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count
 from graphopt.cli.recorded import arrays_in, recorded_option
@@ -96,7 +96,7 @@ def run_all(run: Run, model: Path, asked: Request) -> None:
             said = error.message if str(file) in error.message else f"{file}: {error.message}"
             raise UsageError(said, hint=error.hint) from error
     strategy = None if asked.strategy is None else FusionStrategy.parse(asked.strategy)
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     with ExitStack() as stack:
         if asked.fuser is not None:
             stack.enter_context(graphopt.fuser(asked.fuser))

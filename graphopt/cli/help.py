@@ -17,8 +17,8 @@ from graphopt.cli.layout import wrapped
 _WIDEST = 110
 #: Examples that the short help shows.
 _EXAMPLES = 4
-#: A limit that no summary reaches.
-_ALL_OF_IT = 1000
+#: A number of characters that no summary of a command reaches.
+_WHOLE_SUMMARY = 1000
 _OTHERS = "Other options"
 _ALL = "graphopt.help_all"
 
@@ -105,8 +105,9 @@ class HelpedCommand(click.Command):
         with formatter.section("Options"):
             records = [option.get_help_record(ctx) for option in shown]
             formatter.write_dl([record for record in records if record is not None])
-        common = [item for item in options if not hasattr(item, "section") and item is not _help_all]
-        more = sum(not item.hidden for item in options) - len(shown) - len(common) - 1
+        listed = [item for item in options if not item.hidden and item is not _help_all]
+        common = [item for item in listed if not hasattr(item, "section")]
+        more = len(listed) - len(shown) - len(common)
         names = " ".join(option.opts[0] for option in common)
         _write_text(formatter, f"In all commands: {names}")
         with formatter.indentation():
@@ -124,13 +125,12 @@ def _shell_lines(command: str, indent: int, width: int) -> list[str]:
 
 def write_commands(commands: Sequence[tuple[str, HelpedCommand]], formatter: click.HelpFormatter) -> None:
     """Write the summaries of commands, one section for each group."""
-
     for section in Section:
         of_section = [
             (command.rank, name, command) for name, command in commands if command.section is section
         ]
         rows = [
-            (name, command.get_short_help_str(_ALL_OF_IT))
+            (name, command.get_short_help_str(_WHOLE_SUMMARY))
             for _, name, command in sorted(of_section, key=_place)
         ]
         if rows:

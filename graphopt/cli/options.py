@@ -1,21 +1,18 @@
-"""Groups of options that look the same in every command, and what becomes of them.
+"""Groups of options that look the same in every command; ``option_values`` reads their values.
 
 Options that are settings too are ``None`` unless they were given.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from graphopt import coerce, config
 from graphopt.cli import completion, relations, sample
-from graphopt.cli.command_line import Function, Invocation, Run
-from graphopt.cli.console import say
+from graphopt.cli.command_line import Function, Invocation
 from graphopt.cli.parameters import (
     Count,
     ReadsArrays,
@@ -26,24 +23,14 @@ from graphopt.cli.parameters import (
     split_some,
     writes,
 )
-from graphopt.errors import UsageError
-
-if TYPE_CHECKING:
-    from graphopt import ir
-    from graphopt.cli.console import Advance
-    from graphopt.fusion.libraries import Libraries
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.coerce import parse_ranges, parse_sizes
 
 
-def parsed_dims(parser: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:
-    """A callback that reads what is said of dims by a function of :mod:`graphopt.coerce`."""
-
-    def read(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = getattr(coerce, parser)(values)
-        return found
-
-    return read
+def parsed_by(
+    parse: Callable[[Iterable[str]], dict[str, Any]],
+) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:
+    """A callback of an option that turns its texts into a dict by ``parse``."""
+    return lambda context, parameter, texts: parse(texts)
 
 
 def group(title: str, *options: Function) -> Function:
@@ -104,7 +91,8 @@ output_options = group(
     ),
 )
 
-_FUSERS = (
+#: The answer to a fuser beside another choice of passes.
+FUSER_HINT = (
     "a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of -O3 and"
     " fuse-groups, which other pipelines may name"
 )
@@ -220,7 +208,7 @@ pipeline_options = group(
         hint=_ONE_PIPELINE,
         help="Run only these passes, in order.",
     ),
-    fuser_option(excludes=("--pipeline", "--passes"), hint=_FUSERS),
+    fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
     skip_option,
     click.option(
         "--only",
@@ -282,7 +270,7 @@ dim_options = group(
         "dims",
         multiple=True,
         metavar="NAME=SIZE",
-        callback=parsed_dims("parse_sizes"),
+        callback=parsed_by(parse_sizes),
         help="Fix a dynamic dim, or the axis INPUT@AXIS, to this size.",
     ),
     click.option(
@@ -290,7 +278,7 @@ dim_options = group(
         "dim_ranges",
         multiple=True,
         metavar="NAME=FIRST:LAST",
-        callback=parsed_dims("parse_ranges"),
+        callback=parsed_by(parse_ranges),
         help="Assume that a dynamic dim lies within this range.",
     ),
 )
@@ -412,90 +400,3 @@ kernel_options = group(
         help="Build kernels for native groups, and run them (docs/kernels.md).  [default: kernels]",
     ),
 )
-
-
-def check_idle(sections: Collection[str], why: str, hint: str) -> None:
-    """Refuse options of these sections of the help, which would have no effect, if any is given.
-
-    Raises:
-        UsageError: one is given, as the message tells with ``why``.
-    """
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and getattr(parameter, "section", None) in sections:
-            raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
-
-
-def chosen_pipeline(values: dict[str, Any]) -> str | None:
-    """What ``-O``, ``--pipeline``, ``--passes`` and ``--fuser`` say; takes them out of ``values``.
-
-    ``--pipeline`` is a setting, and has gone its own way. The preset that a fuser builds on may be given
-    with it.
-
-    Raises:
-        UsageError: another preset is.
-    """
-    level, passes, fuser = values.pop("level"), values.pop("passes"), values.pop("fuser")
-    chosen = f"O{level}" if level is not None else ",".join(passes) or None
-    if fuser is not None:
-        from graphopt.executor.switches import FUSERS
-
-        base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
-        if level is not None and base != f"O{level}":
-            raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=_FUSERS)
-        chosen = FUSERS[fuser].pipeline
-    _tell_idle_portable(chosen, values)
-    return chosen
-
-
-def _tell_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None:
-    """Say so where ``--portable`` leaves nothing out."""
-    context = click.get_current_context()
-    if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
-        return
-    from graphopt.driver import make_pipeline
-
-    text = pipeline or config.current().pipeline
-    passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()
-    if not any(step.name == "fuse-builtin" for step in passes):
-        text = "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators"
-        say(text, "caution", stream=sys.stderr, color=context.obj.color)
-
-
-def chosen_device(run: Run) -> Device:
-    """The device that the settings name; says so in one line where it can't be used.
-
-    Where any device will do, only ``-v`` tells why it is not another.
-    """
-    from graphopt.api import choose_device
-
-    device, remark = choose_device()
-    if remark and (run.verbose or run.settings.device != "auto"):
-        run.console.note(f"  {remark}")
-    return device
-
-
-def libraries_of(
-    run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
-) -> Libraries:
-    """The libraries of kernels that go with ``model``; a line tells why some are missing."""
-    from graphopt.fusion.libraries import Libraries, libraries_for
-
-    if not wanted:
-        return Libraries()
-    found = libraries_for(model, run.settings, device, advance)
-    for remark in found.remarks:
-        run.console.note(f"  {remark}")
-    return found
-
-
-def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:
-    """What the user said about inputs, if anything; takes it out of ``values``."""
-    shapes, files = values.pop("input_shapes"), values.pop("input_files")
-    if not shapes and not files:
-        return None
-    from graphopt.runtime.inputs.feeds import InputOptions
-
-    return InputOptions.parse(shapes, files, run.settings.seed)

@@ -249,7 +249,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     """The passes of the command, spelt out."""
     if "pre_passes" not in context.params:
         return None
-    from graphopt.cli.options import chosen_pipeline
+    from graphopt.cli.option_values import chosen_pipeline
     from graphopt.debug.attempt import steps_text
     from graphopt.driver import make_pipeline
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.cli import options
+from graphopt.cli import option_values
 from graphopt.cost import Costs, calibrate, shipped
 from graphopt.cost.table import read
 from graphopt.runtime.devices import CPU, Device
@@ -74,7 +74,7 @@ def test_a_table_that_can_not_be_read_does_not_keep_doctor_from_telling_the_rest
 
 
 def test_without_figures_nothing_is_put_in_brackets(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "chosen_device", lambda run: Device("cuda"))
+    monkeypatch.setattr(option_values, "chosen_device", lambda run: Device("cuda"))
     shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
     assert "no figures for CUDA\n" in shown and "()" not in shown
 

@@ -93,3 +93,20 @@ def test_the_help_lists_verbose_where_it_shows_more(invoke: Invoke, arguments: t
     assert "--verbose" not in invoke(*arguments, "--help").out
     assert invoke(*arguments, "-v").out == invoke(*arguments).out
     assert "--verbose" in invoke("inspect", "--help").out
+
+
+def test_the_short_help_counts_the_options_that_it_leaves_out(invoke: Invoke) -> None:
+    """train-step accepts ``-v``, which no help of it lists."""
+    short, whole = (invoke("train-step", text).out for text in ("--help", "--help-all"))
+    common = re.search(r"In all commands: (.*)", short)
+    assert common is not None and common[1].split() == [
+        "--json",
+        "-q",
+        "--set",
+        "--debug",
+        "--save-repro",
+        "-h",
+    ]
+    shown, all_options = (len(re.findall(r"^ +(?:-\w, )?--\w", text, re.M)) for text in (short, whole))
+    more = all_options - shown - len(common[1].split()) - 1  # --help-all itself
+    assert f"lists {more} more options." in short

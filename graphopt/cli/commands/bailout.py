@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options, relations
+from graphopt.cli import command_line, option_values, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
@@ -122,7 +122,7 @@ def command(
             check_model_file(path, source)
     if output is not None and prefix is not None and os.path.realpath(output) == os.path.realpath(prefix):
         raise UsageError("-o and --prefix name the same file", hint="give each a name of its own")
-    inputs = options.given_inputs(run, values)
+    inputs = option_values.given_inputs(run, values)
     profile = None if profile_path is None else Profile.read(profile_path)
     if listing:
         _list(run, api.load_model(source), profile)

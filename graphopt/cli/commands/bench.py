@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, completion, options
+from graphopt.cli import command_line, completion, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
@@ -143,7 +143,7 @@ def command(
     loaded = [api.load_model(path) for path in models]  # before the device is told of
     vouched = api.vouch(loaded[0], values["dims"], values["dim_ranges"])
     inputs = replace(inputs, ranges=vouched.dim_ranges)
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     provider_options = cuda_options(device, **flags)
     results = []
     with publish.ScratchFolder() as folder:
@@ -193,7 +193,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
         hint = "leave it out, or bench one model at a time"
         if against:
             raise UsageError(f"--against {why}", hint=hint)
-        options.check_idle(["Passes"], why, hint)
+        option_values.check_idle(["Passes"], why, hint)
 
 
 def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
@@ -244,7 +244,7 @@ class _Contestants:
         from graphopt.runtime.timing.bench import Contestant
 
         passes["share_buffers"] = pairs_of(passes["share_buffers"])
-        pipeline = options.chosen_pipeline(passes)
+        pipeline = option_values.chosen_pipeline(passes)
         text = pipeline or self._run.settings.pipeline
         with self._run.console.progress("optimizing"):
             # outputs are compared on the inputs that are timed
@@ -258,7 +258,7 @@ class _Contestants:
     def _needed(self, model: ir.Model) -> SessionChoice:
         """The session options that ``model`` needs: its kernels."""
         with self._run.console.progress("kernels") as advance:
-            return options.libraries_of(self._run, model, self._device, self._kernels, advance).choice
+            return option_values.libraries_of(self._run, model, self._device, self._kernels, advance).choice
 
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:

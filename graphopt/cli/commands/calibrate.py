@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Seconds, writes
@@ -82,7 +82,7 @@ def command(
     check_file(output, [".json"])
     if forget and (show or store is not None or budget is not None or output is not None):
         raise UsageError("--forget measures and shows nothing", hint="graphopt calibrate --forget")
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     if forget:
         _forget(run, device)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.paging import page, print_line
@@ -144,7 +144,7 @@ def command(
         else:
             values["share_buffers"] = pairs_of(values["share_buffers"])
             watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
-            pipeline = options.chosen_pipeline(values)
+            pipeline = option_values.chosen_pipeline(values)
             _, result = api.optimize(
                 model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
             )
@@ -168,7 +168,7 @@ def _check(pass_by_pass: bool, **given: bool) -> None:
         raise UsageError("--full and --diff exclude each other")
     if not pass_by_pass:
         hint = "without it the model is printed as it is, untouched"
-        options.check_idle(["Passes"], "needs --pass-by-pass", hint)
+        option_values.check_idle(["Passes"], "needs --pass-by-pass", hint)
 
 
 @dataclass(frozen=True)

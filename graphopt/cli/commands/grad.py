@@ -13,6 +13,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.parameters import reads_model, writes
+from graphopt.coerce import parse_sizes
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint import Joint
@@ -63,7 +64,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         "dims",
         multiple=True,
         metavar="NAME=SIZE",
-        callback=options.parsed_dims("parse_sizes"),
+        callback=options.parsed_by(parse_sizes),
         goes_with="--split",
         hint=_WHOLE,
         help="Assume this size of a dynamic dim in memory estimates; the models stay dynamic.  [default: 16]",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.tables import Table, counted, human_bytes, human_count
@@ -52,7 +52,7 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
         _show_profile(run, Profile.read(model))
         return
     if api.is_bundle(model):
-        options.check_idle(["Inputs"], "says nothing of a bundle", "leave it out")
+        option_values.check_idle(["Inputs"], "says nothing of a bundle", "leave it out")
         bundles.show(run, Bundle(model))
         return
     loaded = api.load_model(model)
@@ -89,7 +89,7 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
 def _show_profile(run: Run, profile: Profile) -> None:
     from graphopt.cli.profiles import print_profile
 
-    options.check_idle(["Inputs"], "says nothing of a profile", "leave it out")
+    option_values.check_idle(["Inputs"], "says nothing of a profile", "leave it out")
     run.console.json(profile.to_dict())
     if not run.console.as_json:
         inputs = dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs)

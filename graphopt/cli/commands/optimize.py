@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, destinations, optimize_output, options, relations, specializing
+from graphopt.cli import (
+    command_line,
+    destinations,
+    optimize_output,
+    option_values,
+    options,
+    relations,
+    specializing,
+)
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
 from graphopt.cli.help import Section
@@ -203,8 +211,8 @@ def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     """The arguments of :func:`graphopt.api.optimize` that are not settings."""
     tune = _tune(values)
     specialize = specializing.requested(values)
-    inputs = options.given_inputs(run, values)
-    pipeline = options.chosen_pipeline(values)
+    inputs = option_values.given_inputs(run, values)
+    pipeline = option_values.chosen_pipeline(values)
     weigh = bool(run.verbose or run.console.as_json)
     command = run.invocation.command
     return {

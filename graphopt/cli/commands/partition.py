@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options, relations
+from graphopt.cli import command_line, option_values, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, split_some, writes
@@ -132,12 +132,14 @@ def command(
     from graphopt.profile import Profile
 
     if output is None:
-        options.check_idle(["Verification", "Inputs", "Device"], "compares nothing without -o", "-o OUT.onnx")
+        option_values.check_idle(
+            ["Verification", "Inputs", "Device"], "compares nothing without -o", "-o OUT.onnx"
+        )
     else:
         check_model_file(output, model)
         check_told(model, output)
     check_file(plot, _DRAWINGS)
-    inputs = options.given_inputs(run, values)
+    inputs = option_values.given_inputs(run, values)
     profile = None if profile_path is None else Profile.read(profile_path)
     with run.console.progress(model.name) as advance:
         advance(None, "finding groups")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
@@ -91,7 +91,7 @@ def command(
     shapes, files = values["input_shapes"], values["input_files"]
     wanted = list(_wanted(run, recorded, shapes, files, runs, merges=bool(others)))
     loaded = api.load_model(model)
-    with Recorder(loaded, device=options.chosen_device(run), requires_grad=requires_grad) as recorder:
+    with Recorder(loaded, device=option_values.chosen_device(run), requires_grad=requires_grad) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
         before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they do not go together
         _record(run, recorder, wanted)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, executing, options
+from graphopt.cli import command_line, executing, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
@@ -87,15 +87,15 @@ def command(
     from graphopt.specialize.try_bundle import try_bundle
 
     check_file(output, [".npz"])
-    inputs = options.given_inputs(run, values)
+    inputs = option_values.given_inputs(run, values)
     bundle, libraries = None, tuple[str, ...]()
     if api.is_bundle(model):
         bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     with run.console.progress("running") as advance:
         if bundle is None:
-            libraries = options.libraries_of(run, loaded, device, kernels, advance).paths
+            libraries = option_values.libraries_of(run, loaded, device, kernels, advance).paths
             trial = api.try_out(
                 loaded,
                 inputs,

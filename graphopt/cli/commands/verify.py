@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
@@ -62,12 +62,12 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
 
     if api.is_bundle(candidate):
         return bundles.verify(run, original, candidate, signature=signature, **values)
-    inputs = options.given_inputs(run, values)
+    inputs = option_values.given_inputs(run, values)
     numerics = api.make_options(run.settings).numerics
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
-    device = options.chosen_device(run)
+    device = option_values.chosen_device(run)
     with run.console.progress("verifying") as advance:
-        libraries = options.libraries_of(run, loaded[1], device, kernels, advance).paths
+        libraries = option_values.libraries_of(run, loaded[1], device, kernels, advance).paths
         verdict = api.verify(
             original,
             candidate,
