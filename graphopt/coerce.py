@@ -1,4 +1,4 @@
-"""Turn text into the values of typed fields: options of passes, settings, ``--set``."""
+"""Turn text into typed values: options of passes, settings, ``--set``, sizes and ranges of dims."""
 
 from __future__ import annotations
 

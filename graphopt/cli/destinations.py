@@ -80,7 +80,7 @@ def plan(
     if output is not None:
         return Plan(
             sources,
-            tuple(_named(sources, output, to_folder=_name_folder(words))),
+            tuple(_named(sources, output, to_folder=any(map(_is_folder_of_models, words)))),
             output,
             marks=named_by_word,
         )
@@ -171,10 +171,6 @@ def _is_folder_of_models(path: Path) -> bool:
     from graphopt import api
 
     return path.is_dir() and not api.is_bundle(path)
-
-
-def _name_folder(words: Sequence[Path]) -> bool:
-    return any(map(_is_folder_of_models, words))
 
 
 def _models_in(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""onnx-ir: passes written for onnx-ir, and passes named by their place."""
+"""onnx-ir: passes written for onnx-ir; and the passes and rules of callers, named by their place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.passes._located import located
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import make
 
-#: Names of the passes that run code of the caller's, named by its place.
+#: Names of the passes that run a pass or rule of the caller's, which their option ``path`` names.
 BY_PLACE = ("onnx-ir", "own-rule")
 _PASSES = (
     "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase,"
@@ -39,7 +39,10 @@ class OnnxIrPass(Pass):
 
     def made(self) -> Callable[[ir.Model], Any]:
         """The pass of onnx-ir."""
-        return _find(self.path)()
+        found = located(self.path)
+        _check_constructor(found, self.path)
+        result: Callable[[ir.Model], Any] = found()
+        return result
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Run it, and analyze the model anew.
@@ -86,20 +89,24 @@ class GivenOnnxIrPass(OnnxIrPass):
 
 
 def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
-    """The pass at ``package.module:Class``, graphopt's with options given as text or onnx-ir's, or a rule.
+    """The pass at ``package.module:name``, or one that applies the rule there.
+
+    Args:
+        path: the place of a pass of graphopt's kind or of onnx-ir's, or of a rule.
+        options: names and texts, for a pass of graphopt's kind.
 
     Raises:
-        UsageError: there is no such module or class, it is no pass, or an option does not fit.
+        UsageError: there is no such object, it is neither a pass nor a rule, or an option does not fit.
     """
     from graphopt.passes.own_rule import OwnRule
     from graphopt.rewrite.rule import Rule
 
-    options = tuple(options)
-    if isinstance(located(path), Rule):
+    options, kind = tuple(options), located(path)
+    if isinstance(kind, Rule):
         if options:
             raise UsageError(f"rule {path} takes no options")
         return OwnRule(path)
-    kind = _find(path, [key for key, _ in options])
+    _check_constructor(kind, path, [key for key, _ in options])
     if isinstance(kind, type) and issubclass(kind, Pass) and not inspect.isabstract(kind):
         return make(kind, path, options)
     if isinstance(kind, type) and issubclass(kind, PassBase):
@@ -116,14 +123,17 @@ def _neither(path: str, found: object) -> UsageError:
     return UsageError(f"{path!r} is {article} {name}, neither a pass nor a rule", hint=_PASSES)
 
 
-def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
-    """What stands at ``path``; it can be made with no arguments other than ``given``."""
-    found = located(path)
+def _check_constructor(found: object, path: str, given: Collection[str] = ()) -> None:
+    """Check that ``found``, which ``path`` names, can be called with the keywords ``given``.
+
+    Raises:
+        UsageError: it is not callable, or requires further arguments.
+    """
     if not callable(found):
         raise _neither(path, found)
     try:
         parameters = inspect.signature(found).parameters.values()
-    except ValueError as error:  # of what is built in, nobody knows
+    except ValueError as error:  # builtins may have no signature
         raise _neither(path, found) from error
     required = [
         parameter.name
@@ -134,4 +144,3 @@ def _find(path: str, given: Collection[str] = ()) -> Callable[..., Any]:
     ]
     if required:
         raise UsageError(f"pass {path} can't be made without arguments: {', '.join(required)}")
-    return found

@@ -198,9 +198,9 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
 
 
 def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> Iterator[Missed]:
-    """The places that rules and passes left because of the table of costs, besides those in ``missed``.
+    """The places left unfused because of the table of costs, except those in ``missed``.
 
-    Only values that are still in ``model`` count.
+    Places are listed only if all their values are still in ``model``.
     """
     known = {(place.rule, place.value) for place in missed}
     values = {
@@ -215,18 +215,17 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
         if decision or owner in cx.options.skip or len(left) < len(names) or (owner, names[0]) in known:
             continue
         nodes = [node for value in left if (node := value.producer()) is not None]
-        origins = dict.fromkeys(name for node in nodes for name in ir.origins(node))
         yield Missed(
-            owner,
-            display_name(nodes[0]),
-            len(nodes),
-            len(nodes),
-            decision.reason,
-            decision.reason,
-            left[0].name,
-            describe(left[0], cx),
-            decision.hint,
-            tuple(origins),
+            rule=owner,
+            anchor=display_name(nodes[0]),
+            matched=len(nodes),
+            nodes=len(nodes),
+            reason=decision.reason,
+            kind=decision.reason,
+            value=left[0].name,
+            about=describe(left[0], cx),
+            hint=decision.hint,
+            origins=tuple(dict.fromkeys(name for node in nodes for name in ir.origins(node))),
         )
 
 

@@ -23,7 +23,7 @@ from graphopt.rewrite.rule import Rule
 _REWRITES_PER_NODE = 20
 #: Latest rewrites among which the rules at fault are looked for where rewriting does not end.
 _LATEST = 100
-#: Least number of these that a rule makes which is named along with the one at fault.
+#: Number of these from which a rule is named along with the one at fault.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _PROPAGATES = "onnxruntime's propagation of quantization would go wrong there"
@@ -98,7 +98,11 @@ class _Run:
         return done
 
     def _no_end(self, latest: Iterable[str], done: int) -> PassFailed:
-        """The failure after too many rewrites: the caller's rules are at fault before graphopt's own."""
+        """The failure after ``done`` rewrites, which are too many.
+
+        Of the rules that made the latest ones, it names the most frequent one, but a rule of the caller's
+        before graphopt's, whose rules are tested with each other.
+        """
         own = self._cx.options.own
         ranked = sorted(Counter(latest).most_common(), key=lambda item: item[0] not in own)
         (owner, _), *others = ranked

@@ -97,8 +97,11 @@ def unsqueeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Val
 
 
 def reduce(op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], keepdims: bool) -> ir.Value:
-    """Reduction ``kind`` over ``axes``, of which there must be at least one."""
-    assert axes
+    """Reduction ``kind`` over ``axes``: at least one, all counted from the front.
+
+    onnxruntime does not reduce the shape of an empty tensor over axes counted from the end.
+    """
+    assert axes and min(axes) >= 0
     return _with_axes(op, m, kind, x, axes, {"keepdims": int(keepdims)})
 
 

@@ -25,7 +25,7 @@ _IDENTITY_MODEL = (
 )
 
 
-#: Words for devices.
+#: The forms of a device's name.
 _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 

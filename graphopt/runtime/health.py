@@ -200,9 +200,9 @@ def _store(root: Path) -> Folder:
     try:
         if root.exists() and not root.is_dir():
             return Folder(str(root), error=f"{root} is not a folder")
-        there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
-        if not os.access(there, os.W_OK | os.X_OK):
-            return Folder(str(root), error=f"{there} can't be written")
+        existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
+            return Folder(str(root), error=f"{existing} can't be written")
         entries = list(Store(root).entries())
     except OSError as error:
         return Folder(str(root), error=str(error))
