@@ -1,13 +1,19 @@
-"""Suggestions for unknown names."""
+"""Errors: suggestions for unknown names, causes, and hints on files that can't be written."""
 
 from __future__ import annotations
 
-from graphopt.errors import causes, nearest_names, unknown
+import errno
+from pathlib import Path
+
+from graphopt.errors import causes, nearest_names, unknown, unwritable
 
 
 def test_names_that_contain_the_unknown_one_come_first() -> None:
     names = ["/encoder/layer.0/Dense/MatMul", "densa", "/encoder/dense"]
-    assert nearest_names("dense", names) == ["/encoder/dense", "/encoder/layer.0/Dense/MatMul", "densa"]
+    for name in ("dense", "DENSE"):
+        assert nearest_names(name, names)[:2] == ["/encoder/dense", "/encoder/layer.0/Dense/MatMul"]
+    assert nearest_names("dense", names)[2:] == ["densa"]
+    assert nearest_names("e", names) == []
 
 
 def test_an_unknown_name_is_answered_in_one_short_line() -> None:
@@ -39,3 +45,24 @@ def test_causes_that_form_a_circle_are_given_once() -> None:
     first, second = ValueError("first"), TypeError("second")
     first.__cause__, second.__cause__ = second, first
     assert list(causes(first)) == [first, second]
+
+
+def test_causes_include_the_exception_that_was_being_handled() -> None:
+    try:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise ValueError("second")  # noqa: B904
+    except ValueError as error:
+        assert [type(cause) for cause in causes(error)] == [ValueError, KeyError]
+
+
+def test_only_a_missing_folder_is_to_be_created(tmp_path: Path) -> None:
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    assert unwritable(tmp_path / "model.onnx", missing).hint is None
+    assert (
+        unwritable(tmp_path / "new" / "model.onnx", missing).hint
+        == f"create the folder: mkdir -p {tmp_path}/new"
+    )
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert unwritable(tmp_path / "new" / "model.onnx", denied).hint is None

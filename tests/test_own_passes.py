@@ -14,13 +14,14 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Context, Options
 from graphopt.errors import ExitStatus, PassFailed, UsageError
 from graphopt.passes.base import Pass
 from graphopt.passes.dce import DeadCodeElimination
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from tests.support import ops, parse
+from graphopt.rewrite.rule import Rule
+from tests.support import ops, parse, run_pipeline
 
 MODEL = "g (float[N] x) => (float[N] y) { a = Relu(x)  b = Neg(a)  y = Sin(b) }"
 
@@ -76,6 +77,12 @@ class RenameNodes(onnx_ir.passes.InPlacePass):
 def double_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """x + y = -(-(x + y)), which a rule of graphopt undoes."""
     return op.Neg(op.Neg(op.Add(x, y)))
+
+
+@rule(lambda op, x, y: op.Add(x, y), numerics=Exact)
+def fourfold_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+    """x + y = -(-(-(-(x + y)))), which a rule of graphopt undoes in two rewrites."""
+    return op.Neg(op.Neg(op.Neg(op.Neg(op.Add(x, y)))))
 
 
 @rule(lambda op, x: op.Relu(x), numerics=Exact)
@@ -206,6 +213,18 @@ def test_what_is_no_pass_is_one_clear_type_error(given: Any, message: str) -> No
         graphopt.optimize(parse(MODEL), pipeline=[given])
 
 
+def test_a_pass_whose_rewrites_do_not_end_is_stopped() -> None:
+    class Forever(graphopt.Pass):
+        def run(self, model: ir.Model, cx: Context) -> None:
+            while cx.permit(self.name, model.graph[0]) is not None:
+                pass
+
+    with pytest.raises(
+        PassFailed, match=r"rewriting does not come to an end: \d,\d+ rewrites, the latest by forever$"
+    ):
+        graphopt.optimize(parse(MODEL), pipeline=[Forever()], strict=True)
+
+
 # Rules -------------------------------------------------------------------------------------
 
 
@@ -254,14 +273,24 @@ def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
     assert [one.owner for one in dropped] == ["wrong-rule"]
     with pytest.raises(UsageError, match="takes no options"):
         graphopt.optimize(parse(MODEL), pipeline=f"{place}{{deep=true}}")
+    with pytest.raises(UsageError, match="os:sep is no rule"):
+        graphopt.optimize(parse(MODEL), pipeline="own-rule{path=os:sep}")
 
 
-def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped() -> None:
+def test_a_rule_named_by_its_place_can_be_left_out() -> None:
+    """As repair and tuning do."""
+    skipped = parse(MODEL)
+    run_pipeline(skipped, f"{__name__}:sin_of_neg", options=Options(skip=frozenset({"sin-of-neg"})))
+    assert ops(skipped) == ["Relu", "Neg", "Sin"]
+
+
+@pytest.mark.parametrize("own", [double_negation, fourfold_negation])
+def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped(own: Rule) -> None:
     model = parse("g (float[N] x, float[N] y) => (float[N] z) { a = Add(x, y)  z = Relu(a) }")
-    model, report = graphopt.optimize(model, rules=[double_negation], pipeline="peephole")
+    model, report = graphopt.optimize(model, rules=[own], pipeline="peephole")
     (dropped,) = report.dropped
-    assert dropped.owner == "double-negation"
-    assert "double-negation does not come to an end, along with cancel-negations" in dropped.reason
+    assert dropped.owner == own.name
+    assert f"{own.name} does not come to an end, along with cancel-negations" in dropped.reason
     assert ops(model) == ["Add", "Relu"]
 
 

@@ -1,4 +1,4 @@
-"""What bisect and reduce share: their options, and what becomes of them."""
+"""The options that bisect and reduce share, and their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``run --inputs`` does: an executor runs files of inputs, and what it made of them is told."""
+"""``run --inputs``: an executor runs files of inputs, and the plan that ran each is reported."""
 
 from __future__ import annotations
 

@@ -378,8 +378,8 @@ target_options = group(
         "--device",
         shell_complete=completion.devices,
         metavar="auto|cpu|cuda[:N]",
-        help="Device that the result is for, present or not: decides which fused operators pay off. "
-        " [default: auto]",
+        help="Device that the result is for, present or not: decides which fused operators pay off."
+        "  [default: auto]",
     ),
 )
 

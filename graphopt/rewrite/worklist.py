@@ -103,7 +103,7 @@ class _Run:
         Of the rules that made the latest ones, it names the most frequent one, but a rule of the caller's
         before graphopt's, whose rules are tested with each other.
         """
-        own = self._cx.options.own
+        own = [rule.name for rule in self._cx.options.rules]
         ranked = sorted(Counter(latest).most_common(), key=lambda item: item[0] not in own)
         (owner, _), *others = ranked
         return PassFailed.no_end(owner, done, [name for name, count in others if count >= _RIVALRY])

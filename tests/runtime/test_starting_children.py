@@ -167,3 +167,21 @@ def test_processes_send_no_usage_data_unless_the_environment_decides(
             [PYTHON, "-c", f"import os\n{script}"], capture_output=True, text=True, check=True
         )
         assert done.stdout.split() == [expected]
+
+
+def test_the_command_line_sends_no_usage_data_unless_the_environment_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = (
+        "import os, sys\n"
+        "from graphopt.cli.main import main\n"
+        "sys.argv = ['graphopt', '--version']\n"
+        "main()\n"
+        "print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    )
+    for said, expected in ((None, "1"), ("0", "0")):
+        monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+        if said is not None:
+            monkeypatch.setenv("ORT_DISABLE_TELEMETRY", said)
+        done = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True)
+        assert done.stdout.split()[-1] == expected

@@ -109,8 +109,8 @@ def command(
     returns these values, and whether the place was reached; in a loop, the input `occurrence` selects the
     iteration in which it is left. Both together are compared with the model before anything is written.
 
-    With --all, one model relies on what the profile saw of values within the model; where that is not so,
-    the rest runs generally from there (docs/bailouts.md).
+    With --all, one model relies on the values that the profile recorded within the model; where a run
+    differs, it continues without these assumptions (docs/bailouts.md).
     """
     from graphopt import api
     from graphopt.cli.outputs import check_model_file

@@ -59,8 +59,7 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
     """Find the first rewrite after which a check fails.
 
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
-    a reproducer for graphopt replay is written. Exit status 1 if there
-    is a fault, 0 if the check holds.
+    a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check holds.
     """
     from graphopt.cli.outputs import check_new, free_folder
     from graphopt.debug.bisect import Bisection

@@ -35,9 +35,8 @@ graphopt calibrate -o costs.json --no-store
         "--budget",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Approximate measuring time; one pass over all operators, about a minute, is always made. "
-        " [default:"
-        " five passes, about five minutes]",
+        help="Approximate measuring time; one pass over all operators, about a minute, is always made."
+        "  [default: five passes, about five minutes]",
     ),
     options.threads_option("1", default=1),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),

@@ -1,4 +1,4 @@
-"""graphopt doctor: what graphopt stands on here, and what is wrong with it."""
+"""graphopt doctor: versions, devices, compilers, store and settings, and faults among them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ graphopt doctor --json | jq .problems
     "doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1, has_details=False
 )
 def command(run: Run) -> None:
-    """Show versions and devices, and what to do about faults.
+    """Show versions and devices, and how to mend faults.
 
     Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
     is reported, but is no fault.

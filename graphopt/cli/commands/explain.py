@@ -1,4 +1,4 @@
-"""graphopt explain: what would be fused in a model, and why not more."""
+"""graphopt explain: the fusions of -O3 in a model, and the reasons for places left unfused."""
 
 from __future__ import annotations
 

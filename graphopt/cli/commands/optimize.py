@@ -129,10 +129,8 @@ _EVERYDAY = (
         goes_with="--tune",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Approximate measuring time, such as 60s or 2m; less than about 35s leaves little to"
-        " measure. The"
-        " comparison with IN takes up to half a minute more."
-        "  [default: 60s]",
+        help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
+        " The comparison with IN takes up to half a minute more.  [default: 60s]",
     ),
     options.threads_option("one per core, and others are tried", goes_with="--tune"),
     relations.option(

@@ -121,10 +121,10 @@ def command(
 ) -> None:
     """Find groups of nodes that can be handled as one.
 
-    Groups do not depend on each other in cycles. A group for autodiff holds nodes that have gradients
-    and depend on what is differentiated by; one for fusion holds what a loop nest computes in one pass over
-    memory. With -o the model is written with a function of the domain graphopt.autodiff, or graphopt.native,
-    for each group, once it is compared with the original (docs/partition.md).
+    Groups do not depend on each other in cycles. A group for autodiff holds nodes that have gradients and
+    depend on a value of --wrt; a group for fusion holds nodes that one loop nest computes in one pass over
+    memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native, and
+    the model is written once it has been compared with the original (docs/partition.md).
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told

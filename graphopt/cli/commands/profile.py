@@ -1,4 +1,4 @@
-"""graphopt profile: run a model, and keep what was seen of its values."""
+"""graphopt profile: run a model, and record a profile of its values."""
 
 from __future__ import annotations
 

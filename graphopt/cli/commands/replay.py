@@ -1,4 +1,4 @@
-"""graphopt replay: run again what a reproducer holds."""
+"""graphopt replay: rerun a reproducer."""
 
 from __future__ import annotations
 

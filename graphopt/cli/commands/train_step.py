@@ -134,10 +134,10 @@ def command(
 ) -> None:
     """Write a model that performs one training step.
 
-    It takes what MODEL takes, what the loss compares with, learning_rate, parameters and the optimizer's
-    state; it returns the loss, and for each parameter or state w the output new.w, to be fed as w at the next
-    step. It is made of ordinary operators, for any onnxruntime to run (docs/training.md). What goes in at
-    first is written to a file of its own; unlift-parameters puts trained parameters into MODEL.
+    Its inputs are those of MODEL, the targets of the loss, learning_rate, the parameters and the optimizer's
+    state. It returns the loss, and for each parameter or state w the output new.w, the input w of the next
+    step. It consists of ordinary operators that any onnxruntime runs (docs/training.md). The initial
+    parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
