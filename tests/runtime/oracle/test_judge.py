@@ -18,6 +18,7 @@ from graphopt.runtime.oracle.compare import Movement
 from graphopt.runtime.oracle.judge import Judge
 from graphopt.runtime.oracle.nature import Nature
 from graphopt.runtime.oracle.reference import Reference
+from graphopt.runtime.oracle.verdict import Row, Verdict
 from tests.runtime.build import parse, parse_proto
 
 NOTHING = {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32)}
@@ -113,3 +114,39 @@ def test_the_reference_reads_external_data(tmp_path: Path) -> None:
     )
     reference = Reference(lambda: ir.load(tmp_path / "m.onnx"))
     assert reference.output("y", {"a": np.eye(2, dtype=np.float32)}).tolist() == [[1, 2], [3, 4]]
+
+
+def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> None:
+    there, moved = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    there[0, 1] = moved[0, 0] = np.nan
+    right, wrong = np.zeros(1, np.float32), np.ones(1, np.float32)
+    excusable = replace(CASE, flavour="special", empty=False, off=[right, there], noise=[[0.0], [0.0]])
+    without_excuse = replace(excusable, flavour="normal", off=[right, np.ones((2, 2), np.float32)])
+    other_output = replace(excusable, flavour="normal", off=[wrong, there])
+
+    class GivesBoth(Gives):
+        def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+            return [right, moved]
+
+    text = PRODUCT.replace("=> (", "=> (float[1] x, ").replace(
+        "}", "x = Constant<value = float[1] {0.0}>() }"
+    )
+    product = Reference(lambda: parse(text))
+    natures = [Nature(), Nature()]
+    judge = Judge(
+        ["x", "y"], GivesBoth(None), Numerics.REASSOCIATES, natures, [0.0, 0.0], None, (product, product)
+    )
+    for cases, allowed in (
+        ([excusable, without_excuse], [True, False]),
+        ([without_excuse, excusable], [False, False]),
+        ([other_output, excusable], [False, True]),
+    ):
+        assert [row.ok for row in judge.rows(cases)] == allowed
+
+
+def test_the_largest_difference_leaves_out_excused_ones_and_special_numbers() -> None:
+    row = Row("N=1", "normal", "off", 0.25, "y", True)
+    excused = replace(row, delta=2.0, reason="'y' is ill-conditioned")
+    special = replace(row, delta=3.0, flavour="special")
+    assert Verdict((row, excused, special)).delta == 0.25
+    assert Verdict((row, excused, replace(row, delta=1.0, ok=False))).delta == 1.0
