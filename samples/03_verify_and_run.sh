@@ -12,7 +12,7 @@ show graphopt inspect "$out/control_flow.opt.onnx"
 # Equal on several sizes of every dynamic dim, with onnxruntime's optimizations off and on.
 show graphopt verify "$out/control_flow.onnx" "$out/control_flow.opt.onnx"
 
-# Made-up inputs of a given shape, the same for the same seed …
+# Generated inputs of a given shape, the same for the same seed …
 show graphopt run "$out/transformer.onnx" --input-shape input_ids:2x7 --input-shape attention_mask:2x7 --seed 1
 
 # … or inputs of your own.

@@ -62,7 +62,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _own_values(request: pytest.FixtureRequest) -> None:
+def _seed_generator(request: pytest.FixtureRequest) -> None:
     """Seed the generator ``RANDOM`` of a test's module by its name: its values depend on no other test."""
     generator = getattr(request.module, "RANDOM", None)
     if isinstance(generator, np.random.Generator):

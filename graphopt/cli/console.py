@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from graphopt import config
-from graphopt.cli.layout import fitted, ruled, wrapped
+from graphopt.cli.layout import fitted, heading_within, wrapped
 from graphopt.tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None =
     if _is_terminal(stream):
         lines = wrapped(text, columns(stream))
     else:
-        lines = [text if (width := _columns_variable()) is None else ruled(text, width)]
+        lines = [text if (width := _columns_variable()) is None else heading_within(text, width)]
     style = style or (_STYLES[tone] if tone in _WHOLE else {})
     for number, line in enumerate(lines):
         line = _encodable(line, stream)

@@ -22,8 +22,8 @@ _DEEP = 8
 #: A first column is at most this share of the line; longer names are on a line of their own.
 _NAMES = 0.5
 
-#: The dashes that fill up a heading.
-_RULE = re.compile(r"(?<= )─{2,}$")
+#: The dashes that extend a heading to a full line.
+_DASHES = re.compile(r"(?<= )─{2,}$")
 _LABEL = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
 
 
@@ -37,18 +37,18 @@ def wrapped(text: str, width: int, hang: int | None = None) -> list[str]:
     return [line for part in text.split("\n") for line in _wrapped_line(part, width, hang)]
 
 
-def ruled(text: str, width: int) -> str:
-    """``text`` without the part of its rule that exceeds ``width`` columns; other text as it is."""
+def heading_within(text: str, width: int) -> str:
+    """``text`` with its trailing dashes cut at ``width`` columns; text without dashes as it is."""
     excess = text_width(text) - width
-    rule = _RULE.search(text)
-    if rule is None or excess <= 0:
+    dashes = _DASHES.search(text)
+    if dashes is None or excess <= 0:
         return text
-    left = len(rule[0]) - excess
-    return text[: rule.start()] + "─" * left if left > 0 else text[: rule.start()].rstrip()
+    title, left = text[: dashes.start()], len(dashes[0]) - excess
+    return title + "─" * left if left > 0 else title.rstrip()
 
 
 def _wrapped_line(text: str, width: int, hang: int | None) -> list[str]:
-    text = ruled(text, width)
+    text = heading_within(text, width)
     if text_width(text) <= width:
         return [text]
     label = _LABEL.match(text)

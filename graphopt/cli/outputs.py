@@ -152,8 +152,7 @@ def check_folder(path: Path | None) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file, not a folder")
     _check_parents(path)
-    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    _check_access(nearest, path)
+    _check_access(publish.nearest_existing(path), path)
 
 
 def check_new(path: Path, option: str) -> None:

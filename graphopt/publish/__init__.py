@@ -6,7 +6,13 @@ what a killed one left. A power failure is not covered: nothing is synced to the
 """
 
 from graphopt.publish.files import check_protected, is_protected, staged, write
-from graphopt.publish.folders import ScratchFolder, put_folder, remove_abandoned_scratch, writing_folder
+from graphopt.publish.folders import (
+    ScratchFolder,
+    nearest_existing,
+    put_folder,
+    remove_abandoned_scratch,
+    writing_folder,
+)
 from graphopt.publish.locks import locked
 from graphopt.publish.rename import rename_to_new
 from graphopt.publish.temporaries import SUFFIX, note_unfinished, take_unfinished, temporary_file
@@ -17,6 +23,7 @@ __all__ = [
     "check_protected",
     "is_protected",
     "locked",
+    "nearest_existing",
     "note_unfinished",
     "put_folder",
     "remove_abandoned_scratch",

@@ -28,6 +28,11 @@ def remove_abandoned_scratch() -> None:
         remove_abandoned(Path(tempfile.gettempdir()))
 
 
+def nearest_existing(path: Path) -> Path:
+    """``path``, or the first of its parents that exists, in which the others would be created."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+
+
 class ScratchFolder:
     """A folder for temporary files, removed when it is closed, with the object, or when the process ends.
 

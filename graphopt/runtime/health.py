@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from graphopt import config
+from graphopt import config, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.runtime.devices import CudaStatus, probe_cuda
 from graphopt.runtime.target import Target
@@ -200,7 +200,7 @@ def _store(root: Path) -> Folder:
     try:
         if root.exists() and not root.is_dir():
             return Folder(str(root), error=f"{root} is not a folder")
-        existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+        existing = publish.nearest_existing(root)
         if not os.access(existing, os.W_OK | os.X_OK):
             return Folder(str(root), error=f"{existing} can't be written")
         entries = list(Store(root).entries())

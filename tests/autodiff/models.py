@@ -25,7 +25,7 @@ def run(model: ir.Model, feeds: Mapping[str, Any], optimizations: Any = "default
 #: By element type, how far numbers are moved, and how exact differences are then. In single precision only
 #: functions that are nearly linear can be compared.
 _STEPS = {"float64": (1e-6, 1e-6), "float32": (1e-2, 1e-3)}
-#: Weights of values at so many steps: a central difference of fourth order, whose steps need not be short.
+#: Coefficients by offset in steps of the central difference of fourth order, whose steps need not be short.
 STENCIL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
 
 

@@ -15,7 +15,7 @@ from tests.support import parse
 
 STEPS, BATCH, INPUTS, H = 4, 3, 2, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-#: Of one step of a difference.
+#: Step length of finite differences.
 LENGTH = 0.01
 SIZES = {"static": f"{STEPS},{BATCH}", "dynamic": "T,B"}
 #: What stands around the layers, which take x and return z, with one result y.

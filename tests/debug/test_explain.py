@@ -315,7 +315,7 @@ def test_what_would_not_be_faster_is_told_of_passes_too() -> None:
         assert api.optimize(model, device="cpu", pipeline="O3").report.missed == [missed]
 
 
-def test_a_sum_kept_from_onnxruntime_is_told_under_the_name_of_the_fusion() -> None:
+def test_a_sum_kept_from_onnxruntime_is_reported_under_the_name_of_the_fusion() -> None:
     """Before opset 17 only the rule that keeps the sum apart weighs it, elsewhere the fusion does, too."""
     for opset, rules in (("14", ["layer-norm", "skip-norm"]), ("17", ["skip-norm"])):
         sums = SCALED.replace("OPSET", opset).replace(
