@@ -151,6 +151,8 @@ def check_folder(path: Path | None) -> None:
         raise UsageError("stdout takes reports, not files", hint="give a folder")
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file, not a folder")
+    from graphopt import publish
+
     _check_parents(path)
     _check_access(publish.nearest_existing(path), path)
 

@@ -324,7 +324,9 @@ def test_a_sum_kept_from_onnxruntime_is_reported_under_the_name_of_the_fusion() 
         model = parse(sums.replace("m = Red", "x = Add(a, b) m = Red"))
         with config.patch(costs="shipped"):
             found = api.explain(model, device="cpu").missed
+            left_out = api.explain(model, skip=["skip-norm"], device="cpu").missed
         assert [place.rule for place in found] == rules
+        assert [place.rule for place in left_out] == rules[:-1]
         assert (found[-1].value, found[-1].reason[:40]) == ("x", "it would not be faster: SkipLayerNormali")
 
 

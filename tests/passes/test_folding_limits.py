@@ -110,11 +110,12 @@ def test_a_scan_takes_as_many_steps_as_what_it_scans_is_long_however_wide_its_st
     assert "Scan" not in ops(model)
 
 
-def test_a_result_of_another_shape_than_inferred_is_not_folded() -> None:
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_result_of_another_shape_than_inferred_is_not_folded(keepdims: int) -> None:
     """onnxruntime does not reduce the shape of an empty tensor over axes that count from the end."""
     model = parse(
         "g (float[N] x) => (float[N] y, int64[P, Q] c) <int64[1, 0] e = {}, int64[2] axes = {-2, -1}> {"
-        " s = ReduceSum <keepdims = 0> (e, axes) c = Clip(s) y = Neg(x) }"
+        f" s = ReduceSum <keepdims = {keepdims}> (e, axes) c = Clip(s) y = Neg(x) }}"
     )
     run_pipeline(model, "constant-propagation")
     assert ops(model) == ["ReduceSum", "Clip", "Neg"]
