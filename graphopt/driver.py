@@ -337,11 +337,17 @@ def make_options(
     share_buffers: Iterable[tuple[str, str]] = (),
     device: Device | None = None,
     rules: Sequence[Rule] = (),
+    every_own: Sequence[Rule] = (),
 ) -> Options:
     """What passes may do under ``settings``; of the rewrite rules only those of ``only``, if any are given.
 
-    ``share_buffers`` names inputs, and outputs that the caller writes over them; ``device`` is where the
-    result is to run, if that matters; ``rules`` are the caller's own.
+    Args:
+        settings: those in force.
+        only: names of rules and families; empty for all.
+        share_buffers: inputs, and outputs that the caller writes over them.
+        device: where the result is to run, if that matters.
+        rules: rules of the caller that run along with graphopt's.
+        every_own: all rules of the caller, those that passes apply by themselves included.
 
     Raises:
         UsageError: the settings contradict each other, name an unknown pass or rule, or a table of costs
@@ -356,7 +362,7 @@ def make_options(
         numerics = Numerics.APPROXIMATES
     skip, only = frozenset(settings.skip), frozenset(only)
     if skip or only:
-        skip, only = _rule_names(settings.skip, only, rules)
+        skip, only = _rule_names(settings.skip, only, every_own or rules)
         if only and only <= skip:
             raise UsageError("--skip leaves nothing of what --only names")
     costs = None

@@ -16,6 +16,7 @@ from graphopt.errors import UsageError
 from graphopt.ops import native
 from graphopt.own_rules import check_applied, checked_rules
 from graphopt.passes.base import Pass
+from graphopt.passes.own_rule import OwnRule
 from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -94,10 +95,12 @@ def prepare(
     if strip_docs:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
     device = _target_device(device, settings, passes)
-    options = make_options(settings, only, share_buffers, device, own_rules)
+    placed = [step.rule for step in passes.passes() if isinstance(step, OwnRule)]
+    every_own = checked_rules({id(rule): rule for rule in (*own_rules, *placed)}.values())
+    options = make_options(settings, only, share_buffers, device, own_rules, every_own)
     names = [step.name for step in passes.passes()]
     check_applied(own_rules, names)
-    own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in own_rules]
+    own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in every_own]
     kernels = "fuse-groups" in names and "fuse-groups" not in options.skip
     options = replace(options, kernels=kernels, own=frozenset(own))
     return Request(passes, options, inputs, dims or {}, dim_ranges or {}, settings.seed)

@@ -261,6 +261,12 @@ def test_a_wrong_own_rule_is_dropped_and_reported() -> None:
     assert "dropped: wrong-rule at " in str(report)
 
 
+@rule(lambda op, x: op.Identity(x), numerics=Exact)
+def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """A rule with a name that graphopt has."""
+    return x
+
+
 def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
     place = f"{__name__}:sin_of_neg"
     for given in ({"pre_passes": [place]}, {"post_passes": [place]}, {"pipeline": f"dce,{place}"}):
@@ -278,10 +284,19 @@ def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
 
 
 def test_a_rule_named_by_its_place_can_be_left_out() -> None:
-    """As repair and tuning do."""
-    skipped = parse(MODEL)
-    run_pipeline(skipped, f"{__name__}:sin_of_neg", options=Options(skip=frozenset({"sin-of-neg"})))
+    """As repair, tuning and callers do."""
+    skipped, place = parse(MODEL), f"{__name__}:sin_of_neg"
+    run_pipeline(skipped, place, options=Options(skip=frozenset({"sin-of-neg"})))
     assert ops(skipped) == ["Relu", "Neg", "Sin"]
+    given = {"pipeline": "dce", "pre_passes": [place], "post_passes": [place]}  # one rule, named twice
+    assert ops(graphopt.optimize(parse(MODEL), skip="sin-of-neg", **given).model) == ["Relu", "Neg", "Sin"]
+    with pytest.raises(UsageError, match="nearest: sin-of-neg"):
+        graphopt.optimize(parse(MODEL), skip="sin-of-negs", **given)
+
+
+def test_a_rule_named_by_its_place_has_no_name_of_graphopts() -> None:
+    with pytest.raises(UsageError, match="there is another rule called 'drop-identity'"):
+        graphopt.optimize(parse(MODEL), post_passes=[f"{__name__}:drop_identity"])
 
 
 @pytest.mark.parametrize("own", [double_negation, fourfold_negation])

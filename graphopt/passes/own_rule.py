@@ -25,17 +25,23 @@ class OwnRule(Pass):
     name: ClassVar[str] = "own-rule"
     path: str = ""
 
-    def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply it, in bodies and functions too, if the options admit its numerics.
+    @property
+    def rule(self) -> Rule:
+        """The rule.
 
         Raises:
             UsageError: there is no rule at ``path``.
         """
-        rule = located(self.path)
-        if not isinstance(rule, Rule):
+        found = located(self.path)
+        if not isinstance(found, Rule):
             raise UsageError(
                 f"{self.path} is no rule", hint="decorate the function with graphopt.rewrite.rule"
             )
+        return found
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Apply the rule, in bodies and functions too, if the options admit its numerics."""
+        rule = self.rule
         if rule.numerics > cx.options.numerics:
             kind = rule.numerics.name.lower()
             cx.remarks.append(f"rule {rule.name} did not run: the options exclude its numerics, {kind}")

@@ -125,7 +125,7 @@ class Verdict:
 
     @property
     def delta(self) -> float:
-        """The largest difference of finite elements, allowed or not, where inputs were ordinary numbers."""
+        """The largest difference of finite elements for ordinary inputs, without those that are excused."""
         counted = (row for row in self.rows if row.flavour in _ORDINARY and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
 
