@@ -15,7 +15,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -140,6 +140,10 @@ def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
         if isinstance(value, str) and one in _FROM_TEXT:
             return _FROM_TEXT[one](value.split(","))
     several = [one for one in alternatives if _element(one) is not None]
+    if isinstance(value, Iterator) and any(
+        typing.get_origin(one) is Iterable and _is_plain(_element(one)) for one in several
+    ):
+        value = tuple(value)  # the function may go through it more than once
     if any(_accepts(one, value) for one in alternatives if one not in several):
         return value
     if any(_element(one) is not Any and _accepts(_element(one), value) for one in several):

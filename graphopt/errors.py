@@ -131,18 +131,24 @@ class PassFailed(GraphoptError):
 
 #: How notes begin that name the code of the user's that raised an exception.
 _RAISED_BY = "graphopt: raised by "
+#: How they continue where the line is known.
+_AT = "\nat "
 
 
 def blame(error: Exception, owner: str) -> Exception:
-    """``error``, which code of the user's raised, with a note that names ``owner``, the pass or the rule."""
-    error.add_note(_RAISED_BY + owner)
+    """``error``, raised by code of the user's, with a note of ``owner``, the pass or rule, and the line."""
+    place = raised_at(error)
+    error.add_note(f"{_RAISED_BY}{owner}{_AT}{place}" if place else f"{_RAISED_BY}{owner}")
     return error
 
 
-def blamed(error: BaseException) -> str | None:
-    """The pass or rule of the user's that raised ``error``, if :func:`blame` noted one."""
+def blamed(error: BaseException) -> tuple[str, str] | None:
+    """The pass or rule of the user's that raised ``error``, and the line, if :func:`blame` noted them."""
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY)]
-    return notes[0].removeprefix(_RAISED_BY) if notes else None
+    if not notes:
+        return None
+    owner, _, place = notes[0].removeprefix(_RAISED_BY).partition(_AT)
+    return owner, place
 
 
 def raised_at(error: BaseException) -> str:

@@ -40,6 +40,16 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return found
 
 
+def rules_by_place(pipeline: Pipeline) -> list[Rule]:
+    """The rules that ``pipeline`` applies by themselves, each named by its place."""
+    steps = [step for step in pipeline.passes() if step.name == "own-rule"]
+    if not steps:
+        return []
+    from graphopt.passes.own_rule import OwnRule
+
+    return [step.rule for step in steps if isinstance(step, OwnRule)]
+
+
 def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
     """Check that one of ``passes`` applies each of ``rules``.
 

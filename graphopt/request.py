@@ -13,10 +13,10 @@ from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import context_for, is_own, make_options, make_pipeline
 from graphopt.errors import UsageError
+from graphopt.ir.foreign import PassBase
 from graphopt.ops import native
-from graphopt.own_rules import check_applied, checked_rules
+from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import Pass
-from graphopt.passes.own_rule import OwnRule
 from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class Request:
 def prepare(
     settings: config.Settings,
     *,
-    pipeline: str | Sequence[Pass] | None = None,
-    pre_passes: Iterable[str | Pass] = (),
-    post_passes: Iterable[str | Pass] = (),
+    pipeline: str | Sequence[str | Pass | PassBase] | None = None,
+    pre_passes: Iterable[str | Pass | PassBase] = (),
+    post_passes: Iterable[str | Pass | PassBase] = (),
     only: Iterable[str] = (),
     inputs: InputOptions | None = None,
     dims: Mapping[str, int] | None = None,
@@ -95,8 +95,7 @@ def prepare(
     if strip_docs:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
     device = _target_device(device, settings, passes)
-    placed = [step.rule for step in passes.passes() if isinstance(step, OwnRule)]
-    every_own = checked_rules({id(rule): rule for rule in (*own_rules, *placed)}.values())
+    every_own = checked_rules({id(rule): rule for rule in (*own_rules, *rules_by_place(passes))}.values())
     options = make_options(settings, only, share_buffers, device, own_rules, every_own)
     names = [step.name for step in passes.passes()]
     check_applied(own_rules, names)

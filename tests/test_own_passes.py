@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import Context, Options
-from graphopt.errors import ExitStatus, PassFailed, UsageError
+from graphopt.errors import ExitStatus, PassFailed, UsageError, blamed
 from graphopt.passes.base import Pass
 from graphopt.passes.dce import DeadCodeElimination
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
@@ -137,14 +138,15 @@ def test_an_exception_of_an_own_pass_is_raised_as_it_is(place: str) -> None:
         graphopt.optimize(parse(MODEL), **arguments)
     assert "list(model.graph.nodes)" in _lines(caught.value)
     (note,) = caught.value.__notes__
-    assert note.startswith("graphopt: raised by pass ") and note.endswith(" (count-relus)")
+    assert re.fullmatch(r"graphopt: raised by pass \d+ \(count-relus\)\nat \S*test_own_passes.py:\d+", note)
 
 
 def test_the_cause_of_an_exception_stays() -> None:
     with pytest.raises(Boom, match="chained") as caught:
         graphopt.optimize(parse(MODEL), pipeline="dce", post_passes=[Chained(deep=True)])
     assert isinstance(caught.value.__cause__, KeyError)
-    assert caught.value.__notes__ == ["graphopt: raised by pass 2 (chained{deep})"]
+    (note,) = caught.value.__notes__
+    assert note.startswith("graphopt: raised by pass 2 (chained{deep})\nat ")
     assert "PassFailed" not in _lines(caught.value)
 
 
@@ -381,3 +383,43 @@ def test_an_own_pass_has_no_name_of_graphopts(name: str, kind: str) -> None:
     own = type("Mine", (graphopt.Pass,), {"name": name, "run": lambda self, model, cx: None})()
     with pytest.raises(UsageError, match=f"Mine is named '{name}', like a {kind} of graphopt"):
         graphopt.optimize(ir.to_proto(parse(MODEL)), post_passes=[own])
+
+
+def _returning(result: Any) -> Rule:
+    @rule(lambda op, x: op.Sin(x), numerics=Exact)
+    def wrong_result(op: Builder, m: Match, x: ir.Value) -> Outcome:
+        """Return something else than a value."""
+        return (x, x) if result == "two" else result  # type: ignore[no-any-return]
+
+    return wrong_result
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [("x", "str"), (None, "None"), (2.0, "float"), ("two", "2 values"), ((None, 1), "int")],
+)
+def test_rules_that_return_no_value_are_errors(result: Any, shown: str) -> None:
+    message = f"wrong-result returned {shown}: return a value for 1 output, several in a tuple, or m.no"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        graphopt.optimize(parse(MODEL), rules=[_returning(result)])
+
+
+def test_the_line_at_fault_is_one_of_the_users() -> None:
+    for given, own in (({"rules": [_returning(2.0)]}, False), ({"post_passes": [CountRelus()]}, True)):
+        with pytest.raises((TypeError, AttributeError)) as caught:
+            graphopt.optimize(parse(MODEL), **given)
+        _, place = blamed(caught.value) or ("", "")
+        assert ("test_own_passes.py:" in place) == own  # graphopt itself found the other one
+
+
+class Exits(Pass):
+    """End the process."""
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Exit."""
+        raise SystemExit(3)
+
+
+def test_a_pass_that_ends_the_process_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"pass \d+ \(exits\) ends the process: SystemExit: 3"):
+        graphopt.optimize(parse(MODEL), post_passes=[Exits()])

@@ -29,6 +29,7 @@ from graphopt.driver import Job, copy, is_heavy
 from graphopt.errors import NotFused, UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
+from graphopt.ir.foreign import PassBase
 from graphopt.ops import native
 from graphopt.own_rules import left_out
 from graphopt.passes.base import Pass
@@ -85,7 +86,7 @@ class Result(NamedTuple):
 def optimize(
     model: ModelLike,
     *,
-    pipeline: str | Sequence[Pass] | None = None,
+    pipeline: str | Sequence[str | Pass | PassBase] | None = None,
     exact: bool | None = None,
     fast_math: bool | None = None,
     portable: bool | None = None,
@@ -94,8 +95,8 @@ def optimize(
     memory_limit: int | None = None,
     skip: Iterable[str] | None = None,
     only: Iterable[str] = (),
-    pre_passes: Iterable[str | Pass] = (),
-    post_passes: Iterable[str | Pass] = (),
+    pre_passes: Iterable[str | Pass | PassBase] = (),
+    post_passes: Iterable[str | Pass | PassBase] = (),
     rules: Iterable[Rule] = (),
     verify: bool | None = None,
     require_verified: bool | None = None,

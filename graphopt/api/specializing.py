@@ -21,6 +21,7 @@ from graphopt.assembly import (
 )
 from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
+from graphopt.ir.foreign import PassBase
 from graphopt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def specialize(
     how: Specialization,
     *,
     bundle: bool = False,
-    pre_passes: Iterable[str | Pass] = (),
+    pre_passes: Iterable[str | Pass | PassBase] = (),
     strict: bool = False,
     inputs: InputOptions | None = None,
     **arguments: Any,
@@ -161,7 +162,7 @@ def compile(
     device: str | Device | None = None,
     threads: int | None = None,
     pipeline: str | None = None,
-    pre_passes: Iterable[str | Pass] = (),
+    pre_passes: Iterable[str | Pass | PassBase] = (),
     verify: bool | None = None,
     clock: Callable[[], float] = time.monotonic,
     **arguments: Any,

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from graphopt.cli.console import say
-from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted, raised_at
+from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted
 
 #: Characters of a message that are shown.
 _LONGEST = 600
@@ -48,8 +48,8 @@ class Failure:
             "--save-repro FOLDER keeps all it takes to repeat it": kept,
         }
         hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
-        if (owner := blamed(error)) is not None:
-            place = raised_at(error)
+        if (found := blamed(error)) is not None:
+            owner, place = found
             at = f" at {place}" if place else ""
             message = f"{owner} raised {type(error).__name__}{at}: {' '.join(str(error).split())}"
             return cls(ExitStatus.USAGE, _bounded(message), None if debug else "--debug shows the traceback")

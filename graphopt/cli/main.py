@@ -173,7 +173,7 @@ def call(invocation: Invocation) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else invocation.status
     except (BrokenPipeError, SystemExit):
-        # whoever read stdout has seen enough (click turns that into SystemExit)
+        # the reader of stdout ended early, which click turns into SystemExit
         _abandon_stdout()
         return ExitStatus.OK
     except click.exceptions.Abort:

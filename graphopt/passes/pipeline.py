@@ -303,6 +303,8 @@ class _Run:
                 self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise
+        except SystemExit as error:  # a program's own end, as success, otherwise
+            raise UsageError(f"pass {index} ({pass_}) ends the process: SystemExit: {error}") from error
         except Exception as error:  # whatever a pass raises
             origin = _origin(error)
             if not cx.options.own.isdisjoint((pass_.name, getattr(error, "owner", None))) and origin:

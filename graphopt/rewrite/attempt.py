@@ -10,12 +10,14 @@ from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, NumberLost
 from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
+from graphopt.tables import counted
 
 
 def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:
     """What ``rule`` makes of the place with ``builder``, or why it leaves it.
 
     Raises:
+        TypeError: the rule's function returns something else than an ``Outcome``.
         Exception: whatever the rule's function raises.
     """
     if rule.exclusive and (value := match.read_by_others()) is not None:
@@ -32,7 +34,22 @@ def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> O
         return match.no(str(error))
     except UnknownAttribute as error:
         return match.no(f"attribute {error} is a parameter of the function")
-    return outcome if isinstance(outcome, Refusal) else _whole(match, outcome)
+    if isinstance(outcome, Refusal):
+        return outcome
+    values = outcome if isinstance(outcome, tuple) else (outcome,)
+    _check(values, match)
+    return _whole(match, outcome)
+
+
+def _check(values: tuple[object, ...], match: Match) -> None:
+    """Check that a rule's function returns values, at most one for each output of the root."""
+    wrong = [one for one in values if not isinstance(one, ir.Value | None)]
+    if wrong or values == (None,) or len(values) > len(match.root.outputs):
+        found = type(wrong[0]).__name__ if wrong else "None" if values == (None,) else f"{len(values)} values"
+        raise TypeError(
+            f"rule {match.rule} returned {found}: return a value for"
+            f" {counted(len(match.root.outputs), 'output')}, several in a tuple, or m.no(reason)"
+        )
 
 
 def _whole(match: Match, outcome: ir.Value | tuple[ir.Value | None, ...]) -> Outcome:
