@@ -46,19 +46,39 @@ def _number(text: str) -> float:
     return float(text)
 
 
+#: The largest size of a dim, which ONNX stores in 64 bits.
+_LARGEST = 2**63 - 1
+
+
 def check_size(name: str, size: int) -> None:
     """Check that a dim can be fixed to ``size``.
 
     Raises:
-        UsageError: it is less than 1.
+        UsageError: it is less than 1, or above 2**63 - 1.
     """
     if size < 0:
         raise UsageError(f"can't fix dim {name!r} to {size}: sizes are positive")
+    if size > _LARGEST:
+        raise UsageError(f"can't fix dim {name!r} to {size}: ONNX has no sizes above {_LARGEST}")
     if size == 0:
         raise UsageError(
             f"can't fix dim {name!r} to 0: where a model declares 0, exporters mean any size",
             hint="leave it dynamic, which allows 0",
         )
+
+
+def check_range(name: str, sizes: Range) -> None:
+    """Check that a dim can have sizes in the range ``sizes``.
+
+    Raises:
+        UsageError: the range begins below 0, or holds no size above 0.
+    """
+    first, last = sizes
+    text = f"{name}={first}:{'' if last is None else last}"
+    if first < 0:
+        raise UsageError(f"the range {text!r} of a dim begins below 0")
+    if last is not None and last < max(first, 1):
+        raise UsageError(f"the range {text!r} of a dim holds no size above 0")
 
 
 def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
@@ -94,8 +114,7 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
             raise UsageError(
                 f"can't read the range of dim {text!r}", hint="write NAME=FIRST:LAST, such as seq=1:512"
             )
-        if found[1] is not None and found[1] < max(found[0], 1):
-            raise UsageError(f"the range {text!r} of a dim holds no size above 0")
+        check_range(name, (found[0], found[1]))
         if ranges.setdefault(name, (found[0], found[1])) != found:
             raise UsageError(f"dim {name!r} is given two ranges")
     return ranges

@@ -265,8 +265,17 @@ def test_an_executor_may_fall_back_from_its_device() -> None:
     assert executor.run({"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("size", [0, -1, -5])
+@pytest.mark.parametrize("size", [0, -1, -5, 2**63])
 def test_sizes_that_no_dim_has_are_refused(size: int) -> None:
     model = ir.to_proto(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"))
     with pytest.raises(UsageError, match=f"can't fix dim 'N' to {size}"):
         graphopt.optimize(model, dims={"N": size})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"), [((0, 0), "no size above 0"), ((-3, 4), "begins below 0"), ((5, 2), "no size")]
+)
+def test_ranges_that_no_dim_has_are_refused(sizes: tuple[int, int], why: str) -> None:
+    model = ir.to_proto(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"))
+    with pytest.raises(UsageError, match=why):
+        graphopt.optimize(model, dim_ranges={"N": sizes})

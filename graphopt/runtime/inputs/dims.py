@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from graphopt import ir
-from graphopt.coerce import Range, check_size, natural_or_none
+from graphopt.coerce import Range, check_range, check_size, natural_or_none
 from graphopt.errors import UsageError, unknown
 from graphopt.runtime.inputs.bindings import derived_sizes
 
@@ -55,11 +55,12 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Ra
     """``ranges`` by the names that facts and made-up inputs know dims by.
 
     Raises:
-        UsageError: no input has a dim of that name, its size is fixed outside the range, or another
-            range of the same dim rules that one out.
+        UsageError: a range holds no size, no input has a dim of that name, its size is fixed outside it,
+            or another range of the same dim rules that one out.
     """
     found: dict[str, Range] = {}
     for name, (first, last) in ranges.items():
+        check_range(name, (first, last))
         symbol, place = _resolved(model, name, None, (first, last))
         if symbol is None and place is not None:
             symbol = ir.unnamed_dim(*place)
