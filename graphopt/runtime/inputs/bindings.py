@@ -115,6 +115,14 @@ class Dimensions:
             yield {**binding, symbol: size + 1}
         yield {**binding, **two}
 
+    def larger(self, binding: Binding, symbols: Iterable[str]) -> Iterator[dict[str, int]]:
+        """Bindings like one that is known to work, with larger sizes of ``symbols``: of all, then of each."""
+        sizes = {symbol: binding[symbol] for symbol in symbols}
+        for factor in (3, 2):
+            yield {**binding, **{symbol: factor * size for symbol, size in sizes.items()}}
+        for symbol, size in sizes.items():
+            yield {**binding, symbol: 2 * size}
+
     def empty(self, binding: Binding) -> Iterator[dict[str, int]]:
         """Bindings with a size of 0: all leading dims, then each other symbol."""
         if self._leading:

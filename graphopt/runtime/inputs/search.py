@@ -86,6 +86,9 @@ def find_legal(
     if search.found.legal:
         first = search.found.legal[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.caution, wanted)
+        if (stuck := search.stuck()) and wanted > 1:  # at the least size, perhaps, at which little shows
+            others = inputs.dimensions.larger(first.binding, stuck)
+            search.try_all(others, first.caution, len(search.found.legal) + 1, _LARGEST)
         # what an optimizer makes of a range goes wrong at its ends, if anywhere
         ends = len(search.found.legal) + 2
         search.try_all(inputs.ends(first.binding), first.caution, ends, _LARGEST)
@@ -125,6 +128,15 @@ class _Search:
                 if self._lessons == 0 or not self._inputs.heed(reason, binding):
                     break
                 self._lessons -= 1
+
+    def stuck(self) -> list[str]:
+        """The symbols above 1 that have one size in all of several bindings found."""
+        bindings = [legal.binding for legal in self.found.legal]
+        return [
+            symbol
+            for symbol, size in bindings[0].items()
+            if len(bindings) > 1 and size > 1 and all(one[symbol] == size for one in bindings)
+        ]
 
     def try_harder(self) -> None:
         """Find one binding, with more caution and likelier sizes."""

@@ -13,7 +13,8 @@ from graphopt.runtime.child import ProcessCrashed
 from graphopt.runtime.inputs.feeds import Inputs
 from graphopt.runtime.inputs.search import Legal
 from graphopt.runtime.oracle.cases import FLAVOURS, empty_cases, gather
-from tests.runtime.build import parse
+from graphopt.runtime.oracle.oracle import verify
+from tests.runtime.build import data, parse
 
 
 class Flaky:
@@ -110,3 +111,17 @@ def test_each_kind_of_values_is_tried_before_further_sizes(seconds: int) -> None
     sizes = [sum(case.flavour == kind for case in cases.found) for kind in kinds]
     assert min(sizes) == 1 or max(sizes) <= 1, sizes
     assert {skipped.cause for skipped in cases.skipped} == (set() if seconds == 1000 else {"time"})
+
+
+def test_sizes_above_the_least_that_runs_are_tried() -> None:
+    """At the least length the convolution gives one frame, of which the wrong model takes the first."""
+    weights = ", ".join(map(str, range(1, 41)))
+    text = f"""g (float[N, 1, L] x) => (float[N, 1] y) <float[1, 1, 40] w = {{{weights}}},
+        int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] last = {{2}}>
+        {{ c = Conv(x, w)  BODY  y = ReduceSum<keepdims = 0>(f, last) }}"""
+    right, wrong = (
+        data(text.replace("BODY", body), opset=17)
+        for body in ("f = Identity(c)", "f = Slice(c, zero, one, last)")
+    )
+    assert {row.binding for row in verify(right, right).rows} >= {"N=1 L=40", "N=1 L=120"}
+    assert not verify(right, wrong).ok
