@@ -63,7 +63,8 @@ def find_legal(
     Args:
         inputs: makes the feeds; left at the rank of inputs that works.
         attempt: runs the model.
-        wanted: bindings to find; fewer if the model has fewer.
+        wanted: bindings to find; fewer if the model has fewer. Two more may come at the ends of given ranges,
+            and one with larger sizes of dims that have the same size in all others.
         seconds: of CPU time, after which no further try is begun; several times that on the clock.
         typical: try first what users run (a batch of 1, long sequences), not what tells most.
         clock: CPU time in seconds, of this process by default.
