@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.timing import ratios
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
+from graphopt.timing import ratios
 
 COPY = "copy"
 COPIED = 64 << 20

@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 
 from benchmarks.inputs import Entry, entry_of
-from graphopt.runtime.timing import peers
+from graphopt.timing import peers
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHOPT = "graphopt"

@@ -29,11 +29,11 @@ import onnxruntime as ort
 from benchmarks import common
 from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import session
-from graphopt.runtime.devices import CPU, Device, choose
-from graphopt.runtime.timing.footprint import footprint
-from graphopt.runtime.timing.harness import compare_speed
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, output_shapes
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device, choose
+from graphopt.timing.footprint import footprint
+from graphopt.timing.harness import compare_speed
+from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 # Seconds after which no further model is begun: the whole takes minutes.
 BUDGET = 360

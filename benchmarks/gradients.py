@@ -35,7 +35,7 @@ from graphopt import ir
 from graphopt.autodiff.split import split
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ops import facts
-from graphopt.runtime import session
+from graphopt.ort import session
 
 #: Relative step sizes. They must agree to AGREES.
 STEPS = (1e-5, 1e-6)

@@ -22,9 +22,9 @@ import numpy as np
 import graphopt
 from benchmarks import common
 from graphopt import ir
+from graphopt.ort import session
+from graphopt.ort.devices import CPU
 from graphopt.profile import Guard, Seen
-from graphopt.runtime import session
-from graphopt.runtime.devices import CPU
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.emit_model import Branch, emit_model
 

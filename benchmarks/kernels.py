@@ -24,9 +24,9 @@ from benchmarks.bound_race import COPIED, COPY, Racer, race
 from benchmarks.common import arguments, machine, markdown_table, publish, versions
 from benchmarks.kernel_models import PATTERNS, Example
 from benchmarks.native import Native, natives
-from graphopt.runtime import session
-from graphopt.runtime.child import Child
-from graphopt.runtime.timing import ratios
+from graphopt.ort import session
+from graphopt.process.child import Child
+from graphopt.timing import ratios
 
 SIZES = {"256 KB": 256 << 10, "4 MB": 4 << 20, "64 MB": 64 << 20}
 ORIGINAL, TWIN, NATIVE = "onnxruntime", "onnxruntime again", "kernels"

@@ -22,9 +22,9 @@ from benchmarks.common import arguments, machine, markdown_table, publish, versi
 from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
 from benchmarks.native import Native, natives
-from graphopt.runtime import session
-from graphopt.runtime.timing.harness import compare_speed
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
+from graphopt.ort import session
+from graphopt.timing.harness import compare_speed
+from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, FUSED, NATIVE = "original", "-O3", "native"
 PIPELINES = {FUSED: "O3", NATIVE: "native"}

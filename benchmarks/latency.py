@@ -23,9 +23,9 @@ from benchmarks import common
 from benchmarks.common import GRAPHOPT, Case, Tool
 from benchmarks.inputs import make_feeds
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime.timing.harness import Timing, compare_speed
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
-from graphopt.runtime.trial import Runs
+from graphopt.ort.probe import Runs
+from graphopt.timing.harness import Timing, compare_speed
+from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL = "original"
 COMPARED = ("onnxslim", "onnxsim")

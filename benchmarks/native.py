@@ -12,8 +12,8 @@ import graphopt
 from graphopt import ir
 from graphopt.fusion.building.build import build
 from graphopt.fusion.functions import groups_of
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.store import Store
+from graphopt.ort.session_options import SessionChoice
+from graphopt.util.store import Store
 
 
 @dataclass(frozen=True)

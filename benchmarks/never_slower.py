@@ -28,8 +28,8 @@ import numpy as np
 from benchmarks import common
 from benchmarks.common import Case
 from benchmarks.inputs import make_feeds
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
 
 ORIGINAL, TWIN = "original", "A/A"
 LEVELS = ("-O2", "-O3", "--fuser native")

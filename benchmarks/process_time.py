@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import common
 from benchmarks.common import GRAPHOPT, Case, Tool
-from graphopt.runtime.timing.ratios import band_of, turns
+from graphopt.timing.ratios import band_of, turns
 
 AGAIN = "graphopt again"
 COMPARED = ("onnxslim", "onnxsim")

@@ -82,7 +82,7 @@ class Refusals(Watcher):
 
 def recognize(path: Path) -> Recognition | None:
     """What -O3 makes of one model; ``None`` if it can't be loaded."""
-    from graphopt.runtime import session
+    from graphopt.ort import session
 
     try:
         session.create(path, optimizations="off", threads=1)

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import common
 from benchmarks.common import GRAPHOPT, Tool, Usage
-from graphopt.runtime.timing.ratios import turns
+from graphopt.timing.ratios import turns
 
 PEER = "onnxslim"
 _WIDTH = 8

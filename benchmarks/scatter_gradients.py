@@ -20,8 +20,8 @@ import onnx.parser
 from benchmarks.common import arguments, machine, markdown_table, publish
 from graphopt import ir
 from graphopt.autodiff.joint import COTANGENT, differentiate
-from graphopt.runtime import session
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, race
+from graphopt.ort import session
+from graphopt.timing.stopwatch import RaceLimits, Setup, race
 
 THREADS = 4
 OURS = "graphopt"

@@ -21,10 +21,10 @@ from benchmarks.common import Case
 from benchmarks.inputs import Feeds, make_feeds
 from benchmarks.latency import distance
 from graphopt.api import specialize
-from graphopt.runtime.timing.harness import Timing, compare_speed
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
-from graphopt.runtime.trial import Runs
+from graphopt.ort.probe import Runs
 from graphopt.specialize.build import Specialization, Specialized
+from graphopt.timing.harness import Timing, compare_speed
+from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, GENERAL, GUARDED = "original", "general", "guarded"
 

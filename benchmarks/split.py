@@ -23,9 +23,9 @@ from benchmarks.split_step import Step, race
 from graphopt import ir
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.split import Split, split
-from graphopt.runtime import session
-from graphopt.runtime.child import Child
-from graphopt.tables import counted, human_bytes
+from graphopt.ort import session
+from graphopt.process.child import Child
+from graphopt.util.tables import counted, human_bytes
 
 #: Budgets of the splits that are compared; ``None`` saves everything.
 FULL, TWIN, CUT = "everything", "everything again", "cut"

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.split import Split
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import session
+from graphopt.ort import session
 
 Feeds = dict[str, np.ndarray]
 

@@ -59,12 +59,12 @@ if TYPE_CHECKING:
         optimized_execution,
         set_fusion_strategy,
     )
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.ir import Model, ModelLike
     from graphopt.numerics import Numerics
     from graphopt.passes.base import Pass
     from graphopt.profile import FusionStrategy, Profile
     from graphopt.rewrite.rule import Rule, rule
-    from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.specialize.loaded import Bundle
     from graphopt.training.trainer import Trainer
     from graphopt.tune.tuned import Tune
@@ -146,7 +146,7 @@ _HOMES = {
     "graphopt.passes.base": ("Pass",),
     "graphopt.profile": ("FusionStrategy", "Profile"),
     "graphopt.rewrite.rule": ("Rule", "rule"),
-    "graphopt.runtime.inputs.feeds": ("InputOptions",),
+    "graphopt.inputs.feeds": ("InputOptions",),
     "graphopt.specialize.loaded": ("Bundle",),
     "graphopt.training.trainer": ("Trainer",),
     "graphopt.tune.tuned": ("Tune",),

@@ -21,12 +21,12 @@ from graphopt.instrument.summary import external_bytes
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
     from graphopt.fusion.libraries import Libraries
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.oracle import Oracle
-    from graphopt.runtime.session import Source
-    from graphopt.runtime.signature import Signature
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ir.signature import Signature
+    from graphopt.ort.devices import Device
+    from graphopt.ort.session import Source
     from graphopt.tune.tuned import Tune, Tuner
+    from graphopt.verification.verifier import Oracle
 
 PathLike = str | os.PathLike[str]
 #: A model as callers hold it.
@@ -42,7 +42,7 @@ def choose_device(
         UsageError: ``device`` names none.
         RuntimeFailure: it can't be used, and running on the CPU instead is not allowed.
     """
-    from graphopt.runtime.devices import Device, choose
+    from graphopt.ort.devices import Device, choose
 
     if isinstance(device, Device):
         return device, None
@@ -52,7 +52,7 @@ def choose_device(
 
 def meant_device(device: str | Device | None, settings: config.Settings) -> Device:
     """The device that is named, whether it is there or not, or else what there is."""
-    from graphopt.runtime.devices import Device, parse_device
+    from graphopt.ort.devices import Device, parse_device
 
     if isinstance(device, Device):
         return device
@@ -103,8 +103,8 @@ def oracle_for(
 
     Candidates must have the interface ``signature``; by default that of ``original``.
     """
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.verification.verifier import Oracle
 
     chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
@@ -127,9 +127,9 @@ def tuner_for(
 ) -> Tuner:
     """What tunes on ``device``."""
     from graphopt.fusion.libraries import compiler_of
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.store import Store
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.tune.tuned import Tuner
+    from graphopt.util.store import Store
 
     chosen, _ = choose_device(device, settings)
     return Tuner(
@@ -155,7 +155,7 @@ def saver_for(
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.repair import save_found
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
 
     attempt = Attempt(loaded(original), job.pipeline, job.options)
     chosen, _ = choose_device(device, settings)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from graphopt.coerce import Seconds, from_text
 from graphopt.errors import UsageError, unknown
+from graphopt.util.coerce import Seconds, from_text
 
 _PREFIX = "GRAPHOPT_"
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.budget import Budget
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
 from graphopt.ops import facts, guards
-from graphopt.runtime.devices import CPU, Device
+from graphopt.ort.devices import CPU, Device
+from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
+    from graphopt.folding.evaluator import Evaluator
+    from graphopt.ort.target import Target
     from graphopt.rewrite.rule import Rule
-    from graphopt.runtime.folding.evaluator import Evaluator
-    from graphopt.runtime.target import Target
 
 T = TypeVar("T")
 Dim = Any  # graphopt.analysis.dims.Dim: an int, or an expression over symbols

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.shapes import ShapeFacts
-from graphopt.budget import Budget
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import (
@@ -29,18 +28,19 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.ir.foreign import PassBase
+from graphopt.ir.signature import diff
 from graphopt.numerics import Numerics
+from graphopt.ort.devices import CPU, Device
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
 from graphopt.pipelines import registry
 from graphopt.rewrite.rule import Rule
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.signature import diff
+from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
     from graphopt.rewrite.explain import Fused, Missed
-    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.verification.verifier import Oracle
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ def context_for(
     >>> cx = context_for(model)                               # doctest: +SKIP
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
     """
-    from graphopt.runtime.folding.evaluator import Evaluator
-    from graphopt.runtime.target import Target
+    from graphopt.folding.evaluator import Evaluator
+    from graphopt.ort.target import Target
 
     edit = ir.Editor(model)
     ir.track(model)
@@ -254,8 +254,8 @@ def context_for(
 def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes: a process with a limit is to run it."""
     from graphopt.analysis.result_size import result_bytes
+    from graphopt.ort.risks import may_not_end
     from graphopt.passes.inline_functions import InlineFunctions
-    from graphopt.runtime.hazards import may_not_end
 
     if may_not_end(model) is not None:
         return True

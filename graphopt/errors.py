@@ -49,7 +49,7 @@ class VerificationFailed(GraphoptError):
     """Two models that should compute the same do not.
 
     Args:
-        row: the first comparison that failed, a ``graphopt.runtime.oracle.verdict.Row``.
+        row: the first comparison that failed, a ``graphopt.verification.verdict.Row``.
     """
 
     status = ExitStatus.VERIFICATION_FAILED

@@ -7,9 +7,9 @@ Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O3`` are the presets 
 
 from __future__ import annotations
 
-from graphopt.extensions import extensions
 from graphopt.passes.base import Pass
 from graphopt.passes.registry import Passes, Registry
+from graphopt.util.extensions import extensions
 
 _CLEAN = (
     "dce,fixpoint(canonicalize,constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"

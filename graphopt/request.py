@@ -20,9 +20,9 @@ from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
     from graphopt.rewrite.rule import Rule
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _target_device(device: str | Device | None, settings: config.Settings, passe
 
     To look for one takes time, and is done only if it matters to ``passes``; else there is none.
     """
-    from graphopt.runtime.devices import Device, choose, parse_device
+    from graphopt.ort.devices import Device, choose, parse_device
 
     if isinstance(device, Device):
         return device
@@ -121,7 +121,7 @@ def _target_device(device: str | Device | None, settings: config.Settings, passe
 
 def _conversion(target: int, settings: config.Settings) -> str:
     """The pass that writes a model for opset ``target``, which the runtime must know if it is to verify."""
-    from graphopt.runtime.target import Target
+    from graphopt.ort.target import Target
 
     runtime = Target()
     if settings.verify and target > runtime.opset_ceiling:
@@ -143,7 +143,7 @@ def vouch(
     Raises:
         UsageError: no input has such a dim, it is fixed to another size, or its size is out of its range.
     """
-    from graphopt.runtime.inputs import dims as said
+    from graphopt.inputs import dims as said
 
     ranges = said.vouch(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
@@ -156,7 +156,7 @@ def within(
 
     ``fixed``: dims of the model were fixed, too.
     """
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
 
     if not options.dim_ranges and not fixed:
         return inputs

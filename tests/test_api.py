@@ -13,13 +13,13 @@ import graphopt
 from graphopt import api, config, ir
 from graphopt.driver import is_heavy
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
+from graphopt.ort import devices
 from graphopt.passes.dce import DeadCodeElimination
 from graphopt.passes.pipeline import Pipeline
 from graphopt.pipelines import registry
-from graphopt.runtime import devices
-from graphopt.runtime.inputs.feeds import InputOptions
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
 from tests.support import ops, parse
 

@@ -17,7 +17,7 @@ from graphopt.api import optimize
 from graphopt.autodiff.joint import differentiate
 from graphopt.training.optimizers import AdamW
 from graphopt.training.step import write_step
-from tests.runtime.build import parse_proto
+from tests.ort.build import parse_proto
 
 
 def hub(nodes: int) -> onnx.ModelProto:

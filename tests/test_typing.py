@@ -18,7 +18,7 @@ import graphopt
 from graphopt import api
 from graphopt.instrument.notebook import html_of
 from graphopt.specialize.build import Specialization
-from graphopt.tables import Table
+from graphopt.util.tables import Table
 from tests.support import parse
 
 ROOT = Path(__file__).parent.parent

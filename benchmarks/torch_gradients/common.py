@@ -14,7 +14,7 @@ from graphopt import ir
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.split import split
 from graphopt.errors import GraphoptError, RuntimeFailure
-from graphopt.runtime import session
+from graphopt.ort import session
 
 #: How far a gradient may be off, relative to the largest number in it, by element type.
 TOLERANCES = {np.dtype(np.float64): 1e-7, np.dtype(np.float32): 1e-4, np.dtype(np.float16): 2e-2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.analysis.dims import typical
 from graphopt.analysis.shapes import ShapeFacts
-from graphopt.budget import Budget
+from graphopt.util.budget import Budget
 
 #: Seconds after which the rest of a model is taken to be small.
 _PATIENCE = 5.0

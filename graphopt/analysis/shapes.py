@@ -21,7 +21,7 @@ from graphopt.analysis.dims import Bound, Dim, SymDim, ceildiv, equal, known_non
 from graphopt.analysis.facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.inference import Inference, declared_fact
 from graphopt.analysis.world import World
-from graphopt.budget import Budget
+from graphopt.util.budget import Budget
 
 __all__ = ["ShapeFacts"]
 

@@ -20,7 +20,7 @@ from graphopt.analysis.dims import (
 )
 from graphopt.analysis.facts import Fact
 from graphopt.analysis.shape_rules import shape_rules
-from graphopt.budget import Budget
+from graphopt.util.budget import Budget
 
 _CALL_BUDGET = 50_000  # nodes inferred within calls of functions, over the life of a World
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for, settings_among
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Report
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
     from graphopt.profile import Profile
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.specialize.bailouts import Bailout, Inserted
+    from graphopt.verification.verdict import Verdict
 
 #: How many guards become bailouts: each holds the rest of the model once more.
 MOST = 8

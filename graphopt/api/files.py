@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt import config, ir
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.errors import UsageError
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     import onnx

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint import Joint
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split import Split
     from graphopt.autodiff.value_and_grad import ValueAndGrad
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
+    from graphopt.verification.verdict import Verdict
 
 
 @checked()
@@ -120,8 +120,8 @@ def verify_split(
         VerificationFailed: they do not compute the same.
     """
     from graphopt.autodiff.rejoin import rejoined
-    from graphopt.runtime import preflight
-    from graphopt.runtime.artifact import Artifact
+    from graphopt.ort import preflight
+    from graphopt.ort.artifact import Artifact
 
     settings = chosen_settings()
     for half in (found.forward, found.backward):  # what onnxruntime would refuse of either alone

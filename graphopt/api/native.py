@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt import config
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.fusion.building.build import Advance

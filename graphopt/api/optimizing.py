@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from graphopt import ir
 from graphopt.api.files import save
-from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     PathLike,
@@ -30,23 +29,24 @@ from graphopt.errors import NotFused, UsageError
 from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.ir.foreign import PassBase
+from graphopt.ir.signature import Signature
 from graphopt.ops import native
 from graphopt.own_rules import left_out
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
-from graphopt.runtime.signature import Signature
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     import onnx
 
     from graphopt.fusion.libraries import Libraries
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
     from graphopt.rewrite.explain import Explanation
     from graphopt.rewrite.rule import Rule
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.tune.tuned import Tune
+    from graphopt.verification.verdict import Verdict
 
 
 class Result(NamedTuple):
@@ -328,7 +328,7 @@ def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
     if dims:
         told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
     if options.dim_ranges:
-        from graphopt.runtime.inputs.dims import describe_range
+        from graphopt.inputs.dims import describe_range
 
         ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
         told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.driver import copy
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.parameters.lifting import Parameters, Unlifted

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed, unknown
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
     from graphopt.partitioning.partitioned import Partitioned
     from graphopt.profile import Profile
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.verification.verdict import Verdict
 
 
 #: What groups can be for.

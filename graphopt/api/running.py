@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
-from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     choose_device,
@@ -18,16 +17,17 @@ from graphopt.assembly import (
 from graphopt.driver import copy, is_heavy
 from graphopt.numerics import Numerics
 from graphopt.request import vouch, within
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.once import Trial
-    from graphopt.runtime.oracle.verdict import Verdict
-    from graphopt.runtime.session import Optimizations
-    from graphopt.runtime.session_choice import SessionChoice
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.inputs.run_once import Trial
+    from graphopt.ort.devices import Device
+    from graphopt.ort.session import Optimizations
+    from graphopt.ort.session_options import SessionChoice
+    from graphopt.verification.verdict import Verdict
 
 
 @checked()
@@ -67,7 +67,7 @@ def verify(
         UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
         InvalidModel: a file is not a model.
     """
-    from graphopt.runtime.inputs.dims import fix_dims
+    from graphopt.inputs.dims import fix_dims
 
     settings = chosen_settings(allow_fallback=allow_fallback)
     if dims or dim_ranges:
@@ -116,7 +116,7 @@ def run(
         UsageError: an input is missing, or there is none of that name.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
-    from graphopt.runtime.once import run_once
+    from graphopt.inputs.run_once import run_once
 
     settings = chosen_settings(allow_fallback=allow_fallback)
     chosen, _ = choose_device(device, settings)
@@ -147,15 +147,15 @@ def try_out(
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
-    from graphopt.runtime import once
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs import run_once
+    from graphopt.inputs.feeds import InputOptions
 
     settings = chosen_settings(allow_fallback=allow_fallback)
     chosen, _ = choose_device(device, settings)
     given = inputs or InputOptions(seed=settings.seed)
     found = loaded(model)
     choice = _choice(found, chosen, settings, session_options, libraries)
-    return once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)
+    return run_once.try_out(found, given, device=chosen, optimizations=optimizations, choice=choice)
 
 
 def _choice(
@@ -165,7 +165,7 @@ def _choice(
     session_options: bool,
     libraries: Sequence[str] | None,
 ) -> SessionChoice:
-    from graphopt.runtime.session_choice import SessionChoice, recommended
+    from graphopt.ort.session_options import SessionChoice, recommended
 
     choice = recommended(model, device) if session_options else SessionChoice()
     if libraries is None:

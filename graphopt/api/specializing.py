@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
-from graphopt.arguments import checked
 from graphopt.assembly import (
     ModelLike,
     choose_device,
@@ -23,17 +22,18 @@ from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
 from graphopt.ir.foreign import PassBase
 from graphopt.passes.base import Pass
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.structure import Nested
     from graphopt.fusion.libraries import Libraries
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
     from graphopt.profile import Guard, Profile
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.oracle import Oracle
     from graphopt.specialize.build import Specialization, Specialized
+    from graphopt.verification.verifier import Oracle
 
 
 @checked()
@@ -102,7 +102,7 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.specialize.build import build
     from graphopt.specialize.guard_inputs import static_inputs
     from graphopt.specialize.one_model import joined
@@ -196,7 +196,7 @@ def compile(
     from graphopt.executor.original import Original
     from graphopt.executor.plan import Host
     from graphopt.executor.switches import current_fuser
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.specialize.guard_inputs import static_inputs
 
     fuser = current_fuser()

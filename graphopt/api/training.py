@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from graphopt.arguments import checked
 from graphopt.assembly import ModelLike, loaded
+from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss

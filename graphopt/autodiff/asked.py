@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from graphopt import ir
 from graphopt.autodiff.reverse import is_real
-from graphopt.coerce import split_names
 from graphopt.context import Context
 from graphopt.driver import copy
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
+from graphopt.util.coerce import split_names
 
 #: All inputs of floating-point numbers, where names may be given; and these with all parameters.
 INPUTS, ALL = "inputs", "all"

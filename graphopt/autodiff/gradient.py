@@ -17,7 +17,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.extensions import extensions
+from graphopt.util.extensions import extensions
 
 #: The package that is walked.
 _PACKAGE = "graphopt.autodiff.gradients"

@@ -10,13 +10,13 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.joint import Joint
 from graphopt.errors import unknown
+from graphopt.inputs.run_once import check_dtypes, check_feeds
+from graphopt.ir.signature import Signature
+from graphopt.ort import preflight, session
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import CPU, Device
 from graphopt.parameters.lifting import lift
-from graphopt.runtime import preflight, session
-from graphopt.runtime.artifact import Artifact
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.once import check_dtypes, check_feeds
-from graphopt.runtime.signature import Signature
-from graphopt.runtime.values import native_feeds
+from graphopt.util.element_types import native_feeds
 
 
 class ValueAndGrad:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import option_values
 from graphopt.cli.console import Console
 from graphopt.errors import ExitStatus, GraphoptError, UsageError
-from graphopt.tables import Table, counted, human_bytes
+from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt import ir

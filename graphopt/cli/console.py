@@ -19,13 +19,13 @@ import click
 
 from graphopt import config
 from graphopt.cli.layout import fitted, heading_within, wrapped
-from graphopt.tables import Block, Line, Table, Tone
+from graphopt.util.tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.progress import Progress
 
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.verification.verdict import Verdict
 
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
 #: Columns where nothing says how many there are.

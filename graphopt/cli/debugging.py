@@ -46,9 +46,9 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     from graphopt import api
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.passes.check_aliasing import pairs_of
     from graphopt.request import prepare as prepare_request
-    from graphopt.runtime.inputs.feeds import InputOptions
 
     kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
     inputs, pipeline = option_values.given_inputs(run, values), option_values.chosen_pipeline(values)

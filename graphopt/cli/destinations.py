@@ -10,7 +10,7 @@ from pathlib import Path
 from graphopt.cli import sample
 from graphopt.cli.outputs import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 #: Stands for standard output, as ``-o -`` names it.
 STDOUT = Path("-")

@@ -15,7 +15,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count
 from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import UsageError
-from graphopt.tables import Table, human_seconds
+from graphopt.util.tables import Table, human_seconds
 
 _NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
 _with_inputs = partial(relations.option, **_NEEDS_INPUTS)
@@ -78,8 +78,8 @@ def run_all(run: Run, model: Path, asked: Request) -> None:
     import graphopt
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions
+    from graphopt.inputs.feeds import InputOptions, Inputs
     from graphopt.profile import FusionStrategy
-    from graphopt.runtime.inputs.feeds import InputOptions, Inputs
 
     if is_bundle(model):
         raise UsageError(

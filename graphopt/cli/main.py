@@ -24,7 +24,7 @@ from graphopt.cli.failure import tell
 from graphopt.cli.help import HelpContext, HelpedCommand, write_commands, write_examples
 from graphopt.cli.synonyms import spelled_out
 from graphopt.errors import ExitStatus, UsageError, causes, unknown
-from graphopt.runtime.forkserver import claim_process
+from graphopt.process.fork_server import claim_process
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import sample
 from graphopt.cli.command_line import Run
 from graphopt.cli.destinations import STDOUT, Plan
-from graphopt.tables import human_seconds
+from graphopt.util.tables import human_seconds
 
 if TYPE_CHECKING:
     from graphopt.instrument.report import Report

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.console import Advance
     from graphopt.fusion.libraries import Libraries
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
 
 
 def check_idle(sections: Collection[str], why: str, hint: str) -> None:
@@ -109,6 +109,6 @@ def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:
     shapes, files = values.pop("input_shapes"), values.pop("input_files")
     if not shapes and not files:
         return None
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.inputs.feeds import InputOptions
 
     return InputOptions.parse(shapes, files, run.settings.seed)

@@ -23,7 +23,7 @@ from graphopt.cli.parameters import (
     split_some,
     writes,
 )
-from graphopt.coerce import parse_ranges, parse_sizes
+from graphopt.util.coerce import parse_ranges, parse_sizes
 
 
 def parsed_by(

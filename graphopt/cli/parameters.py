@@ -110,7 +110,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
         """Bytes as an int."""
-        from graphopt.coerce import parse_size
+        from graphopt.util.coerce import parse_size
 
         try:
             return value if isinstance(value, int) else parse_size(value)
@@ -132,7 +132,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         """Seconds as a float."""
-        from graphopt.coerce import parse_seconds
+        from graphopt.util.coerce import parse_seconds
 
         try:
             seconds = value if isinstance(value, float) else parse_seconds(value)
@@ -153,7 +153,7 @@ writes_model = Writes(path_type=Path, in_place=True)
 
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Names given one at a time or joined by commas."""
-    from graphopt import coerce
+    from graphopt.util import coerce
 
     return tuple(coerce.split_names(values))
 

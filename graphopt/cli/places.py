@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import ir
 from graphopt.driver import context_for
 from graphopt.errors import UnsupportedModel
-from graphopt.runtime.signature import text_of_type
+from graphopt.ir.signature import text_of_type
 
 if TYPE_CHECKING:
     from graphopt.context import Context

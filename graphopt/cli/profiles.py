@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.cli.console import Console
+from graphopt.ir.signature import notation
 from graphopt.profile import Profile, Seen
-from graphopt.runtime.signature import notation
-from graphopt.tables import Table, counted, shortened
+from graphopt.util.tables import Table, counted, shortened
 
 #: Without -v, only so many patterns, and inner values, are listed.
 _LISTED = 10

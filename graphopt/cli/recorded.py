@@ -9,7 +9,7 @@ from graphopt.cli import relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import reads_data
 from graphopt.errors import UsageError
-from graphopt.tables import shortened
+from graphopt.util.tables import shortened
 
 
 def recorded_option(**relation: Any) -> Any:

@@ -11,7 +11,7 @@ from graphopt.cli.command_line import Run
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split import Split
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.verification.verdict import Verdict
 
 
 def write_split(
@@ -58,7 +58,7 @@ def write_split(
 
 def _print_split(run: Run, found: Split, verdict: Verdict | None, sizes: dict[str, int]) -> None:
     from graphopt.instrument.report import verdict_lines
-    from graphopt.tables import Table, counted, human_bytes
+    from graphopt.util.tables import Table, counted, human_bytes
 
     report, show = found.report, run.console.print
     table = Table(["saved", "bytes", "type", "of"], "<><<")

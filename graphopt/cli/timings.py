@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from graphopt.cli.console import Console
 from graphopt.cli.plot import Bar, bars
-from graphopt.tables import Table, counted
+from graphopt.util.tables import Table, counted
 
 if TYPE_CHECKING:
-    from graphopt.runtime.timing.bench import Bench, Result, Row
-    from graphopt.runtime.timing.ratios import Band
+    from graphopt.timing.bench import Bench, Result, Row
+    from graphopt.timing.ratios import Band
 
 _HOTTEST = 10
 

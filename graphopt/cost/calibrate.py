@@ -16,13 +16,13 @@ from graphopt.cost.sources import runtime_version
 from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
 from graphopt.errors import GraphoptError, RuntimeFailure
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import Device
-from graphopt.runtime.processor import processor
-from graphopt.runtime.timing import ratios
-from graphopt.runtime.timing.bench import cuda_options
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup, race, round_ratios
-from graphopt.tables import counted, human_seconds
+from graphopt.ort.devices import Device
+from graphopt.ort.processor import processor
+from graphopt.process.child import Child
+from graphopt.timing import ratios
+from graphopt.timing.bench import cuda_options
+from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
+from graphopt.util.tables import counted, human_seconds
 
 #: The second session of the nodes that are replaced.
 TWIN = "twin"
@@ -70,7 +70,7 @@ class HarnessStopwatch:
         Args:
             index: which pass this is; the models take turns in another order in each.
         """
-        with Child(preload=["onnxruntime", "graphopt.runtime.timing.stopwatch"], fresh=True) as child:
+        with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
             for place in places:
                 yield self._measure(child, place, index)
 

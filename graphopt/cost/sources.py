@@ -8,10 +8,10 @@ from pathlib import Path
 from graphopt.config import Settings
 from graphopt.cost.table import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError, unknown
-from graphopt.runtime.devices import Device, choose
-from graphopt.runtime.health import version_of
-from graphopt.runtime.processor import processor
-from graphopt.store import Store, key_of
+from graphopt.ort.devices import Device, choose
+from graphopt.ort.health import version_of
+from graphopt.ort.processor import processor
+from graphopt.util.store import Store, key_of
 
 #: What the store calls tables.
 _KIND = "costs"

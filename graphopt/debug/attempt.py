@@ -22,7 +22,7 @@ from graphopt.gates import Limits, Place
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline, spelt
-from graphopt.runtime.child import Child, ProcessCrashed
+from graphopt.process.child import Child, ProcessCrashed
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.fusion.libraries import libraries_for
+from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.instrument.summary import Summary
+from graphopt.ir.signature import Signature, diff
 from graphopt.numerics import Numerics
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.inputs.feeds import Feeds, InputOptions
-from graphopt.runtime.oracle.oracle import Oracle
-from graphopt.runtime.oracle.verdict import Row
-from graphopt.runtime.signature import Signature, diff
+from graphopt.ort.devices import CPU, Device
+from graphopt.verification.verdict import Row
+from graphopt.verification.verifier import Oracle
 
 KINDS = ("numerics", "valid", "crash", "size", "work")
 #: How much larger a result may be, by default, before ``size`` or ``work`` fails.
@@ -253,7 +253,7 @@ class ValidCheck(_WithoutFeeds):
 
     def __call__(self, model: ir.Model) -> str | None:
         """Check ``model``."""
-        from graphopt.runtime.session import create
+        from graphopt.ort.session import create
 
         fault = ir.find_fault(model)
         if fault is not None:

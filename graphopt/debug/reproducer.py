@@ -26,13 +26,13 @@ from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.gates import Limits, Place
+from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.numerics import Numerics
+from graphopt.ort.devices import CPU, choose, parse_device
+from graphopt.ort.health import version_of
 from graphopt.passes.pipeline import Pipeline
-from graphopt.runtime import npz
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import CPU, choose, parse_device
-from graphopt.runtime.health import version_of
-from graphopt.runtime.inputs.feeds import Feeds, InputOptions
+from graphopt.process.child import Child
+from graphopt.util import npz
 
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime.devices import Device
-from graphopt.runtime.session import explain
-from graphopt.runtime.values import numpy_type
+from graphopt.ort.devices import Device
+from graphopt.ort.session import explain
+from graphopt.util.element_types import numpy_type
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue

@@ -21,8 +21,8 @@ from graphopt.executor.original import Original
 from graphopt.executor.specializer import Specializer
 from graphopt.executor.state import DebugState
 from graphopt.executor.structure import Nested, as_array, check_names, flatten, unflatten
-from graphopt.runtime.signature import Signature
-from graphopt.runtime.values import native_feeds
+from graphopt.ir.signature import Signature
+from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
     import numpy as np

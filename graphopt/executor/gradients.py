@@ -19,7 +19,7 @@ from graphopt.autodiff.absent import without
 from graphopt.autodiff.split import split
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters.selection import FLOATS
-from graphopt.runtime.values import native
+from graphopt.util.element_types import native
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from graphopt import ir
 from graphopt.fusion.libraries import Libraries
+from graphopt.ir.signature import Signature
+from graphopt.ort import preflight
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import Device
+from graphopt.ort.session import Optimizations
 from graphopt.profile import Behaviour, Guard
-from graphopt.runtime import preflight
-from graphopt.runtime.artifact import Artifact
-from graphopt.runtime.devices import Device
-from graphopt.runtime.session import Optimizations
-from graphopt.runtime.signature import Signature
 from graphopt.specialize.variant_session import VariantSession
 
 #: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.

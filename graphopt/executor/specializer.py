@@ -24,6 +24,8 @@ from graphopt.executor.memory import Memory
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Plan
 from graphopt.executor.state import DebugState, PlanState
+from graphopt.inputs.run_once import check_feeds
+from graphopt.ir.signature import Signature
 from graphopt.profile import (
     Behaviour,
     FusionStrategy,
@@ -34,8 +36,6 @@ from graphopt.profile import (
     observe,
     unfit,
 )
-from graphopt.runtime.once import check_feeds
-from graphopt.runtime.signature import Signature
 
 #: For each reason why the general plan runs, so many runs are compared with all guards; others are counted.
 _EXPLAINED = 20

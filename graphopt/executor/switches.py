@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.arguments import checked
 from graphopt.errors import UsageError, unknown
+from graphopt.ort.session import Optimizations
 from graphopt.profile import FusionStrategy
-from graphopt.runtime.session import Optimizations
+from graphopt.util.arguments import checked
 
 _optimizing: ContextVar[bool] = ContextVar("graphopt optimizes executors", default=True)
 _strategy: ContextVar[FusionStrategy | None] = ContextVar("graphopt fusion strategy", default=None)

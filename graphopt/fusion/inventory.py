@@ -16,10 +16,10 @@ from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.functions import Group, groups_of
 from graphopt.fusion.loops import Kernel
 from graphopt.ops import native
+from graphopt.ort.session_options import SessionChoice
 from graphopt.request import prepare
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.store import Store
-from graphopt.tables import counted
+from graphopt.util.store import Store
+from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.analysis.dims import Dim

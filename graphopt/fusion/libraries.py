@@ -14,10 +14,10 @@ from graphopt import ir
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler
 from graphopt.ops import native
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.store import Store
-from graphopt.tables import counted
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.session_options import SessionChoice
+from graphopt.util.store import Store
+from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.fusion.building.build import Advance
@@ -29,7 +29,7 @@ class Libraries:
     """What goes with a model.
 
     Attributes:
-        paths: libraries for its sessions (:attr:`graphopt.runtime.session_choice.SessionChoice.libraries`).
+        paths: libraries for its sessions (:attr:`graphopt.ort.session_options.SessionChoice.libraries`).
         kernels: names of the kernels in them.
         remarks: why others are missing, a sentence each; onnxruntime runs the nodes of these groups.
         cpu_level: the level of x86-64 whose kernels run; by default the highest that the CPU has.

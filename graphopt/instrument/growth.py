@@ -9,7 +9,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.passes.pipeline import Record
-from graphopt.tables import counted, human_bytes
+from graphopt.util.tables import counted, human_bytes
 
 #: Passes that are named.
 _NAMED = 3

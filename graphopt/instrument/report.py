@@ -15,7 +15,7 @@ from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
 from graphopt.ops import native
 from graphopt.passes.pipeline import Record
-from graphopt.tables import (
+from graphopt.util.tables import (
     Block,
     Line,
     Table,
@@ -30,8 +30,8 @@ from graphopt.tables import (
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
     from graphopt.rewrite.explain import Fused, Missed
-    from graphopt.runtime.oracle.verdict import Verdict
     from graphopt.tune.tuning import Tuning
+    from graphopt.verification.verdict import Verdict
 
 #: Operators listed by themselves; the others share a line.
 _LISTED = 12

@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.printing import WIDTH, Printed, change_dicts, heading, print_changes
 from graphopt.passes.pipeline import Record
-from graphopt.tables import Table, counted, shortened, text_width
+from graphopt.util.tables import Table, counted, shortened, text_width
 
 #: Rules named in a summary or heading.
 _RULES = 3

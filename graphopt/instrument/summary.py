@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.runtime.signature import Port, Signature
+from graphopt.ir.signature import Port, Signature
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 
 if TYPE_CHECKING:
-    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.verification.verifier import Oracle
 
 
 class ValidateEach(Watcher):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     import onnx

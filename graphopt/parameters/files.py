@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir, publish
 from graphopt.errors import UsageError
 from graphopt.parameters.lifting import Parameters, as_parameters
-from graphopt.runtime import npz
+from graphopt.util import npz
 
 SUFFIXES = (".safetensors", ".npz")
 #: What safetensors files hold besides tensors, and the key there that everybody writes.

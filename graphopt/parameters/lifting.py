@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt import ir
-from graphopt.coerce import split_names
 from graphopt.errors import UsageError
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.folded import check_folded
 from graphopt.parameters.selection import PARAMS, chosen
-from graphopt.runtime.values import native
+from graphopt.util.coerce import split_names
+from graphopt.util.element_types import native
 
 
 @dataclass

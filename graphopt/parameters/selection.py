@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphopt import ir
-from graphopt.coerce import split_names
 from graphopt.errors import UsageError, unknown
 from graphopt.ops.facts import COMPUTE_BOUND
+from graphopt.util.coerce import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 #: All initializers that look like parameters, where names may be given.

@@ -8,8 +8,8 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim, bounds
 from graphopt.analysis.facts import CONTENTS_LIMIT, INTEGER_RANGES, Contents
 from graphopt.context import Context
+from graphopt.ir.signature import notation, text_of_type
 from graphopt.profile import Seen
-from graphopt.runtime.signature import notation, text_of_type
 
 
 def conflict(seen: Seen, value: ir.Value, cx: Context) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import versions
-from graphopt.runtime.target import Target
+from graphopt.ort.target import Target
 
 
 def lost_kernels(model: ir.Model, source: int, cx: Context) -> list[str]:

@@ -11,12 +11,12 @@ import onnx
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError
+from graphopt.ir.signature import text_of_type
 from graphopt.ops import facts, versions
 from graphopt.ops.version_adapters import REFERRING
 from graphopt.passes._lost_kernels import lost_kernels
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
-from graphopt.runtime.signature import text_of_type
 
 #: Constants of at most this many elements are shown to the converter, which turns some into attributes.
 _SHOWN = 4096

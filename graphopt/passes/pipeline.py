@@ -33,7 +33,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 #: Rewrites that one run of a pass may make, besides some for each node; more means that it does not end.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50

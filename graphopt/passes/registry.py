@@ -8,9 +8,9 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from graphopt.coerce import from_text
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass, options_of
+from graphopt.util.coerce import from_text
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 #: How exporters' notes on where a node came from begin: stack traces, module paths.
 _NOISE = ("pkg.torch", "pkg.onnxscript", "namespace", "torch.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
+from graphopt.ir.signature import Signature
 from graphopt.profile.profile import Profile
-from graphopt.runtime.signature import Signature
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:

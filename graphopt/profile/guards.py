@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.seen import Dim, Seen, is_symbol
-from graphopt.runtime.values import numpy_type
+from graphopt.util.element_types import numpy_type
 
 #: Kinds of numpy types that hold strings.
 STRINGS = "OSU"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
+from graphopt.ir.signature import Port
 from graphopt.profile.guards import is_of
 from graphopt.profile.seen import Seen, contents_of
-from graphopt.runtime.signature import Port
 
 
 def observe(

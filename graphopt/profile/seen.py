@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
-from graphopt.runtime.signature import notation
+from graphopt.ir.signature import notation
 
 #: Contents are kept of tensors with no more elements than this.
 _MOST_INTS = 16

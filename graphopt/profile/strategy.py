@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from graphopt.coerce import parse_natural
 from graphopt.errors import UsageError
+from graphopt.util.coerce import parse_natural
 
 
 class Behaviour(Enum):

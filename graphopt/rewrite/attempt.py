@@ -10,7 +10,7 @@ from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, NumberLost
 from graphopt.rewrite.match import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 
 def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from graphopt import ir
-from graphopt.arguments import checked
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.ops import facts
 from graphopt.rewrite.pattern import OpPattern, alternatives
+from graphopt.util.arguments import checked
 
 #: What a rule's function returns: what stands for the root's output (or outputs), or why not.
 Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal

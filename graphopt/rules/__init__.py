@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from graphopt.context import Options
-from graphopt.extensions import extensions
 from graphopt.rewrite.rule import Rule
+from graphopt.util.extensions import extensions
 
 
 @cache

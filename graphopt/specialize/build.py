@@ -9,8 +9,8 @@ from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
+from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
-from graphopt.runtime.signature import Signature
 from graphopt.specialize.emit_model import Branch
 from graphopt.specialize.narrow import narrowed
 from graphopt.specialize.policy import Policy

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.runtime.health import version_of
-from graphopt.runtime.session_choice import KEY as SESSION_OPTIONS
-from graphopt.runtime.signature import Signature
-from graphopt.runtime.target import Target
+from graphopt.ir.signature import Signature
+from graphopt.ort.health import version_of
+from graphopt.ort.session_options import KEY as SESSION_OPTIONS
+from graphopt.ort.target import Target
 from graphopt.specialize.build import Specialized
 from graphopt.specialize.bundle_plan import GENERAL, PLAN, WEIGHTS, BundlePlan, FileSum, folder_of
-from graphopt.store import file_digest
+from graphopt.util.store import file_digest
 
 
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:

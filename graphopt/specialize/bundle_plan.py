@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.ir.json.layout import render
-from graphopt.runtime.signature import Port, Signature
+from graphopt.ir.signature import Port, Signature
 from graphopt.specialize.written_variants import WrittenVariant
 
 #: What the file of a plan is called.

@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.profile import Guard
 from graphopt.profile.guards import STRINGS
 from graphopt.profile.seen import is_symbol
-from graphopt.runtime.values import numpy_type
+from graphopt.util.element_types import numpy_type
 
 #: The number of the first guard that holds for feeds, or how many there are if none does.
 Dispatch = Callable[[Mapping[str, Any]], int]

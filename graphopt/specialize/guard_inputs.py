@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import Guard, Profile, Seen
-from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.values import numpy_type
+from graphopt.util.element_types import numpy_type
 
 
 def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> InputOptions | None:

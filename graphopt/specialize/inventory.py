@@ -11,17 +11,17 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.errors import GraphoptError
+from graphopt.inputs.feeds import InputOptions
+from graphopt.inputs.run_once import try_out
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import Device
+from graphopt.process.child import Child
 from graphopt.profile import Guard
-from graphopt.runtime.artifact import Artifact
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import Device
-from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.once import try_out
-from graphopt.runtime.timing.footprint import measure
-from graphopt.runtime.timing.stopwatch import Setup
 from graphopt.specialize.bundle_plan import GENERAL_NAME
 from graphopt.specialize.loaded import Bundle
 from graphopt.specialize.written_variants import WrittenVariant
+from graphopt.timing.footprint import measure
+from graphopt.timing.stopwatch import Setup
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,7 @@ def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
     with contextlib.ExitStack() as stack:
         artifact = Artifact(path if ir.form_of(path) is ir.FileForm.ONNX else model)
         stack.callback(artifact.close)
-        child = stack.enter_context(
-            Child(preload=["onnxruntime", "graphopt.runtime.timing.footprint"], fresh=True)
-        )
+        child = stack.enter_context(Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True))
         return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]
 
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config, ir
 from graphopt.assembly import choose_device
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
-from graphopt.runtime import preflight
-from graphopt.runtime.devices import Device
-from graphopt.runtime.session import Optimizations
-from graphopt.runtime.session_choice import SessionChoice, recommended_by
-from graphopt.runtime.signature import Signature
-from graphopt.runtime.values import native_feeds
+from graphopt.ir.signature import Signature
+from graphopt.ort import preflight
+from graphopt.ort.devices import Device
+from graphopt.ort.session import Optimizations
+from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.specialize.bundle_files import BundleFiles
 from graphopt.specialize.bundle_plan import PLAN, folder_of
 from graphopt.specialize.dispatch import compile_guards
 from graphopt.specialize.prepacked import prepacked
 from graphopt.specialize.variant_session import VariantSession, check_signature
-from graphopt.store import Store
+from graphopt.util.element_types import native_feeds
+from graphopt.util.store import Store
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel, VerificationFailed
+from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.profile import Profile
-from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.oracle.oracle import Oracle
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import emit_model, lift_shared_weights
 from graphopt.specialize.guard_inputs import profiled_inputs
 from graphopt.specialize.written_variants import write_variants
+from graphopt.verification.verifier import Oracle
 
 #: Makes the judge of what becomes of the original, fed as told.
 Judge = Callable[[InputOptions], Oracle]

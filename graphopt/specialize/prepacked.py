@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphopt.runtime import session
-from graphopt.runtime.child import Child
-from graphopt.runtime.paths import utf8_path
-from graphopt.runtime.processor import features, processor
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.target import Target
-from graphopt.store import Store, key_of
+from graphopt.ort import session
+from graphopt.ort.paths import utf8_path
+from graphopt.ort.processor import features, processor
+from graphopt.ort.session_options import SessionChoice
+from graphopt.ort.target import Target
+from graphopt.process.child import Child
+from graphopt.util.store import Store, key_of
 
 #: In the store; its number changes with what is written.
 _KIND, _FORM = "prepacked", 1

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import unknown
+from graphopt.inputs import run_once
+from graphopt.inputs.feeds import InputOptions, Inputs
+from graphopt.ir.signature import Signature, text_of_type
+from graphopt.ort.devices import CPU, Device
 from graphopt.profile import Profile, observe
-from graphopt.runtime import once
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.inputs.feeds import InputOptions, Inputs
-from graphopt.runtime.signature import Signature, text_of_type
-from graphopt.runtime.values import native_feeds
 from graphopt.specialize.unforeseen_values import unforeseen
+from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
-    from graphopt.runtime.trial import Runner
+    from graphopt.ort.probe import Runner
 
 
 class Recorder:
@@ -84,8 +84,8 @@ class Recorder:
         """
         signature = Signature.of(self._model)
         feeds = native_feeds(feeds)
-        once.check_feeds(feeds, signature)
-        self._saw(feeds, once.named(signature, self._runner.run("off", feeds)), feeds)
+        run_once.check_feeds(feeds, signature)
+        self._saw(feeds, run_once.named(signature, self._runner.run("off", feeds)), feeds)
 
     def make_up(self, inputs: InputOptions) -> None:
         """Run the model on inputs that are made up as far as ``inputs`` does not give them.
@@ -97,13 +97,13 @@ class Recorder:
             RuntimeFailure: the model runs on none that were tried.
         """
         maker = Inputs(self._model, inputs)
-        trial = once.try_with(self._runner, maker, optimizations="off", typical=True)
+        trial = run_once.try_with(self._runner, maker, optimizations="off", typical=True)
         self._saw(trial.feeds, trial.outputs, maker.given)
 
     @cached_property
     def _runner(self) -> Runner:
         """Starts when there is something to run."""
-        return self._stack.enter_context(once.runner(self._model, self._device))
+        return self._stack.enter_context(run_once.runner(self._model, self._device))
 
     def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
         inputs = observe(self._types, feeds, contents=given)

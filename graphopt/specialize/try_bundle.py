@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from graphopt.runtime.child import Child
-from graphopt.runtime.hazards import may_crash
-from graphopt.runtime.inputs.feeds import InputOptions, Inputs
-from graphopt.runtime.once import Trial, named, try_with
-from graphopt.runtime.session import Optimizations
-from graphopt.runtime.trial import Runner
+from graphopt.inputs.feeds import InputOptions, Inputs
+from graphopt.inputs.run_once import Trial, named, try_with
+from graphopt.ort.probe import Runner
+from graphopt.ort.risks import may_crash
+from graphopt.ort.session import Optimizations
+from graphopt.process.child import Child
 from graphopt.specialize.bundle_plan import GENERAL_NAME
 from graphopt.specialize.loaded import Bundle
 

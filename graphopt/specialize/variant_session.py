@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModel, RuntimeFailure
-from graphopt.runtime import session
-from graphopt.runtime.once import check_feeds
-from graphopt.runtime.signature import Signature
-from graphopt.runtime.values import LOW_TYPES
+from graphopt.inputs.run_once import check_feeds
+from graphopt.ir.signature import Signature
+from graphopt.ort import session
+from graphopt.util.element_types import LOW_TYPES
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -15,15 +15,15 @@ from graphopt import ir
 from graphopt.assembly import ModelLike, PathLike, choose_device, loaded, original_of
 from graphopt.driver import copy
 from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.ort import preflight
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import Device
+from graphopt.ort.session import explain
 from graphopt.parameters.lifting import as_parameters, unlift
-from graphopt.runtime import preflight
-from graphopt.runtime.artifact import Artifact
-from graphopt.runtime.devices import Device
-from graphopt.runtime.session import explain
-from graphopt.runtime.values import LOW_TYPES, from_ort_value, native_feeds, numpy_type, to_ort_value
 from graphopt.training import checkpoint
 from graphopt.training.plan import KEY, RATE, Plan
 from graphopt.training.step import TrainingStep, state_file
+from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, numpy_type, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import IOBinding, OrtValue

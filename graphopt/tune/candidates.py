@@ -12,11 +12,11 @@ from graphopt.context import Action, Context
 from graphopt.gates import Place
 from graphopt.instrument.base import Watcher
 from graphopt.ops import native
+from graphopt.ort.devices import Device
+from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
 from graphopt.rules import all_rules
-from graphopt.runtime.devices import Device
-from graphopt.runtime.session_choice import SessionChoice
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
 _FUSED = 23

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort.session_options import SessionChoice
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import LATE, Finding, Races
 from graphopt.tune.screening import screen

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt.errors import GraphoptError
-from graphopt.runtime.timing.harness import compare_speed
-from graphopt.runtime.timing.ratios import Band, Comparison, decided
-from graphopt.runtime.timing.stopwatch import RaceLimits, Setup
+from graphopt.timing.harness import compare_speed
+from graphopt.timing.ratios import Band, Comparison, decided
+from graphopt.timing.stopwatch import RaceLimits, Setup
 from graphopt.tune.candidates import Group, Variant
 from graphopt.tune.readings import Reading, Size
 from graphopt.tune.workshop import Workshop

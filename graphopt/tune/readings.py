@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from graphopt.runtime.timing.ratios import Band, Comparison
+from graphopt.timing.ratios import Band, Comparison
 from graphopt.tune.candidates import Group, Variant
 
 #: Why there is no reading.

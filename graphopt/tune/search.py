@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort.session_options import SessionChoice
 from graphopt.tune.candidates import Group, Variant
 from graphopt.tune.options import try_choices
 from graphopt.tune.readings import LATE, Finding, Races, Reading

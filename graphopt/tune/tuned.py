@@ -13,23 +13,23 @@ from graphopt import ir, publish
 from graphopt.driver import Job
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.libraries import Libraries
+from graphopt.inputs import run_once
+from graphopt.inputs.bindings import Shape
+from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
-from graphopt.runtime import once
-from graphopt.runtime.devices import Device
-from graphopt.runtime.inputs.bindings import Shape
-from graphopt.runtime.inputs.feeds import InputOptions
-from graphopt.runtime.processor import processor
-from graphopt.runtime.session_choice import recommend
-from graphopt.runtime.target import Target
-from graphopt.runtime.timing.bench import cuda_options, told_shapes
-from graphopt.runtime.timing.stopwatch import Setup, output_shapes
-from graphopt.store import Store, key_of
-from graphopt.tables import counted, human_seconds
+from graphopt.ort.devices import Device
+from graphopt.ort.processor import processor
+from graphopt.ort.session_options import recommend
+from graphopt.ort.target import Target
+from graphopt.timing.bench import cuda_options, told_shapes
+from graphopt.timing.stopwatch import Setup, output_shapes
 from graphopt.tune.candidates import Kernels, Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.races import HarnessRaces
 from graphopt.tune.search import search
 from graphopt.tune.tuning import Memory, Tuning, describe
 from graphopt.tune.workshop import Workshop, job_for
+from graphopt.util.store import Store, key_of
+from graphopt.util.tables import counted, human_seconds
 
 #: Runs a job on a fresh copy of the model: verified, and repaired if need be.
 Produce = Callable[[Job], tuple[ir.Model, Report]]
@@ -151,7 +151,7 @@ class Tuner:
         setups, told, longest = [], [], 0.0
         for shapes in self.tune.shapes or (self.inputs.shapes,):
             inputs = replace(self.inputs, shapes=shapes)
-            trial = once.try_out(original, inputs, device=self.device, typical=True)
+            trial = run_once.try_out(original, inputs, device=self.device, typical=True)
             buffers = output_shapes(list(trial.outputs.values()))
             options = cuda_options(self.device)
             setups.append(Setup(trial.feeds, buffers, self.device, self.tune.threads, options))

@@ -10,12 +10,12 @@ from typing import Any
 
 from graphopt.errors import ResourceLimit
 from graphopt.fusion.passes.fuse_groups import FuseGroups
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.store import Store, key_of
-from graphopt.tables import Block, Table, counted, flat, human_seconds, shortened
+from graphopt.ort.session_options import SessionChoice
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Finding, Reading
 from graphopt.tune.search import Found
+from graphopt.util.store import Store, key_of
+from graphopt.util.tables import Block, Table, counted, flat, human_seconds, shortened
 
 #: What the store calls these.
 _KIND = "tunings"

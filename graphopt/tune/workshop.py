@@ -15,11 +15,11 @@ from graphopt.gates import Limits, Place
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
 from graphopt.ops import native
+from graphopt.ort.session import Source
+from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
-from graphopt.runtime.child import Child
-from graphopt.runtime.session import Source
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.process.child import Child
+from graphopt.timing.stopwatch import Setup
 from graphopt.tune.candidates import Group, Kernels, Variant
 from graphopt.tune.readings import Size
 

@@ -11,7 +11,7 @@ import onnx
 from benchmarks.gradients import count_lossy
 from graphopt import ir
 from graphopt.autodiff.joint import Joint, differentiate
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.support import parse
 
 

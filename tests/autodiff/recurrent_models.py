@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.autodiff.models import STENCIL, run
 from tests.support import parse
 

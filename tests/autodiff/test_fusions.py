@@ -14,7 +14,7 @@ import pytest
 from benchmarks.inputs import make_feeds
 from graphopt import ir
 from graphopt.autodiff.joint import COTANGENT, differentiate
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.rules import harness
 from zoo import SAMPLES
 

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient
 from graphopt.autodiff.joint import differentiate
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
 

@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.runtime.devices import probe_cuda
+from graphopt.ort.devices import probe_cuda
 
 ROOT = Path(__file__).resolve().parents[2]
 

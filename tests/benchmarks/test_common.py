@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import common, judge, nodes, process_time
 from benchmarks.inputs import entry_of, make_feeds
-from graphopt.runtime.timing import peers
+from graphopt.timing import peers
 from samples import models
 from zoo import SAMPLES
 

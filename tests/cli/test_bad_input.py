@@ -337,7 +337,7 @@ def test_passes_of_others_that_fail(invoke: Invoke, small: Path) -> None:
 
 
 def test_a_device_that_is_not_there(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.runtime import devices
+    from graphopt.ort import devices
 
     monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     check(invoke("run", small, "--device", "cuda"), 6, "CUDA can't be used: no driver", "--allow-fallback")

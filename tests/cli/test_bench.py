@@ -13,13 +13,13 @@ import pytest
 from graphopt.cli.plot import Bar, bars
 from graphopt.cli.timings import remarks
 from graphopt.errors import UsageError
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.oracle.compare import Outcome
-from graphopt.runtime.timing import peers
-from graphopt.runtime.timing.bench import Result, Row, cuda_options
-from graphopt.runtime.timing.footprint import Footprint, Placement
-from graphopt.runtime.timing.harness import Speed, Timing
-from graphopt.runtime.timing.ratios import Band, Comparison
+from graphopt.ort.devices import CPU, Device
+from graphopt.timing import peers
+from graphopt.timing.bench import Result, Row, cuda_options
+from graphopt.timing.footprint import Footprint, Placement
+from graphopt.timing.harness import Speed, Timing
+from graphopt.timing.ratios import Band, Comparison
+from graphopt.verification.compare import Outcome
 
 from .conftest import Invoke
 

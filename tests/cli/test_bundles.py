@@ -14,7 +14,7 @@ import pytest
 
 import graphopt
 from graphopt import api
-from graphopt.runtime.inputs.feeds import InputOptions
+from graphopt.inputs.feeds import InputOptions
 from graphopt.specialize.build import Specialization
 from graphopt.specialize.bundle import save_bundle
 from graphopt.specialize.bundle_plan import checksum

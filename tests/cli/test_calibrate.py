@@ -11,7 +11,7 @@ import pytest
 from graphopt.cli import option_values
 from graphopt.cost import Costs, calibrate, shipped
 from graphopt.cost.table import read
-from graphopt.runtime.devices import CPU, Device
+from graphopt.ort.devices import CPU, Device
 from tests.cli.conftest import Invoke
 
 MEASURED = Costs("figures made up", "cpu", "nowhere", shipped("cpu").grids, passes=5)

@@ -11,10 +11,10 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.coerce import parse_ranges, parse_sizes
 from graphopt.errors import UsageError
-from graphopt.runtime.inputs.dims import fix_dims, resolve_ranges
-from graphopt.runtime.inputs.feeds import InputOptions, Inputs
+from graphopt.inputs.dims import fix_dims, resolve_ranges
+from graphopt.inputs.feeds import InputOptions, Inputs
+from graphopt.util.coerce import parse_ranges, parse_sizes
 from tests.cli.conftest import Invoke
 from tests.support import parse
 

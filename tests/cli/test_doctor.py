@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphopt import config
-from graphopt.runtime import health
-from graphopt.runtime.devices import CudaStatus
-from graphopt.runtime.health import Folder, Health, Runtime
+from graphopt.ort import health
+from graphopt.ort.devices import CudaStatus
+from graphopt.ort.health import Folder, Health, Runtime
 from tests.cli.conftest import Invoke
 
 SOUND = Health(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.cli.layout import fitted, wrapped
-from graphopt.tables import Table, text_width
+from graphopt.util.tables import Table, text_width
 
 WIDTHS = [40, 60, 80, 120]
 

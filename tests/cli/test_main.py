@@ -69,7 +69,7 @@ def test_a_plain_run_imports_no_passes_but_its_own(small: Path) -> None:
 
 def test_a_plain_run_imports_nothing_of_what_others_do(small: Path) -> None:
     names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
-    others = ("graphopt.debug", "graphopt.tune", "graphopt.rewrite.explain", "graphopt.runtime.timing")
+    others = ("graphopt.debug", "graphopt.tune", "graphopt.rewrite.explain", "graphopt.timing")
     assert not [name for name in names if name.startswith(others)]
 
 
@@ -185,7 +185,7 @@ def test_names_stay_whole_on_terminals(invoke: Invoke, small: Path, monkeypatch:
 def test_why_the_device_is_the_cpu_is_told_only_on_demand(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    from graphopt.runtime import devices
+    from graphopt.ort import devices
 
     monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     assert "no driver" not in invoke("run", small, "--device", device).err

@@ -17,8 +17,8 @@ from graphopt.cost import shipped
 from graphopt.cost.sources import keep
 from graphopt.cost.table import read
 from graphopt.errors import UsageError
-from graphopt.runtime.devices import CPU
-from graphopt.store import Store
+from graphopt.ort.devices import CPU
+from graphopt.util.store import Store
 from tests.cli.conftest import Invoke
 
 BROKEN = "tests.cli.broken_passes"

@@ -13,9 +13,9 @@ from graphopt.cost.calibrate import TWIN, HarnessStopwatch, Place, calibrate
 from graphopt.cost.subjects import SUBJECTS, UNFUSED, Contest, Subject
 from graphopt.cost.table import choices
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import session
-from graphopt.runtime.devices import CPU
-from graphopt.runtime.timing.ratios import LEAST_PROCESSES
+from graphopt.ort import session
+from graphopt.ort.devices import CPU
+from graphopt.timing.ratios import LEAST_PROCESSES
 
 
 def no_models(**sizes: int) -> Contest:

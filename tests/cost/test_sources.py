@@ -11,8 +11,8 @@ import pytest
 from graphopt.cost import shipped
 from graphopt.cost.sources import costs_for, keep
 from graphopt.errors import UsageError
-from graphopt.runtime.devices import CPU, Device
-from graphopt.store import Store
+from graphopt.ort.devices import CPU, Device
+from graphopt.util.store import Store
 
 MEASURED = replace(shipped("cpu"), name="measured here")
 

@@ -25,10 +25,10 @@ from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
+from graphopt.ort.devices import Device
 from graphopt.passes.pipeline import Fixpoint, Pipeline
+from graphopt.process.child import Child
 from graphopt.rules.identities import drop_identity
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import Device
 from tests.debug import faults
 from tests.support import ops, parse
 
@@ -40,7 +40,7 @@ def model() -> ir.Model:
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial", "graphopt.debug.attempt")) as process:
+    with Child(preload=("onnxruntime", "graphopt.ort.probe", "graphopt.debug.attempt")) as process:
         yield process
 
 

@@ -14,8 +14,8 @@ from graphopt.fusion.building.build import Plan
 from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.c import source
 from graphopt.fusion.loops import Kernel
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
 from tests.fusion.comparing import mismatches
 from tests.fusion.everything import Grouped, grouped
 from tests.fusion.operator_graphs import operator_graphs

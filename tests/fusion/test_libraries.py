@@ -17,7 +17,7 @@ from graphopt.fusion.functions import groups_of
 from graphopt.fusion.inventory import writing_library
 from graphopt.fusion.libraries import Libraries, libraries_for
 from graphopt.ops import native
-from graphopt.runtime.devices import Device
+from graphopt.ort.devices import Device
 from tests.fusion.building.samples import compiled
 from tests.fusion.models import TWO, grouped, spoil
 from tests.support import parse

@@ -14,7 +14,7 @@ from graphopt.fusion.index import CantFuse
 from graphopt.fusion.loops import Access, Element, Kernel, Size, Symbol
 from graphopt.fusion.signature import Signature
 from graphopt.fusion.sizes import Sizes
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.fusion import interpreter
 from tests.fusion.test_fuse_groups import fused, ops
 from tests.support import parse

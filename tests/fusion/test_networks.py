@@ -13,8 +13,8 @@ from benchmarks.kernel_models import PATTERNS, Example, networks, processing
 from benchmarks.native import natives
 from graphopt.errors import NoCompiler
 from graphopt.fusion.building.compiler import find_compiler
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
 from tests.fusion.batches import cpu_levels
 
 SMALL: dict[str, Callable[[], Example]] = {

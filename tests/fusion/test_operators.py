@@ -10,7 +10,7 @@ import pytest
 from graphopt.errors import NoCompiler
 from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.operator import all_operators
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.fusion.batches import Findings, cpu_levels, examine_operators
 from tests.fusion.operator_graphs import operator_graphs
 

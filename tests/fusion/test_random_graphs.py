@@ -9,7 +9,7 @@ import pytest
 
 from graphopt.errors import NoCompiler
 from graphopt.fusion.building.compiler import find_compiler
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.fusion.batches import Findings, cpu_levels, examine
 from tests.fusion.random_graphs import generate
 

@@ -214,7 +214,7 @@ def test_a_broken_structure_is_blamed_on_its_pass() -> None:
 
 
 def test_wrong_results_are_blamed_on_their_pass() -> None:
-    from graphopt.runtime.oracle.oracle import Oracle
+    from graphopt.verification.verifier import Oracle
 
     run_checked(ReluToSigmoid(), ValidateEach())  # the structure is sound
     with Oracle(parse(SMALL)) as oracle, pytest.raises(VerificationFailed) as caught:

@@ -197,9 +197,9 @@ def test_a_rewrite_that_makes_sharing_unsafe_is_dropped() -> None:
 def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
     from graphopt.debug.checks import CheckOptions
     from graphopt.gates import Limits
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.numerics import Numerics
-    from graphopt.runtime.devices import CPU
-    from graphopt.runtime.inputs.feeds import InputOptions
+    from graphopt.ort.devices import CPU
 
     options = Options(share_buffers=(("past", "present"),))
     check = CheckOptions("numerics", Numerics.EXACT, InputOptions(), CPU)

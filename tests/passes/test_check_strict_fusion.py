@@ -6,7 +6,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
-from graphopt.runtime.oracle.oracle import Oracle
+from graphopt.verification.verifier import Oracle
 from tests.fusion.building.samples import compiled
 from tests.support import ops, parse, run_pipeline
 

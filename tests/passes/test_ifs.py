@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
-from graphopt.runtime.oracle.oracle import verify
+from graphopt.verification.verifier import verify
 from tests.autodiff.models import run
 from tests.support import ops, parse, run_pipeline
 

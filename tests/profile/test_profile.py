@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.errors import InvalidModel, UsageError
+from graphopt.ir.signature import Port
 from graphopt.profile import (
     Behaviour,
     FusionStrategy,
@@ -25,7 +26,6 @@ from graphopt.profile import (
     unfit,
     variants_of,
 )
-from graphopt.runtime.signature import Port
 from tests.support import parse
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.property.graphs import generate
 from tests.property.properties import examine, plans
 
@@ -55,7 +55,7 @@ def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
     def tell(**words: Any) -> None:
         print(json.dumps(words), file=replies, flush=True)
 
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as child:
+    with Child(preload=("onnxruntime", "graphopt.ort.probe")) as child:
         for seed in seeds:
             tell(seed=seed, state="growing")
             begin = time.monotonic()

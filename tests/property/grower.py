@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt.errors import GraphoptError
-from graphopt.runtime import session
+from graphopt.ort import session
 
 Array = np.ndarray
 #: What a value holds at each set of sizes: tensors, or lists of tensors for sequences.

@@ -11,8 +11,8 @@ from graphopt import ir
 from graphopt.config import Settings
 from graphopt.driver import Job, make_options, make_pipeline
 from graphopt.errors import GraphoptError
-from graphopt.runtime.child import Child
-from graphopt.runtime.oracle.oracle import Oracle
+from graphopt.process.child import Child
+from graphopt.verification.verifier import Oracle
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.property.fuzz import model_of
 from tests.property.graphs import generate
 from tests.property.patterns import unknown_operators
@@ -22,7 +22,7 @@ SEEDS, CHUNKS = 2000, 20
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
     """One process for the risky runs of all tests."""
-    with Child(preload=("onnxruntime", "graphopt.runtime.trial")) as child:
+    with Child(preload=("onnxruntime", "graphopt.ort.probe")) as child:
         yield child
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 
 
 @pytest.fixture(scope="session")

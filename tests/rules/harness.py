@@ -51,6 +51,8 @@ from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
 from graphopt.cost import shipped
 from graphopt.numerics import Numerics
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device
 from graphopt.passes.base import Pass
 from graphopt.passes.decompose import Decompose, decompositions
 from graphopt.passes.fuse_builtin import FuseBuiltin
@@ -59,11 +61,9 @@ from graphopt.passes.peephole import Peephole
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.views_to_reshape import ViewsToReshape
 from graphopt.pipelines import registry
+from graphopt.process.child import Child
 from graphopt.rewrite import Rule
 from graphopt.rules import all_rules
-from graphopt.runtime import session
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import CPU, Device
 
 CASES = Path(__file__).parent / "cases"
 Feeds = dict[str, np.ndarray]

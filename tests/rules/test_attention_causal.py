@@ -10,9 +10,9 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
+from graphopt.ort import session
 from graphopt.rewrite import Match
 from graphopt.rules._attention_causal import Reader, step_of
-from graphopt.runtime import session
 
 #: S queries and T keys; ``y`` is the mask.
 HEAD = """

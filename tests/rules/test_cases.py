@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from graphopt.numerics import Numerics
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.rules import harness
 
 

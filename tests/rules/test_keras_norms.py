@@ -8,7 +8,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
-from graphopt.runtime.oracle.oracle import verify
+from graphopt.verification.verifier import verify
 from tests.rules.test_runtime_fusions import runtime_operators
 from tests.support import ops, parse, run_pipeline
 

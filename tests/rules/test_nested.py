@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from graphopt import ir
-from graphopt.runtime.child import Child
+from graphopt.process.child import Child
 from tests.rules import harness, nested
 
 #: Cases that are about the main graph alone, and why.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from graphopt.runtime import session
+from graphopt.ort import session
 from tests.rules.harness import optimize
 
 OPSETS = (9, 11, 13, 15, 18, 21)

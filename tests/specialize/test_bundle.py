@@ -26,7 +26,7 @@ from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.bundle import save_bundle
 from graphopt.specialize.bundle_plan import BundlePlan, checksum
 from graphopt.specialize.loaded import Bundle
-from graphopt.store import Store
+from graphopt.util.store import Store
 
 from ..support import parse
 
@@ -154,7 +154,7 @@ def test_wrong_names_are_told_as_of_a_model(folder: Path) -> None:
 def test_sessions_are_made_when_they_are_needed_and_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.runtime import session
+    from graphopt.ort import session
 
     feeds = [_feeds(rows) for rows in (1, 4, 6, 1, 4, 6)]
     expected = [graphopt.run(_model(), each)["y"] for each in feeds]
@@ -568,7 +568,7 @@ def test_a_loaded_bundle_goes_on_with_its_own_files(folder: Path, is_gone: bool)
 def test_a_bundle_that_is_replaced_while_a_session_is_made(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphopt.runtime import session
+    from graphopt.ort import session
 
     other = _specialized(parse(MODEL.replace("Add(z, f)", "Sub(z, f)")), [_feeds(1)] * 3 + [_feeds(4)] * 2)
     create: Callable[..., Any] = session.create

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphopt import ir
+from graphopt.inputs.run_once import run_once
 from graphopt.profile import Guard, Seen
-from graphopt.runtime.once import run_once
 from graphopt.specialize.guard_nodes import GuardNodes
 from tests.support import parse
 

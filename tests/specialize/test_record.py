@@ -12,8 +12,8 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import Profile, Seen
-from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.specialize.record import Recorder
 
 from ..support import parse

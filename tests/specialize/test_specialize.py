@@ -11,8 +11,8 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import UnsupportedModel, UsageError, VerificationFailed
+from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import FusionStrategy, Guard, Profile, Seen
-from graphopt.runtime.inputs.feeds import InputOptions
 from graphopt.specialize.build import Specialization, Specialized
 from graphopt.specialize.emit_model import Branch, emit_model
 from graphopt.specialize.guard_inputs import profiled_inputs

@@ -15,9 +15,9 @@ from graphopt.driver import Job, copy, make_options, make_pipeline
 from graphopt.fusion.libraries import Libraries, libraries_for
 from graphopt.gates import Place
 from graphopt.ops import native
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.timing.ratios import Band
-from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.ort.session_options import SessionChoice
+from graphopt.timing.ratios import Band
+from graphopt.timing.stopwatch import Setup
 from graphopt.tune import tuned
 from graphopt.tune.candidates import Group, Kernels, Variant, groups_of
 from graphopt.tune.readings import LATE, Finding, Reading

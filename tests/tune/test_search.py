@@ -9,13 +9,13 @@ from math import prod
 
 import pytest
 
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.runtime.timing.ratios import Band, Comparison
-from graphopt.store import Store
+from graphopt.ort.session_options import SessionChoice
+from graphopt.timing.ratios import Band, Comparison
 from graphopt.tune.candidates import Group, Variant
 from graphopt.tune.readings import Finding, Reading, Size
 from graphopt.tune.search import Found, search
 from graphopt.tune.tuning import Memory, Tuning
+from graphopt.util.store import Store
 
 BAND = Band(0.99, 1.01)
 

@@ -16,9 +16,9 @@ from graphopt.cli.main import main
 from graphopt.driver import Job, make_options, make_pipeline
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.instrument.report import Dropped
-from graphopt.runtime.devices import CPU, Device
-from graphopt.runtime.session_choice import KEY, SessionChoice, recommend, recommended
-from graphopt.runtime.timing.stopwatch import Setup
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
+from graphopt.timing.stopwatch import Setup
 from graphopt.tune import tuned
 from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opset
 from graphopt.tune.readings import Reading
@@ -157,7 +157,7 @@ def test_a_model_that_does_not_run_is_optimized_all_the_same(
     def fail(*arguments: object, **more: object) -> None:
         raise RuntimeFailure("no kernel")
 
-    monkeypatch.setattr("graphopt.runtime.once.try_out", fail)
+    monkeypatch.setattr("graphopt.inputs.run_once.try_out", fail)
     result = api.optimize(model, tune=Tune(), verify=False, device="cpu")
     assert "not tuned: no kernel" in result.report.remarks and len(result.model.graph) == 4
     with pytest.raises(UsageError, match="only whole results"):

@@ -8,10 +8,10 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.analysis.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, element_count, tracks_contents
 from graphopt.analysis.node_facts import NodeFacts, shape_rule
+from graphopt.ir.signature import text_of_type
 from graphopt.ops import guards
 from graphopt.profile import Seen
 from graphopt.profile.notes import asserted
-from graphopt.runtime.signature import text_of_type
 
 
 @shape_rule(guards.GUARD, domain=guards.DOMAIN)

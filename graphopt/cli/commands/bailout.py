@@ -14,13 +14,13 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
 from graphopt.errors import UsageError
-from graphopt.tables import Table, counted
+from graphopt.util.tables import Table, counted
 
 if TYPE_CHECKING:
     from graphopt import ir
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Profile
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.verification.verdict import Verdict
 
 EXAMPLE = """
 graphopt bailout model.onnx --list
@@ -246,7 +246,7 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any]:
 
 def _print_outcome(run: Run, verdict: Verdict | None, sizes: dict[str, int]) -> None:
     from graphopt.instrument.report import verdict_lines
-    from graphopt.tables import human_bytes
+    from graphopt.util.tables import human_bytes
 
     if verdict is not None:
         run.console.blocks(verdict_lines(verdict))

@@ -21,9 +21,9 @@ from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
-    from graphopt.runtime.devices import Device
-    from graphopt.runtime.session_choice import SessionChoice
-    from graphopt.runtime.timing.bench import Contestant
+    from graphopt.ort.devices import Device
+    from graphopt.ort.session_options import SessionChoice
+    from graphopt.timing.bench import Contestant
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
@@ -127,10 +127,10 @@ def command(
     from graphopt import api
     from graphopt.cli.outputs import check_file
     from graphopt.cli.timings import drawing, print_result
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.inputs.shape_grids import parse_grid
-    from graphopt.runtime.timing.bench import Bench, cuda_options
-    from graphopt.runtime.timing.stopwatch import RaceLimits
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.inputs.shape_grids import parse_grid
+    from graphopt.timing.bench import Bench, cuda_options
+    from graphopt.timing.stopwatch import RaceLimits
 
     check_file(plot, [".svg"])
     grid = parse_grid(values.pop("input_shapes"))
@@ -183,7 +183,7 @@ def _check_models(models: Sequence[Path]) -> None:
 
 
 def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
-    from graphopt.runtime.timing.peers import PEERS
+    from graphopt.timing.peers import PEERS
 
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
@@ -198,7 +198,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
 
 def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
     """What lets both models run on the same inputs."""
-    from graphopt.runtime.signature import Signature, fixed_dims
+    from graphopt.ir.signature import Signature, fixed_dims
 
     fixed = {} if other is None else fixed_dims(Signature.of(first), Signature.of(other))
     if not fixed:
@@ -230,7 +230,7 @@ class _Contestants:
     def _given(self, name: str, path: Path) -> Contestant:
         """A model as it is; forms that onnxruntime does not read are written as ONNX."""
         from graphopt import api
-        from graphopt.runtime.timing.bench import Contestant
+        from graphopt.timing.bench import Contestant
 
         model = api.load_model(path)
         if path.suffix != ".onnx" or self._run.settings.allow_external:
@@ -241,7 +241,7 @@ class _Contestants:
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
         from graphopt.passes.check_aliasing import pairs_of
-        from graphopt.runtime.timing.bench import Contestant
+        from graphopt.timing.bench import Contestant
 
         passes["share_buffers"] = pairs_of(passes["share_buffers"])
         pipeline = option_values.chosen_pipeline(passes)
@@ -263,7 +263,7 @@ class _Contestants:
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:
             return
-        from graphopt.runtime.timing import peers
+        from graphopt.timing import peers
 
         try:
             versions = peers.versions(python)
@@ -281,8 +281,8 @@ class _Contestants:
     def _peer(self, name: str, python: str, source: Path) -> Contestant:
         """What another tool makes of the original; where that fails, a contestant that says why."""
         from graphopt import ir
-        from graphopt.runtime.timing import peers
-        from graphopt.runtime.timing.bench import Contestant
+        from graphopt.timing import peers
+        from graphopt.timing.bench import Contestant
 
         target = self._folder / name / "model.onnx"
         target.parent.mkdir()

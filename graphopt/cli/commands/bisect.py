@@ -12,7 +12,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
 from graphopt.errors import ExitStatus
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 EXAMPLE = """
 graphopt bisect model.onnx

@@ -13,11 +13,11 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Seconds, writes
 from graphopt.errors import UsageError
-from graphopt.tables import Table
+from graphopt.util.tables import Table
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Grid
-    from graphopt.runtime.devices import Device
+    from graphopt.ort.devices import Device
 
 EXAMPLE = """
 graphopt calibrate
@@ -75,8 +75,8 @@ def command(
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.sources import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES
-    from graphopt.store import Store
-    from graphopt.tables import counted
+    from graphopt.util.store import Store
+    from graphopt.util.tables import counted
 
     check_file(output, [".json"])
     if forget and (show or store is not None or budget is not None or output is not None):
@@ -116,7 +116,7 @@ def command(
 
 def _forget(run: Run, device: Device) -> None:
     from graphopt.cost.sources import forget
-    from graphopt.store import Store
+    from graphopt.util.store import Store
 
     forgotten = forget(Store(run.settings.cache_dir), device)
     run.console.json({"forgotten": None if forgotten is None else str(forgotten)})

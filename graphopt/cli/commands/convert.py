@@ -48,7 +48,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.tables import human_bytes
+    from graphopt.util.tables import human_bytes
 
     check_model_file(target)
     remarks: list[str] = []

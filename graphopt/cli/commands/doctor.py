@@ -8,10 +8,10 @@ from graphopt.cli import command_line
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.errors import ExitStatus, UsageError
-from graphopt.tables import Table, counted, human_bytes
+from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.runtime.health import Health
+    from graphopt.ort.health import Health
 
 EXAMPLE = """
 graphopt doctor
@@ -28,7 +28,7 @@ def command(run: Run) -> None:
     Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
     is reported, but is no fault.
     """
-    from graphopt.runtime.health import examine
+    from graphopt.ort.health import examine
 
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
@@ -50,7 +50,7 @@ def command(run: Run) -> None:
 def _costs(run: Run) -> str:
     """Which figures decide about fused operators, or why none can."""
     from graphopt.cost.sources import costs_for
-    from graphopt.runtime.devices import choose
+    from graphopt.ort.devices import choose
 
     settings = run.settings
     try:

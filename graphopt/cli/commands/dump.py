@@ -17,7 +17,7 @@ from graphopt.cli.help import Section
 from graphopt.cli.paging import page, print_line
 from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.instrument.dump import Dump, Format

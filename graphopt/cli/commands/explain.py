@@ -12,7 +12,7 @@ from graphopt.cli import command_line, completion, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import split_some
-from graphopt.tables import shortened
+from graphopt.util.tables import shortened
 
 if TYPE_CHECKING:
     from graphopt.rewrite.explain import Explanation, Missed

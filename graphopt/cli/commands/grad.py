@@ -13,7 +13,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
 from graphopt.cli.parameters import reads_model, writes
-from graphopt.coerce import parse_sizes
+from graphopt.util.coerce import parse_sizes
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint import Joint
@@ -113,7 +113,7 @@ def command(
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told
     from graphopt.cli.splitting import write_split
-    from graphopt.tables import human_bytes
+    from graphopt.util.tables import human_bytes
 
     asked = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
@@ -149,7 +149,7 @@ def command(
 
 def _print(run: Run, joint: Joint, nodes: int) -> None:
     from graphopt import ir
-    from graphopt.tables import counted
+    from graphopt.util.tables import counted
 
     show, verbose = run.console.print, run.verbose > 0
     show(f"  loss      {joint.loss}")

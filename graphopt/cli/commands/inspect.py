@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import command_line, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
-from graphopt.tables import Table, counted, human_bytes, human_count
+from graphopt.util.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -105,7 +105,7 @@ def _print(
     external: dict[str, int],
     outputs: list[Sequence[object] | None],
 ) -> None:
-    from graphopt.runtime.signature import notation
+    from graphopt.ir.signature import notation
 
     show = run.console.print
     opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
@@ -200,7 +200,7 @@ def _graphs(model: ir.Model) -> Any:
 def _known_dims(model: ir.Model, choices: Options) -> list[Sequence[object] | None]:
     """The dims of each output as far as shape facts know them, in terms of the inputs' dims."""
     from graphopt import api
-    from graphopt.runtime.signature import Signature
+    from graphopt.ir.signature import Signature
 
     cx, graph = api.context_for(model, choices), model.graph
     for value in graph.outputs:  # facts about one output sharpen those about others

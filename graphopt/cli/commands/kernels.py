@@ -14,7 +14,7 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
 from graphopt.errors import UsageError
-from graphopt.tables import Table, counted, human_bytes
+from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.functions import Group

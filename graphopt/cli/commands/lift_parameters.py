@@ -53,7 +53,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
     from graphopt.parameters import files
-    from graphopt.tables import counted, human_bytes
+    from graphopt.util.tables import counted, human_bytes
 
     check_model_file(output)
     check_file(parameters, files.SUFFIXES)

@@ -26,12 +26,12 @@ from graphopt.cli.failure import tell
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Seconds, Writes, writes
 from graphopt.errors import UsageError
-from graphopt.tables import counted, human_seconds
+from graphopt.util.tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report, Result
-    from graphopt.runtime.inputs.bindings import Shape
+    from graphopt.inputs.bindings import Shape
     from graphopt.specialize.build import Specialized
     from graphopt.tune.tuned import Tune
 
@@ -242,7 +242,7 @@ def _tune(values: dict[str, Any]) -> Tune | None:
     tune, budget, threads, fresh = (values.pop(key) for key in ("tune", "budget", "threads", "fresh"))
     if not tune:
         return None
-    from graphopt.runtime.inputs.shape_grids import parse_grid
+    from graphopt.inputs.shape_grids import parse_grid
     from graphopt.tune.tuned import Tune
 
     grid: list[dict[str, Shape]] = parse_grid(values["input_shapes"])
@@ -263,7 +263,7 @@ def _optimize(
     from graphopt import api, ir
     from graphopt.cli.outputs import check_told
     from graphopt.cli.watching import Progress, instruments
-    from graphopt.runtime.oracle.verdict import INPUTS_HINT
+    from graphopt.verification.verdict import INPUTS_HINT
 
     arguments = dict(arguments)
     watchers = instruments(run, arguments)

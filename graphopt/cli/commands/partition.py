@@ -12,7 +12,7 @@ from graphopt.cli import command_line, option_values, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, split_some, writes
-from graphopt.tables import Table, counted, human_bytes
+from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.analysis.dims import Dim

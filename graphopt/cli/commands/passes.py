@@ -11,7 +11,7 @@ from graphopt.cli import command_line, completion
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.errors import unknown
-from graphopt.tables import Table
+from graphopt.util.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from graphopt.cli import command_line, completion
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.errors import UsageError
-from graphopt.tables import Table
+from graphopt.util.tables import Table
 
 EXAMPLE = """
 graphopt pipelines

@@ -15,11 +15,11 @@ from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
 from graphopt.cli.recorded import arrays_in, recorded_option
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Profile
-    from graphopt.runtime.inputs.feeds import InputOptions
     from graphopt.specialize.record import Recorder
 
 EXAMPLE = """
@@ -83,8 +83,8 @@ def command(
     from graphopt import api
     from graphopt.cli.outputs import check_file
     from graphopt.cli.profiles import print_profile
+    from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
-    from graphopt.runtime.signature import Signature
     from graphopt.specialize.record import Recorder
 
     check_file(output, [".json"])
@@ -118,8 +118,8 @@ def _wanted(
     merges: bool,
 ) -> Iterator[tuple[str, InputOptions]]:
     """The runs to make, each with words for it."""
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.inputs.shape_grids import parse_grid
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.inputs.shape_grids import parse_grid
 
     common = InputOptions.parse((), files, run.settings.seed)
     for path in recorded:

@@ -11,7 +11,7 @@ from graphopt.cli import command_line, debugging, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 EXAMPLE = """
 graphopt reduce model.onnx -o small.onnx
@@ -49,7 +49,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
     from graphopt.gates import Limits
-    from graphopt.runtime import npz
+    from graphopt.util import npz
 
     check_model_file(output, model)
     attempt, check = debugging.prepare(run, model, values)

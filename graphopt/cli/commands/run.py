@@ -11,7 +11,7 @@ from graphopt.cli import command_line, executing, option_values, options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
-from graphopt.tables import Table, human_seconds
+from graphopt.util.tables import Table, human_seconds
 
 EXAMPLE = """
 graphopt run model.onnx
@@ -79,12 +79,12 @@ def command(
     from graphopt import api
     from graphopt.cli.bundles import print_choice, told_choice
     from graphopt.cli.outputs import check_file
-    from graphopt.runtime import npz
-    from graphopt.runtime.inputs.feeds import InputOptions
-    from graphopt.runtime.session_choice import recommended
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.session_options import recommended
     from graphopt.specialize.bundle_plan import GENERAL_NAME
     from graphopt.specialize.loaded import Bundle
     from graphopt.specialize.try_bundle import try_bundle
+    from graphopt.util import npz
 
     check_file(output, [".npz"])
     inputs = option_values.given_inputs(run, values)

@@ -11,7 +11,7 @@ from graphopt.cli import command_line, options, sample
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
-from graphopt.tables import human_bytes
+from graphopt.util.tables import human_bytes
 
 EXAMPLE = """
 graphopt sample -o sample.onnx

@@ -141,8 +141,8 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
-    from graphopt.tables import counted, human_bytes
     from graphopt.training.step import plan_file, state_file
+    from graphopt.util.tables import counted, human_bytes
 
     asked = chosen_loss(loss, loss_fn)
     check_model_file(output)

@@ -34,7 +34,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     """
     from graphopt import api, ir
     from graphopt.cli.outputs import check_model_file, check_told
-    from graphopt.tables import counted, human_bytes
+    from graphopt.util.tables import counted, human_bytes
 
     check_model_file(output)
     check_told(model, output)

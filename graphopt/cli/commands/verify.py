@@ -12,10 +12,10 @@ from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
 from graphopt.errors import ExitStatus
-from graphopt.tables import Table
+from graphopt.util.tables import Table
 
 if TYPE_CHECKING:
-    from graphopt.runtime.oracle.verdict import Verdict
+    from graphopt.verification.verdict import Verdict
 
 EXAMPLE = """
 graphopt verify model.onnx model.opt.onnx
@@ -57,8 +57,8 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     from graphopt import api
     from graphopt.cli import bundles
     from graphopt.instrument.report import verdict_dict
-    from graphopt.runtime.oracle.verdict import INPUTS_HINT
-    from graphopt.runtime.signature import Signature, fixed_dims
+    from graphopt.ir.signature import Signature, fixed_dims
+    from graphopt.verification.verdict import INPUTS_HINT
 
     if api.is_bundle(candidate):
         return bundles.verify(run, original, candidate, signature=signature, **values)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.cost.table import Axis
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort.session_options import SessionChoice
 
 if TYPE_CHECKING:
     import onnx

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt.cost.subjects.contest import UNFUSED, Contest, Subject, contest, random
 from graphopt.cost.table import Axis
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort.session_options import SessionChoice
 
 _WIDTH = 512
 _WEIGHTS = {

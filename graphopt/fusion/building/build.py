@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from graphopt import publish
 from graphopt.errors import RuntimeFailure, unwritable
 from graphopt.fusion.building.compiler import Compiler, find_compiler, is_x86
-from graphopt.store import Store, key_of
+from graphopt.util.store import Store, key_of
 
 if TYPE_CHECKING:
     from graphopt.fusion.loops import Kernel

@@ -14,7 +14,7 @@ from graphopt.context import Context
 from graphopt.fusion.functions import name_of, note_signatures, signatures_of
 from graphopt.ops import native
 from graphopt.passes.base import Pass
-from graphopt.tables import counted
+from graphopt.util.tables import counted
 
 _Key = tuple[str, str, str]
 

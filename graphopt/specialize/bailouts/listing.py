@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.coerce import parse_natural
 from graphopt.driver import context_for, copy
 from graphopt.errors import UsageError, unknown
 from graphopt.passes.insert_guards import InsertGuards
@@ -13,6 +12,7 @@ from graphopt.profile import Profile, check_profile
 from graphopt.profile.notes import note
 from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
 from graphopt.specialize.unforeseen_values import unforeseen
+from graphopt.util.coerce import parse_natural
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.runtime.signature import text_of_type
+from graphopt.ir.signature import text_of_type
 from graphopt.specialize.bailouts.liveness import is_fixed
 
 #: Larger tensors of zeros are computed.

@@ -16,7 +16,7 @@ import pytest
 from graphopt.errors import NoCompiler
 from graphopt.fusion.building import build
 from graphopt.fusion.building.compiler import find_compiler
-from graphopt.store import Store
+from graphopt.util.store import Store
 
 
 def _lacks_compiler() -> str:

@@ -14,7 +14,7 @@ from graphopt.fusion.building import build, compiler
 from graphopt.fusion.building.compiler import Compiler, find_compiler
 from graphopt.fusion.c import source
 from graphopt.fusion.functions import kernels_of
-from graphopt.store import Store
+from graphopt.util.store import Store
 from tests.fusion.building import samples
 from tests.fusion.building.groups import fused
 

@@ -11,8 +11,8 @@ from graphopt.fusion.building.build import Plan, build, levels
 from graphopt.fusion.building.compiler import find_compiler
 from graphopt.fusion.c import source
 from graphopt.fusion.functions import kernels_of
-from graphopt.runtime.oracle.oracle import verify
-from graphopt.store import Store
+from graphopt.util.store import Store
+from graphopt.verification.verifier import verify
 from tests.fusion.building import samples
 from tests.fusion.building.groups import feeds, fused
 from tests.fusion.building.samples import fresh, in_host, make_host

@@ -12,9 +12,9 @@ import pytest
 from graphopt import ir
 from graphopt.fusion.building.build import build
 from graphopt.fusion.functions import kernels_of
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
-from graphopt.store import Store
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
+from graphopt.util.store import Store
 from tests.fusion.building import samples
 from tests.fusion.models import grouped
 from tests.support import parse

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import RuntimeFailure
-from graphopt.runtime import session
-from graphopt.runtime.session_choice import SessionChoice
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
 from tests.fusion.building import samples
 from tests.fusion.building.samples import MARKED, NAME, RIGHT, affine, fresh, library, model
 

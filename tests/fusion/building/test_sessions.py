@@ -11,11 +11,12 @@ from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.executor.plan import Host, Plan
 from graphopt.fusion.libraries import Libraries
-from graphopt.runtime import once, session, trial
-from graphopt.runtime.child import Child
-from graphopt.runtime.devices import CPU
-from graphopt.runtime.oracle.oracle import verify
-from graphopt.runtime.session_choice import SessionChoice, recommend, recommended
+from graphopt.inputs import run_once
+from graphopt.ort import probe, session
+from graphopt.ort.devices import CPU
+from graphopt.ort.session_options import SessionChoice, recommend, recommended
+from graphopt.process.child import Child
+from graphopt.verification.verifier import verify
 from tests.fusion.building import samples
 from tests.fusion.building.samples import NAME, RIGHT, affine, library, model
 
@@ -67,15 +68,15 @@ def test_children_plans_and_single_runs_take_libraries(tmp_path):
     proto = model()
     source = proto.SerializeToString()
     with Child() as child:
-        found = trial.RemoteRuns(lambda: child, source, choice=choice).run("default", FEEDS)
+        found = probe.RemoteRuns(lambda: child, source, choice=choice).run("default", FEEDS)
         for array, wanted in zip(found, expected.values(), strict=True):
             np.testing.assert_array_equal(array, wanted)
     with Child() as child:
-        plain = trial.RemoteRuns(lambda: child, source)
+        plain = probe.RemoteRuns(lambda: child, source)
         np.testing.assert_array_equal(plain.run("off", FEEDS)[0], affine(X)["main"])
     plan = Plan("p", "general", ir.from_proto(proto), Host(CPU, None, "default", _given(choice)))
     np.testing.assert_array_equal(plan.run(FEEDS)["main"], expected["main"])
-    found = once.run_once(ir.from_proto(proto), FEEDS, choice=choice)
+    found = run_once.run_once(ir.from_proto(proto), FEEDS, choice=choice)
     np.testing.assert_array_equal(found["nested"], expected["nested"])
 
 

@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.fusion.building.build import build
 from graphopt.fusion.functions import kernels_of
-from graphopt.store import Store
+from graphopt.util.store import Store
 from tests.fusion.building import samples
 from tests.support import run_pipeline
 

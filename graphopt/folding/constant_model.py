@@ -1,0 +1,40 @@
+"""Run a model that has no inputs, here or in a child."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphopt.ort import session
+from graphopt.util.element_types import to_ort_value
+
+
+def run_constant_model(
+    data: bytes, large: Mapping[str, tuple[Any, str]] | None = None, seconds: float | None = None
+) -> dict[str, tuple[Any, str]]:
+    """The outputs of a serialized model without inputs, optimizations off, on one thread.
+
+    Args:
+        data: the model.
+        large: contents, with onnxruntime's type, of initializers that ``data`` only declares,
+            as external; they are not copied unless numpy lacks their element type.
+        seconds: stop between two operators after this time.
+
+    Returns:
+        by output name its value and onnxruntime's name of its type.
+
+    Raises:
+        RuntimeFailure: onnxruntime refuses the model or stops.
+        ResourceLimit: the time is up.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if large:
+        # the OrtValues share the arrays' memory: both must outlive the session
+        values = [to_ort_value(array, type_) for array, type_ in large.values()]
+        options.add_external_initializers(list(large), values)
+    made = session.create(data, optimizations="off", threads=1, options=options)
+    outputs = made.get_outputs()
+    results = session.run(made, {}, seconds=seconds)
+    return {output.name: (value, output.type) for output, value in zip(outputs, results, strict=True)}

@@ -1,0 +1,203 @@
+"""What is risky about computing a node whose inputs are constant, before it is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.ops import facts
+from graphopt.ort.risks import dtype_of, is_safe_divisor
+
+Constant = Callable[[ir.Value], ir.TensorProtocol | None]
+Functions = Mapping[Any, ir.Function]
+
+#: onnxruntime 1.31 dies when these get empty tensors.
+_DIE_OF_EMPTINESS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN", "STFT"})
+#: onnxruntime 1.31 may leave these unwritten where they sum over nothing.
+_UNWRITTEN = frozenset(
+    {"Conv", "ConvInteger", "Einsum", "Gemm", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+)
+#: Results whose size depends on the contents of these inputs.
+_SIZED_BY = {
+    "ConstantOfShape": (0,),
+    "Expand": (0, 1),
+    "Tile": (0, 1),
+    "Range": (0, 1, 2),
+    "Pad": (0, 1),
+    "OneHot": (0, 1),
+    "Resize": (0, 2, 3),
+    "Upsample": (0, 1),
+}
+#: Besides element-wise operators: those that move elements, and what shapes are computed with.
+_PLAIN = frozenset(
+    {*facts.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
+)
+_RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
+
+
+class Danger(NamedTuple):
+    """``safe``; ``open``: can't be told until its inputs are known; ``risky``: only in a child;
+    ``refused``: never."""
+
+    kind: Literal["safe", "open", "risky", "refused"]
+    reason: str = ""
+
+
+SAFE, OPEN = Danger("safe"), Danger("open")
+
+
+def is_plain(node: ir.Node) -> bool:
+    """Whether ``node``, if nothing dangerous is known of it, may be computed in graphopt's own process.
+
+    Nearly all foldable nodes are element-wise or move elements. All others (equations, reductions,
+    convolutions, recurrences, operators of vendors, bodies and calls) have kernels or type inference in
+    onnxruntime that malformed models may crash.
+    """
+    return facts.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
+
+
+def danger_of(
+    node: ir.Node,
+    constant: Constant,
+    functions: Functions,
+    dtypes: dict[ir.Value, ir.DataType | None],
+    limit: int,
+    filled: Callable[[ir.Value], bool],
+) -> Danger:
+    """Judge ``node``.
+
+    Args:
+        node: what is to be computed.
+        constant: the contents of a value, if known by now.
+        functions: the model's functions.
+        dtypes: element types found on the way, kept from call to call.
+        limit: bytes that a result may take.
+        filled: whether a value is known to have elements, whatever they are.
+    """
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return Danger("refused", "an attribute is a parameter of its function")
+    inside = _inside(node, functions)
+    if inside is not None:
+        if not all(value is None or constant(value) is not None for value in node.inputs):
+            return OPEN if inside else SAFE
+        return Danger("risky", "its body may loop or crash") if inside else SAFE
+    if node.domain != "":
+        return SAFE
+    if node.op_type in ("Div", "Mod"):
+        return _division(node, constant, dtypes)
+    if node.op_type in _DIE_OF_EMPTINESS | _UNWRITTEN:
+        unknown = [value for value in node.inputs if value is not None and not filled(value)]
+        tensors = [constant(value) for value in unknown]
+        if any(tensor is None for tensor in tensors):
+            return OPEN
+        empty = any(tensor is not None and tensor.size == 0 for tensor in tensors)
+        if empty and node.op_type in _UNWRITTEN:
+            return Danger("refused", "a sum over nothing may stay unwritten")
+        return Danger("risky", "an input is empty") if empty else SAFE
+    if node.op_type in _SIZED_BY:
+        return _size(node, constant, limit)
+    return SAFE
+
+
+def _inside(node: ir.Node, functions: Functions) -> bool | None:
+    """Whether the bodies or the function behind ``node`` hold something risky; ``None`` if it has none."""
+    graphs = list(ir.bodies(node))
+    if functions and (function := functions.get(node.op_identifier())) is not None:
+        graphs.append(function.graph)
+    if not graphs:
+        return None
+    if node.op_type == "Loop" and node.domain == "":
+        return True
+    seen = set(graphs)
+    while graphs:
+        for nested in ir.walk_nodes(graphs.pop()):
+            if nested.domain == "" and nested.op_type in _RISKY_INSIDE:
+                return True
+            function = functions.get(nested.op_identifier())
+            if function is not None and function.graph not in seen:
+                seen.add(function.graph)
+                graphs.append(function.graph)
+    return False
+
+
+def _division(node: ir.Node, constant: Constant, dtypes: dict[ir.Value, ir.DataType | None]) -> Danger:
+    dividend, divisor = node.inputs
+    if dividend is None or divisor is None:
+        return SAFE
+    known = constant(divisor)
+    dtype = known.dtype if known is not None else dtype_of(divisor, dtypes)
+    if dtype is not None and not dtype.is_integer():
+        return SAFE
+    if known is None:
+        return OPEN
+    if is_safe_divisor(known):
+        return SAFE
+    numerator = constant(dividend)
+    if numerator is None and not (known.numpy() == 0).any():
+        return OPEN
+    return (
+        SAFE if is_safe_divisor(known, numerator) else Danger("refused", "it divides by zero, or overflows")
+    )
+
+
+def _size(node: ir.Node, constant: Constant, limit: int) -> Danger:
+    tensors: list[ir.TensorProtocol | None] = []
+    for index in _SIZED_BY[node.op_type]:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        tensor = None if value is None else constant(value)
+        if value is not None and tensor is None:
+            return OPEN
+        tensors.append(tensor)
+    elements = _elements(node, tensors)
+    if elements is None:
+        return SAFE  # malformed: onnxruntime will say so
+    width = (
+        8
+        if tensors[0] is None or node.op_type in ("ConstantOfShape", "OneHot")
+        else tensors[0].dtype.itemsize
+    )
+    if elements * width > limit:
+        return Danger("refused", f"the result would take {elements * width / 2**20:.0f} MiB")
+    return SAFE
+
+
+def _elements(node: ir.Node, tensors: list[ir.TensorProtocol | None]) -> int | None:
+    """About how many elements the result has; ``None`` if the inputs make no sense."""
+    arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+    first = arrays[0]
+    if first is None:
+        return None
+    try:
+        match node.op_type:
+            case "ConstantOfShape":
+                return _product(first)
+            case "Expand" | "Tile":
+                # never less than the true number: Expand's broadcasting takes maxima
+                return first.size * _product(arrays[1]) if arrays[1] is not None else None
+            case "Range":
+                start, limit, delta = (float(array.reshape(())[()]) for array in arrays if array is not None)
+                return max(0, math.ceil((limit - start) / delta)) if delta else None
+            case "Pad":
+                if arrays[1] is None or arrays[1].size < 2 * first.ndim:
+                    return first.size
+                pads = [int(pad) for pad in arrays[1].reshape(-1)]
+                dims = zip(first.shape, pads[: first.ndim], pads[first.ndim :], strict=False)
+                return math.prod(max(0, size + before + after) for size, before, after in dims)
+            case "OneHot":
+                return first.size * int(arrays[1].reshape(-1)[0]) if arrays[1] is not None else None
+            case "Resize" | "Upsample":
+                if len(arrays) > 2 and arrays[2] is not None and arrays[2].size:
+                    return _product(arrays[2])
+                scales = arrays[1]
+                return int(first.size * np.prod(scales.astype(np.float64))) if scales is not None else None
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def _product(array: np.ndarray[Any, Any] | None) -> int:
+    return 0 if array is None else math.prod(max(0, int(size)) for size in array.reshape(-1))

@@ -1,0 +1,344 @@
+"""Compute nodes whose inputs are constant with the runtime's own kernels.
+
+All of them run in one onnxruntime session where possible. What can't run is found by halving
+the list and left out. What is known to kill a process is refused, or runs in a child by itself; so does a
+session with any node that is not :func:`plain <graphopt.folding.danger.is_plain>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.folding.constant_model import run_constant_model
+from graphopt.folding.danger import Constant, Danger, Functions, danger_of, is_plain
+from graphopt.ort.probe import SLACK, START
+from graphopt.process import memory as ram
+from graphopt.process.child import Child
+from graphopt.util.budget import Budget
+from graphopt.util.element_types import LOW_TYPES
+
+#: Larger constants are handed to onnxruntime without a copy.
+_LARGE = 1 << 16
+#: The newest IR version that is asked of onnxruntime; evaluation needs none newer.
+_NEWEST_IR = 10
+
+Tensors = dict[ir.Value, ir.TensorProtocol]
+Refused = Callable[[ir.Node, str], None]
+
+
+class Evaluator:
+    """Computes constants.
+
+    Args:
+        imports: the opset imports in force in a graph.
+        ir_version: of the model.
+        functions: the model's functions, by identifier; read anew at each evaluation.
+        constant: the tensor that a value always holds, if it is a constant.
+        limit: bytes that a result may take.
+        timeout: seconds that what is risky may take, each time.
+        child: a process for risky work that is already there; else one is started if needed.
+        budget: the time and memory that may be spent.
+        filled: whether a value is known to have elements: without any, some nodes are risky.
+    """
+
+    def __init__(
+        self,
+        imports: Callable[[ir.Graph], Mapping[str, int]],
+        ir_version: int,
+        functions: Functions | None = None,
+        *,
+        constant: Constant = ir.constant_of,
+        limit: int = 1 << 28,
+        timeout: float = 10.0,
+        child: Child | None = None,
+        budget: Budget | None = None,
+        filled: Callable[[ir.Value], bool] = lambda value: False,
+    ) -> None:
+        self._imports = imports
+        self._ir_version = ir_version
+        self._functions = functions if functions is not None else {}
+        self._constant = constant
+        self._limit = limit
+        self._timeout = timeout
+        self.budget = budget or Budget()
+        self._filled = filled
+        self._child = child
+        self._owns_child = False
+        self.sessions = 0
+
+    @classmethod
+    def of(cls, model: ir.Model, scopes: ir.Scopes | None = None, **settings: Any) -> Evaluator:
+        """An evaluator for nodes of ``model``; ``settings`` are the keyword arguments."""
+        return cls((scopes or ir.Scopes(model)).imports, model.ir_version, model.functions, **settings)
+
+    def close(self) -> None:
+        """End the child process, if one was started."""
+        if self._child is not None and self._owns_child:
+            self._child.close()
+            self._child = None
+
+    def evaluate(
+        self,
+        nodes: Sequence[ir.Node],
+        outputs: Iterable[ir.Value],
+        *,
+        refused: Refused | None = None,
+    ) -> Tensors:
+        """Compute ``outputs`` of ``nodes``.
+
+        Args:
+            nodes: in topological order, of one graph; their inputs are constants or outputs of
+                earlier ones. Bodies may read constants and outputs of earlier nodes.
+            outputs: the values wanted; sequences and optionals are not returned.
+            refused: told of each node that could not be computed, and why.
+
+        Returns:
+            the tensors of those outputs that could be computed, in their exact element types.
+        """
+        evaluation = _Evaluation(self, nodes, list(outputs), refused or (lambda node, reason: None))
+        with self.budget.spending():
+            return evaluation.run()
+
+    # Used by _Evaluation ----------------------------------------------------------------------
+
+    def _run(
+        self, data: bytes, large: Mapping[str, tuple[Any, str]], *, plain: bool, risky: bool
+    ) -> dict[str, tuple[Any, str]]:
+        self.sessions += 1
+        left = self.budget.left
+        if plain and not risky:
+            return run_constant_model(data, large, left)
+        if self._child is None:
+            results = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
+            memory = max(results, ram.SESSION_BYTES)
+            preload = ("onnxruntime", "graphopt.folding.constant_model")
+            self._child = Child(memory=memory, preload=preload)
+            self._owns_child = True
+        if risky:
+            timeout = self._timeout if left is None else min(self._timeout, left)
+            return self._child.call(run_constant_model, data, dict(large), timeout=timeout)
+        longest = None if left is None else START + SLACK * left
+        return self._child.call(run_constant_model, data, dict(large), left, timeout=longest)
+
+
+class _Evaluation:
+    """One call of :meth:`Evaluator.evaluate`."""
+
+    def __init__(
+        self, evaluator: Evaluator, nodes: Sequence[ir.Node], outputs: list[ir.Value], refused: Refused
+    ) -> None:
+        self._evaluator = evaluator
+        self._nodes = nodes
+        self._outputs = dict.fromkeys(outputs)
+        self._refused = refused
+        self._known: Tensors = {}
+        self._dtypes: dict[ir.Value, ir.DataType | None] = {}
+
+    def run(self) -> Tensors:
+        """Go in stages: a node whose danger depends on computed values waits until they are known."""
+        remaining = list(self._nodes)
+        lost: set[ir.Value] = set()
+        while remaining:
+            stage: list[ir.Node] = []
+            risky: list[ir.Node] = []
+            later: list[ir.Node] = []
+            waiting: set[ir.Value] = set()
+            for node in remaining:
+                reads = ir.reads(node)
+                if any(value in lost for value in reads):
+                    self._drop(node, "it needs what could not be computed", lost)
+                    continue
+                danger = self._danger(node)
+                if danger.kind == "refused":
+                    self._drop(node, danger.reason, lost)
+                elif danger.kind == "open" or any(value in waiting for value in reads):
+                    later.append(node)
+                    waiting.update(node.outputs)
+                elif danger.kind == "risky":
+                    risky.append(node)
+                    waiting.update(node.outputs)
+                else:
+                    stage.append(node)
+            if not stage and not risky:
+                for node in later:
+                    self._drop(node, "its inputs are not constant", lost)
+                break
+            for node in risky:
+                self._compute([node], {}, lost, risky=True)
+            needed = dict.fromkeys(value for node in later for value in ir.reads(node))
+            self._compute(stage, needed, lost)
+            remaining = later
+        return {value: self._known[value] for value in self._outputs if value in self._known}
+
+    def _danger(self, node: ir.Node) -> Danger:
+        evaluator = self._evaluator
+        known = (self._constant, evaluator._functions, self._dtypes, evaluator._limit)
+        return danger_of(node, *known, evaluator._filled)
+
+    def _constant(self, value: ir.Value) -> ir.TensorProtocol | None:
+        known = self._known.get(value)
+        return self._evaluator._constant(value) if known is None else known
+
+    def _drop(self, node: ir.Node, reason: str, lost: set[ir.Value]) -> None:
+        self._refused(node, reason)
+        lost.update(node.outputs)
+
+    def _compute(
+        self, nodes: list[ir.Node], needed: dict[ir.Value, None], lost: set[ir.Value], *, risky: bool = False
+    ) -> None:
+        """Run ``nodes`` in one session, or, if that fails, each half by itself."""
+        nodes = [node for node in nodes if not self._is_lost(node, lost)]
+        wanted = [
+            value
+            for node in nodes
+            for value in node.outputs
+            if value.name and (value in self._outputs or value in needed or risky)
+        ]
+        if not nodes or not wanted:
+            return
+        if self._evaluator.budget.over:
+            for node in nodes:
+                self._evaluator.budget.unfolded.add(ir.label(node))
+                self._drop(node, "the time is up", lost)
+            return
+        try:
+            self._known |= self._session(nodes, wanted, risky)
+        except (RuntimeFailure, ResourceLimit, _Unfit) as failure:
+            if len(nodes) == 1:
+                self._drop(nodes[0], str(failure), lost)
+                return
+            half = len(nodes) // 2
+            first, second = nodes[:half], nodes[half:]
+            crossing = dict.fromkeys(value for node in second for value in ir.reads(node))
+            self._compute(first, needed | crossing, lost)
+            self._compute(second, needed, lost)
+        for value in wanted:
+            if value not in self._known:
+                lost.add(value)
+
+    def _is_lost(self, node: ir.Node, lost: set[ir.Value]) -> bool:
+        if not any(value in lost for value in ir.reads(node)):
+            return False
+        self._drop(node, "it needs what could not be computed", lost)
+        return True
+
+    def _session(self, nodes: list[ir.Node], wanted: list[ir.Value], risky: bool) -> Tensors:
+        model = _ConstantModel(nodes, wanted, self._constant)
+        evaluator = self._evaluator
+        graph = nodes[0].graph
+        imports = dict(evaluator._imports(graph)) if graph is not None else {"": 17}
+        data = model.serialized(
+            imports, min(evaluator._ir_version, _NEWEST_IR), evaluator._functions.values()
+        )
+        results = evaluator._run(data, model.large, plain=all(map(is_plain, nodes)), risky=risky)
+        tensors: Tensors = {}
+        for value, name in model.names.items():
+            if name in results:
+                tensor = to_tensor(*results[name])
+                if tensor is not None and tensor.nbytes <= evaluator._limit:
+                    tensors[value] = tensor
+        return tensors
+
+
+class _Unfit(Exception):
+    """The nodes can't be put into one model."""
+
+
+class _ConstantModel:
+    """A model without inputs made of copies of ``nodes``, values renamed to be unique."""
+
+    def __init__(self, nodes: list[ir.Node], wanted: list[ir.Value], constant: Constant) -> None:
+        self.large: dict[str, tuple[Any, str]] = {}
+        self.names: dict[ir.Value, str] = {}
+        self._copies: dict[ir.Value, ir.Value] = {}
+        self._initializers: list[ir.Value] = []
+        captured = {value: None for node in nodes for value in ir.captured(node)}
+        taken = [value.name for value in captured]
+        if len(set(taken)) != len(taken):
+            raise _Unfit("two values of the same name are read by bodies")
+        for value in captured:
+            self._copies[value] = ir.Value(name=value.name)
+        for node in nodes:
+            for value in node.outputs:
+                self._copy(value)
+        produced = {value for node in nodes for value in node.outputs}
+        for node in nodes:
+            for value in ir.reads(node):
+                if value not in produced:
+                    self._hold(value, constant)
+        self._nodes = [self._copied(node, index) for index, node in enumerate(nodes)]
+        self._outputs = [self._copies[value] for value in wanted]
+        self.names = {value: self._copies[value].name or "" for value in wanted}
+
+    def _copy(self, value: ir.Value) -> ir.Value:
+        copy = self._copies.get(value)
+        if copy is None:
+            copy = ir.Value(name=f"graphopt:{len(self._copies)}" if value.name else "")
+            self._copies[value] = copy
+        return copy
+
+    def _hold(self, value: ir.Value, constant: Constant) -> None:
+        copy = self._copy(value)
+        if copy.const_value is not None:
+            return
+        tensor = constant(value)
+        if tensor is None:
+            raise _Unfit(f"{value.name!r} is not constant")
+        name = copy.name or ""
+        type_ = f"tensor({tensor.dtype.name.lower()})"
+        in_bytes = type_ not in LOW_TYPES or LOW_TYPES[type_].bits >= 8
+        if tensor.nbytes >= _LARGE and in_bytes and tensor.dtype != ir.DataType.STRING:
+            self.large[name] = (tensor.numpy(), type_)
+            tensor = ir.ExternalTensor("given", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name)  # type: ignore[arg-type]
+        copy.const_value = tensor
+        copy.type = ir.TensorType(tensor.dtype)
+        copy.shape = ir.Shape(tensor.shape)  # type: ignore[arg-type]
+        self._initializers.append(copy)
+
+    def _copied(self, node: ir.Node, index: int) -> ir.Node:
+        return ir.Node(
+            node.domain,
+            node.op_type,
+            [None if value is None else self._copies[value] for value in node.inputs],
+            node.attributes.values(),
+            overload=node.overload,
+            outputs=[self._copy_output(value) for value in node.outputs],
+            name=f"n{index}",
+        )
+
+    def _copy_output(self, value: ir.Value) -> ir.Value:
+        return self._copies[value] if value.name else ir.Value(name="")
+
+    def serialized(
+        self, imports: Mapping[str, int], ir_version: int, functions: Iterable[ir.Function]
+    ) -> bytes:
+        """The model's bytes."""
+        graph = ir.Graph(
+            [],
+            self._outputs,
+            nodes=self._nodes,
+            initializers=self._initializers,
+            opset_imports=dict(imports),
+            name="g",
+        )
+        called = list(functions)
+        model = ir.Model(graph, ir_version=max(ir_version, 8) if called else ir_version, functions=called)
+        return ir.to_proto(model).SerializeToString()
+
+
+def to_tensor(value: Any, type_: str) -> ir.TensorProtocol | None:
+    """A result as a tensor; ``None`` if it is a sequence, a map or absent."""
+    if not type_.startswith("tensor(") or value is None:
+        return None
+    if type_ == "tensor(string)":
+        texts = [text.encode() if isinstance(text, str) else text for text in np.asarray(value).reshape(-1)]
+        return ir.StringTensor(texts, shape=ir.Shape(np.shape(value)))
+    low = LOW_TYPES.get(type_)
+    array = np.asarray(value)
+    dtype = ir.DataType(low.code) if low is not None else ir.DataType.from_numpy(array.dtype)
+    return ir.Tensor(array, dtype=dtype)

@@ -1,0 +1,217 @@
+"""Sizes for the dynamic dimensions of a model's inputs.
+
+A binding gives each symbol a size. Which bindings a model accepts is rarely written in it (a
+mask as long as past and present together, images in multiples of 32), so they are found by
+trying, from small and telling sizes to larger and likelier ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.ir.signature import Port
+
+Binding = Mapping[str, int]
+Shape = tuple[int, ...]
+
+#: Distinct, so that mixed-up dimensions show; primes, so that no reshape fits by chance.
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23)
+#: So large that more than borders are computed.
+_LARGER = (16, 24, 12, 20, 9, 10, 14, 15)
+#: Sizes that models with a minimum or a granularity accept.
+_LADDER = (2, 4, 8, 16, 32, 64, 96, 128, 160, 224, 256, 320, 512, 576, 1024)
+#: Lengths that users run models with.
+_TYPICAL = (128, 64, 32)
+#: Ranks for inputs that declare none.
+RANKS = (2, 4, 3, 1, 0)
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The dims of a model's inputs with every dynamic one named.
+
+    Attributes:
+        dims: per input its dims; a symbol is a free name or an expression over others.
+        symbols: the free symbols, in order of appearance.
+        batch: those that lead some input; they tend to be the same size.
+    """
+
+    dims: Mapping[str, tuple[int | str, ...]]
+    symbols: tuple[str, ...]
+    batch: frozenset[str]
+
+    @classmethod
+    def of(cls, ports: Iterable[Port], rank: int = RANKS[0]) -> Dimensions:
+        """Name the anonymous dims of ``ports``; inputs of open rank get ``rank``."""
+        dims: dict[str, tuple[int | str, ...]] = {}
+        for port in ports:
+            ranked = replace(port, dims=(None,) * rank) if port.dims is None else port
+            dims[port.name] = ranked.named_dims
+        names = dict.fromkeys(dim for shape in dims.values() for dim in shape if isinstance(dim, str))
+        symbols = tuple(name for name in names if not _is_expression(name, names))
+        leading = (shape[0] for shape in dims.values() if shape)
+        return cls(
+            dims, symbols, frozenset(dim for dim in leading if dim in symbols and isinstance(dim, str))
+        )
+
+    def shape(self, name: str, binding: Binding) -> Shape:
+        """The shape of input ``name`` under ``binding``."""
+        return tuple(dim if isinstance(dim, int) else _evaluate(dim, binding) for dim in self.dims[name])
+
+    def first_tries(self) -> Iterator[dict[str, int]]:
+        """The bindings that tell most, if the model accepts them."""
+        if not self.symbols:
+            yield {}
+            return
+        yield dict.fromkeys(self.symbols, 1)
+        yield self._spread(2, _PRIMES)
+        yield self._spread(3, _LARGER)
+        yield self._spread(2, _PRIMES, reverse=True)
+
+    def typical_tries(self) -> Iterator[dict[str, int]]:
+        """Sizes that are worth timing: a batch of 1, long other dims."""
+        for size in _TYPICAL:
+            yield {symbol: 1 if symbol in self.batch else size for symbol in self.symbols}
+
+    def more_tries(self, seed: int) -> Iterator[dict[str, int]]:
+        """Likelier bindings, for a model that accepts no other."""
+        # one dim is the sum of two others: past + present = total
+        spread = self._spread(2, _PRIMES)
+        for total, a, b in itertools.permutations(self.symbols[:6], 3):
+            if a < b:
+                yield {**spread, total: spread[a] + spread[b]}
+        for size in _LADDER:
+            if self._rest:
+                yield {symbol: 1 if symbol in self.batch else size for symbol in self.symbols}
+            yield dict.fromkeys(self.symbols, size)
+        generator = np.random.default_rng([seed, len(self.symbols)])
+        for _ in range(32):
+            sizes = generator.choice((1, 2, 3, 4, 5, 6, 8, 16, 32), len(self.symbols))
+            yield dict(zip(self.symbols, map(int, sizes), strict=True))
+
+    def variations(self, binding: Binding) -> Iterator[dict[str, int]]:
+        """Bindings near one that is known to work, the most telling first."""
+        rest = {symbol: binding[symbol] for symbol in self._rest}
+        two, three = dict.fromkeys(self._leading, 2), dict.fromkeys(self._leading, 3)
+        if rest and max(rest.values()) < 32:
+            yield {**binding, **three, **dict.fromkeys(rest, 32)}
+            yield {**binding, **dict.fromkeys(rest, 32)}
+        uneven = {
+            symbol: size * factor for (symbol, size), factor in zip(rest.items(), itertools.cycle((2, 3)))
+        }
+        yield {**binding, **two, **uneven}
+        yield {**binding, **three}
+        yield {**binding, **uneven}
+        for factor in (2, 3):
+            yield {**binding, **{symbol: size * factor for symbol, size in rest.items()}}
+        for symbol, size in rest.items():
+            yield {**binding, symbol: size * 2}
+            yield {**binding, symbol: size + 1}
+        yield {**binding, **two}
+
+    def larger(self, binding: Binding, symbols: Iterable[str]) -> Iterator[dict[str, int]]:
+        """Bindings like one that is known to work, with larger sizes of ``symbols``: of all, then of each."""
+        sizes = {symbol: binding[symbol] for symbol in symbols}
+        for factor in (3, 2):
+            yield {**binding, **{symbol: factor * size for symbol, size in sizes.items()}}
+        for symbol, size in sizes.items():
+            yield {**binding, symbol: 2 * size}
+
+    def empty(self, binding: Binding) -> Iterator[dict[str, int]]:
+        """Bindings with a size of 0: all leading dims, then each other symbol."""
+        if self._leading:
+            yield {**binding, **dict.fromkeys(self._leading, 0)}
+        for symbol in self._rest:
+            yield {**binding, symbol: 0}
+
+    @property
+    def _leading(self) -> list[str]:
+        return [symbol for symbol in self.symbols if symbol in self.batch]
+
+    @property
+    def _rest(self) -> list[str]:
+        return [symbol for symbol in self.symbols if symbol not in self.batch]
+
+    def _spread(self, batch: int, sizes: tuple[int, ...], *, reverse: bool = False) -> dict[str, int]:
+        """Leading symbols get ``batch``, the others distinct ``sizes``."""
+        rest = list(reversed(self._rest)) if reverse else self._rest
+        given = dict(zip(rest, itertools.cycle(sizes), strict=False))
+        return {symbol: given.get(symbol, batch) for symbol in self.symbols}
+
+
+def describe(binding: Binding) -> str:
+    """A binding in words, such as ``batch=2 seq=3``."""
+    return " ".join(f"{symbol}={size}" for symbol, size in binding.items()) or "fixed shapes"
+
+
+def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
+    """The value of arithmetic such as ``past + 1``, over sizes of any type that has these operators.
+
+    Raises:
+        KeyError: a name in it has no size, or ``dim`` is no arithmetic.
+        TypeError: it divides by what is no number.
+    """
+
+    def value(tree: ast.expr | None) -> Any:
+        match tree:
+            case ast.Constant(value=int() | float() as size):
+                return int(size)
+            case ast.Name():
+                return sizes[tree.id]
+            case ast.BinOp() if type(tree.op) in _OPERATORS:
+                return _OPERATORS[type(tree.op)](value(tree.left), value(tree.right))  # type: ignore[no-untyped-call]
+        raise KeyError(dim)
+
+    return value(_parse(dim))
+
+
+def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
+    """Sizes of those of ``dims`` that are arithmetic, such as ``past + 1``, over dims of known size."""
+    names = dict.fromkeys(sizes)
+    return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
+
+
+_OPERATORS = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // max(b, 1),
+    ast.Div: lambda a, b: a // max(b, 1),
+}
+
+
+def _parse(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _is_expression(text: str, names: Mapping[str, None]) -> bool:
+    """Whether dim ``text``, such as ``past + 1``, is arithmetic over other dims."""
+    tree = _parse(text)
+    if not isinstance(tree, ast.BinOp):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp):
+            if type(node.op) not in _OPERATORS:
+                return False
+        elif isinstance(node, ast.Name):
+            if node.id not in names:
+                return False
+        elif isinstance(node, ast.Constant):
+            if not isinstance(node.value, int | float):
+                return False
+        elif not isinstance(node, ast.operator | ast.expr_context):
+            return False
+    return True
+
+
+def _evaluate(dim: str, binding: Binding) -> int:
+    return binding[dim] if dim in binding else max(int(expression(dim, binding)), 0)

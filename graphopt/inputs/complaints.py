@@ -1,0 +1,102 @@
+"""Derive relations between sizes from onnxruntime's error messages.
+
+A message names a node and often numbers: sizes that should agree, or an index that lies beyond its axis.
+The dims of the node's inputs that have these sizes show which relation does not hold. Messages are classified
+by their wording, whatever the operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise
+
+from graphopt.analysis.dims import Dim, evaluate
+from graphopt.inputs.bindings import Binding
+from graphopt.inputs.constraints import Constraints
+from graphopt.inputs.relations import Relation, equal, least
+
+_NODE = re.compile(r"\b\w+ '([^']+)': ")
+_SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")
+#: Numbers that count axes, inputs or outputs, and are no sizes.
+_ORDINAL = re.compile(
+    r"\b(?:axis|dim|dimension|input|operand|output|batch_dims)[ =:]+\d+|\b\d+(?:st|nd|rd|th)\b", re.I
+)
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?![\w.]*\w)")
+_INDEX = re.compile(r"invalid ind|out of data bounds|out of range value in index|index out of bounds", re.I)
+_WHICH = re.compile(r"(?:index|indice|idx) ?= ?(-?\d+)")
+_WITHIN = re.compile(r"within the inclusive range \[-(\d+),")
+
+
+def complaints(message: str, constraints: Constraints, binding: Binding) -> list[Relation]:
+    """Relations that do not hold according to ``message``, the error of a run with ``binding``; perhaps none.
+
+    Args:
+        message: as :func:`graphopt.ort.session.run` raises it.
+        constraints: provides the shapes of the node's inputs.
+        binding: the sizes of that run.
+    """
+    node = _NODE.search(message)
+    shapes = constraints.inputs_at(node[1]) if node is not None else []
+    text = message[node.end() :] if node is not None else message
+    if _INDEX.search(text):
+        which, within = _WHICH.search(text), _WITHIN.search(text)
+        data = [dim for shape in shapes[:1] for dim in shape] if shapes else constraints.symbols()
+        if within is not None:
+            data = [dim for dim in data if evaluate(dim, binding) == int(within[1])]
+        elif not shapes:
+            return []
+        return list(_longer(None if which is None else int(which[1]), data, binding))
+    # where little is known of the node, a size identifies the symbol: most symbols have distinct sizes
+    dims = dict.fromkeys([dim for shape in shapes for dim in shape] + constraints.symbols())
+    found = [rule for a, b in _disagreeing(text) for rule in _agreements(a, b, list(dims), binding)]
+    return found or list(_alike(shapes, binding))
+
+
+def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
+    """Lower bounds on those of ``dims``, the sizes of indexed axes, that are dynamic."""
+    for dim in dims:
+        size = evaluate(dim, binding)
+        if isinstance(dim, int) or size is None:
+            continue
+        needed = 2 * size if index is None else index + 1 if index >= 0 else -index
+        if needed > size:
+            yield least(dim, needed)
+
+
+def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
+    """Pairs of different sizes that should be the same according to ``text``."""
+    shapes = [tuple(map(int, part.split(","))) for part in _SHAPE.findall(text)]
+    pairs = [(one, other) for one, other in pairwise(shapes) if len(one) == len(other)]
+    for one, other in pairs:
+        yield from ((a, b) for a, b in zip(one, other, strict=True) if a != b and min(a, b) > 0)
+    if not pairs:
+        sizes = dict.fromkeys(map(int, _NUMBER.findall(_ORDINAL.sub("", text))))
+        sizes.pop(1, None)
+        if len(sizes) == 2:
+            first, second = sizes
+            yield first, second
+
+
+def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
+    """That the first of ``dims`` which is of size ``a`` is as large as the one of size ``b``, or as ``b``."""
+    left, right = (
+        [dim for dim in dims if not isinstance(dim, int) and evaluate(dim, binding) == size]
+        for size in (a, b)
+    )
+    if left and right:
+        yield equal(left[0], right[0])
+    elif left:
+        yield equal(left[0], b)
+    elif right:
+        yield equal(right[0], a)
+
+
+def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[Relation]:
+    """That inputs of one rank are alike where they differ and none is 1."""
+    for one, other in combinations(shapes, 2):
+        if len(one) == len(other):
+            for a, b in zip(one, other, strict=True):
+                sizes = (evaluate(a, binding), evaluate(b, binding))
+                if None not in sizes and sizes[0] != sizes[1] and 1 not in sizes:
+                    yield equal(a, b)

@@ -1,0 +1,234 @@
+"""Constraints on the sizes that a model's dynamic dims may have together, derived from its graph.
+
+Relations between sizes are gathered node by node, in order. An equality that can be solved for a symbol is
+used at once, so that it holds in the shapes of later nodes. The rest (inequalities, and equations that can't
+be solved for one symbol) is checked for each binding, and sizes are changed until all of it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from graphopt import ir
+from graphopt.analysis.dims import (
+    Dim,
+    Symbol,
+    SymDim,
+    at_least,
+    bounds,
+    divide_exactly,
+    evaluate,
+    lone,
+    lone_atom,
+    polynomial,
+    symbols,
+    within,
+)
+from graphopt.analysis.shapes import ShapeFacts
+from graphopt.inputs.bindings import Binding, Dimensions, expression
+from graphopt.inputs.relations import Relation, least, relations
+from graphopt.inputs.settling import LARGEST, Range, settled
+from graphopt.inputs.value_bounds import ValueBounds
+from graphopt.util.budget import Budget
+
+#: Seconds that it may take to gather relations.
+_SECONDS = 4.0
+
+
+class Constraints:
+    """What is known of the sizes that symbols may have together.
+
+    Args:
+        model: the model, of which the facts are kept.
+        dimensions: the dims of its inputs.
+        known: sizes that symbols have whatever happens.
+        ranges: first and last size of others.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        dimensions: Dimensions,
+        known: Mapping[str, int],
+        ranges: Mapping[str, Range],
+    ) -> None:
+        self._ranges = {name: ranges.get(name, (1, None)) for name in dimensions.symbols}
+        self._late = dimensions.batch
+        budget = Budget(seconds=_SECONDS)
+        self._facts = ShapeFacts(
+            model,
+            constant=ir.constant_of,
+            version=ir.Scopes(model).version,
+            # sizes of 0 are tried apart, so nothing has to hold for them
+            ranges={name: (known.get(name, 1), known.get(name, math.inf)) for name in dimensions.symbols},
+            budget=budget,
+        )
+        self._order = {name: place for place, name in enumerate(dimensions.symbols)}
+        self._symbols: dict[str, Dim] = {}
+        self._rest: dict[Relation, None] = {}
+        self._sites: dict[str, ir.Node] = {}
+        self._settled: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        self._name_dims(model, dimensions)
+        with budget.spending():
+            self._gather(model, budget)
+
+    def _gather(self, model: ir.Model, budget: Budget) -> None:
+        """Add the relations of all nodes, those of the main graph first, as long as there is time."""
+        values = ValueBounds(self._facts)
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                if budget.over:
+                    return
+                if node.name:
+                    self._sites.setdefault(node.name, node)
+                for relation in relations(node, self._facts, values):
+                    self.add(relation)
+
+    def _name_dims(self, model: ir.Model, dimensions: Dimensions) -> None:
+        """Find the symbols of the facts by name, and let those that are arithmetic follow from others."""
+        derived: dict[str, Dim] = {}
+        for value in model.graph.inputs:
+            declared = dimensions.dims.get(value.name or "", ())
+            for name, dim in zip(declared, self._facts.shape(value) or (), strict=False):
+                if isinstance(name, str):
+                    (self._symbols if name in self._order else derived)[name] = dim
+        for name, dim in derived.items():
+            try:
+                self._facts.presume_equal(dim, expression(name, self._symbols))
+            except (KeyError, TypeError, ZeroDivisionError):
+                continue
+
+    # What is known -----------------------------------------------------------------------------
+
+    def add(self, relation: Relation) -> bool:
+        """Add ``relation`` unless it contradicts known ones; returns whether it adds information."""
+        self._settled.clear()
+        left, right = self._facts.resolved(relation.left), self._facts.resolved(relation.right)
+        relation = Relation(relation.kind, left, right)
+        if relation.kind == "least":
+            return self._add_rest(relation)
+        if relation.kind == "broadcast" and 1 in (left, right):
+            return False
+        difference = _reduced(left - right)
+        if isinstance(difference, int):
+            return False
+        for symbol, dim in _solutions(difference, self._order):
+            if self._may_be(symbol, dim):
+                self._facts.presume_equal(lone(symbol), dim)
+                return True
+        return self._add_rest(relation)
+
+    def _may_be(self, symbol: Symbol, dim: Dim) -> bool:
+        """Whether ``dim`` is within the range of ``symbol`` for some sizes of the others."""
+        first, last = self._ranges.get(symbol.name, (0, None))
+        low, high = bounds(dim)
+        return high >= first and (last is None or low <= last)
+
+    def _add_rest(self, relation: Relation) -> bool:
+        names = {**symbols(relation.left), **symbols(relation.right)}
+        if not names or any(name not in self._order for name in names) or relation in self._rest:
+            return False
+        if relation.kind == "least" and at_least(relation.left - relation.right, 0):
+            return False
+        self._rest[relation] = None
+        return True
+
+    def symbols(self) -> list[Dim]:
+        """The sizes of the symbols, as far as these are not known to be numbers."""
+        sizes = map(self._facts.resolved, self._symbols.values())
+        return [size for size in dict.fromkeys(sizes) if not isinstance(size, int)]
+
+    def inputs_at(self, node: str) -> list[tuple[Dim, ...]]:
+        """The shapes of the inputs of the node of that name; none of those whose rank is not known."""
+        site = self._sites.get(node)
+        values = [] if site is None else [value for value in site.inputs if value is not None]
+        shapes = [self._facts.shape(value) for value in values]
+        return [tuple(map(self._facts.resolved, shape)) for shape in shapes if shape is not None]
+
+    # Bindings ----------------------------------------------------------------------------------
+
+    def settle(self, binding: Binding) -> dict[str, int]:
+        """``binding`` with sizes changed until all that is known holds, as far as that can be found.
+
+        Sizes of 0 stay, unless the size follows from others.
+        """
+        key = tuple(binding.items())
+        if key not in self._settled:
+            self._settled[key] = self._settle(binding)
+        return dict(self._settled[key])
+
+    def _settle(self, binding: Binding) -> dict[str, int]:
+        sizes = {name: self._facts.resolved(dim) for name, dim in self._symbols.items() if name in binding}
+        free = {name: binding[name] for dim in sizes.values() for name in symbols(dim) if name in binding}
+        rules = [*self._resolved_rest(), *self._within_ranges(sizes)]
+        values = settled(free, rules, self._ranges, self._late)
+        found = dict(binding)
+        for name, dim in sizes.items():
+            size = evaluate(dim, values)
+            if size is not None:
+                found[name] = max(size, 0)
+        return found
+
+    def _resolved_rest(self) -> Iterator[Relation]:
+        resolved = self._facts.resolved
+        rules = (Relation(rule.kind, resolved(rule.left), resolved(rule.right)) for rule in self._rest)
+        yield from dict.fromkeys(rules)
+
+    def _within_ranges(self, sizes: Mapping[str, Dim]) -> Iterator[Relation]:
+        """That sizes which follow from others are within their ranges."""
+        for name, dim in sizes.items():
+            if lone_atom(dim) is not None:
+                continue
+            first, last = self._ranges[name]
+            yield least(dim, max(first, 1))
+            if last is not None:
+                yield least(last, dim)
+
+
+def _reduced(difference: Dim) -> Dim:
+    """A multiple of ``difference`` without factors that are never 0: numbers, and sizes."""
+    if isinstance(difference, int):
+        return difference
+    first, *others = (monomial for monomial, _ in difference.terms)
+    for atom in dict.fromkeys(first):
+        if isinstance(atom, Symbol) and all(atom in monomial for monomial in others):
+            quotient = divide_exactly(difference, lone(atom))
+            return difference if quotient is None else _reduced(quotient)
+    return difference
+
+
+def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbol, Dim]]:
+    """Symbols with what they are where ``difference`` is 0, the best first.
+
+    The best is one that the model does not name, then one that is a sum of others rather than a difference,
+    then one that comes late in ``order``.
+    """
+    found: list[tuple[Symbol, Dim]] = []
+    for monomial, coefficient in difference.terms:
+        if len(monomial) != 1 or not isinstance(monomial[0], Symbol):
+            continue
+        atom = monomial[0]
+        rest = difference - polynomial({monomial: coefficient})
+        dim = None if within(atom, rest) else divide_exactly(-rest, coefficient)
+        if dim is not None and (atom.birth or all(not part.birth for part in symbols(dim).values())):
+            found.append((atom, dim))
+    names = symbols(difference)
+    if not found and len(names) == 1:
+        (atom,) = names.values()
+        roots = _roots(difference, atom.name)
+        found = [(atom, roots[0])] if len(roots) == 1 else []
+    return sorted(
+        found, key=lambda pair: (-pair[0].birth, not at_least(pair[1], 0), -order.get(pair[0].name, -1))
+    )
+
+
+def _roots(dim: SymDim, name: str) -> list[int]:
+    """The first two sizes of ``name``, the only symbol, for which ``dim`` is 0."""
+    found: list[int] = []
+    for size in range(1, LARGEST):
+        if evaluate(dim, {name: size}) == 0:
+            found.append(size)
+            if len(found) == 2:
+                break
+    return found

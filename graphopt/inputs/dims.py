@@ -1,0 +1,146 @@
+"""What the user vouches for about dynamic dims: sizes (``--dim``) and ranges (``--dim-range``).
+
+A dim is named by its symbol, or by an input and an axis, ``x@0``, which also names those that bear
+no symbol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from graphopt import ir
+from graphopt.errors import UsageError, unknown
+from graphopt.inputs.bindings import derived_sizes
+from graphopt.util.coerce import Range, check_range, check_size, natural_or_none
+
+
+def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
+    """Write ``sizes`` wherever ``model`` declares dims of these names; its inputs take no others then.
+
+    Dims that are arithmetic over fixed ones, such as ``past + seq``, are fixed too.
+
+    Raises:
+        UsageError: ``strict``, and no input has a dim of that name; it has another size already; or a size is
+            less than 1.
+    """
+    fixed: dict[str, int] = {}
+    places: dict[tuple[str, int], int] = {}
+    for name, size in sizes.items():
+        check_size(name, size)
+        try:
+            symbol, place = _resolved(model, name, size)
+        except UsageError:
+            if strict:
+                raise
+            continue
+        if symbol is not None:
+            if fixed.setdefault(symbol, size) != size:
+                raise UsageError(f"--dim gives {symbol!r} two sizes")
+        elif place is not None:
+            places[place] = size
+    names = [name for value in model.graph.inputs for name in _names(value) if name is not None]
+    fixed |= derived_sizes(names, fixed)
+    for value in model.graph.inputs:
+        for axis in range(0 if value.shape is None else len(value.shape)):
+            if (value.name or "", axis) in places:
+                ir.declare_dim(value, axis, places[value.name or "", axis])
+    for value in ir.declared_values(model):
+        for axis, symbol in enumerate(_names(value)):
+            if symbol in fixed:
+                ir.declare_dim(value, axis, fixed[symbol])
+
+
+def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """``ranges`` by the names that facts and made-up inputs know dims by.
+
+    Raises:
+        UsageError: a range holds no size, no input has a dim of that name, its size is fixed outside it,
+            or another range of the same dim rules that one out.
+    """
+    found: dict[str, Range] = {}
+    for name, (first, last) in ranges.items():
+        check_range(name, (first, last))
+        symbol, place = _resolved(model, name, None, (first, last))
+        if symbol is None and place is not None:
+            symbol = ir.unnamed_dim(*place)
+        if symbol is None:
+            continue
+        other, end = found.get(symbol, (0, None))
+        last = end if last is None else last if end is None else min(last, end)
+        first = max(first, other)
+        if last is not None and first > last:
+            raise UsageError(f"the ranges given for dim {symbol!r} rule each other out")
+        found[symbol] = (first, last)
+    return found
+
+
+def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """Fix ``sizes`` in ``model``, in place; returns ``ranges`` as :func:`resolve_ranges` does.
+
+    Raises:
+        UsageError: as for both; or a size is not within the range of the same dim.
+    """
+    found = resolve_ranges(model, ranges)
+    places = [
+        (value, axis, symbol or ir.unnamed_dim(value.name, axis))
+        for value in model.graph.inputs
+        for axis, symbol in enumerate(_names(value))
+    ]
+    fix_dims(model, sizes)
+    for value, axis, name in places:
+        size = (value.shape or ())[axis]
+        if name not in found or not isinstance(size, int) or size < 1:
+            continue
+        first, last = found[name]
+        if not first <= size <= (math.inf if last is None else last):
+            text = f"{first}:{'' if last is None else last}"
+            raise UsageError(f"--dim makes {name!r} {size}, which --dim-range {name}={text} rules out")
+    return found
+
+
+def describe_range(name: str, found: Range) -> str:
+    """A range in words: ``1 ≤ seq ≤ 512``."""
+    first, last = found
+    return f"{first} ≤ {name}" + ("" if last is None else f" ≤ {last}")
+
+
+def _resolved(
+    model: ir.Model, name: str, size: int | None, within: Range = (0, None)
+) -> tuple[str | None, tuple[str, int] | None]:
+    """The symbol that ``name`` means, or the input and axis where there is none; neither if it is fixed."""
+    symbols = dict.fromkeys(
+        symbol for value in model.graph.inputs for symbol in _names(value) if symbol is not None
+    )
+    if name in symbols:
+        return name, None
+    owner, at, axis_text = name.rpartition("@")
+    value = next((value for value in model.graph.inputs if value.name == owner), None) if at else None
+    axis = natural_or_none(axis_text)
+    if value is None or value.shape is None or axis is None or axis >= len(value.shape):
+        places = [*symbols, *_unnamed(model)]
+        raise unknown("dynamic dim", name, places)
+    dim = value.shape[axis]
+    if isinstance(dim, int) and dim > 0:
+        last = math.inf if within[1] is None else within[1]
+        if (size is not None and dim != size) or not within[0] <= dim <= last:
+            raise UsageError(f"dim {axis} of input {owner!r} is fixed to {dim}")
+        return None, None
+    symbol = _names(value)[axis]
+    return (symbol, None) if symbol is not None else (None, (owner, axis))
+
+
+def _names(value: ir.Value) -> list[str | None]:
+    """Per dim of ``value`` its symbol, if it is dynamic and bears one."""
+    if value.shape is None:
+        return []
+    return [
+        None if isinstance(dim, int) or dim.value in ir.ANONYMOUS_DIMS else dim.value for dim in value.shape
+    ]
+
+
+def _unnamed(model: ir.Model) -> Iterator[str]:
+    for value in model.graph.inputs:
+        for axis, (symbol, dim) in enumerate(zip(_names(value), value.shape or (), strict=True)):
+            if symbol is None and not (isinstance(dim, int) and dim > 0):
+                yield ir.unnamed_dim(value.name, axis)

@@ -1,0 +1,194 @@
+"""Which values a model's inputs may take, read off how the graph uses them.
+
+An integer that ends up as an index into a table of 30,522 rows must stay below that; one that
+is a shape must be positive; a divisor must not be zero. Such uses are found by following each
+input forward through operators that hand its elements on, also into bodies and functions, with
+integer offsets and factors taken along.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.inputs.demands import demand
+from graphopt.inputs.domain import Domain
+from graphopt.ir.signature import type_text
+
+
+def domains(model: ir.Model) -> dict[str, Domain]:
+    """The domain of each input of ``model`` that is not a constant initializer."""
+    return {value.name or "": _domain(value, model) for value in model.graph.inputs}
+
+
+def _domain(value: ir.Value, model: ir.Model) -> Domain:
+    type_ = type_text(value)
+    domain = Domain(from_end=True)
+    for path, node, index in _uses(value, model):
+        found = demand(node, index)
+        if found is not None:
+            if path.value is not value:
+                found = replace(found, pattern="")  # it is but a part of what has the pattern
+            domain = domain.meet(_pull_back(found, path))
+    is_float = "float" in type_ or "double" in type_
+    if not domain.known and not is_float:
+        domain = domain.meet(_by_name(value.name or ""))
+    return replace(domain, integral=domain.integral and is_float, from_end=domain.from_end and domain.known)
+
+
+_NAMES = (
+    (r"mask|token_?type|segment|flag|bool", Domain(0, 1, known=True)),
+    (r"(^|[^a-z])(len|lens|lengths?|counts?|sizes?|num)([^a-z]|$)", Domain(1, 2, known=True)),
+    (r"(^|[^a-z])(ids?|tokens?|index|indices|labels?|positions?)([^a-z]|$)", Domain(0, 9, known=True)),
+)
+
+
+def _by_name(name: str) -> Domain:
+    text = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+    return next((domain for pattern, domain in _NAMES if re.search(pattern, text)), Domain())
+
+
+# Following an input -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Path:
+    """How a value came from the input: ``factor * input + offset``, cast to integers or not."""
+
+    value: ir.Value
+    factor: float = 1
+    offset: float = 0
+    to_int: bool = False
+
+
+def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, int]]:
+    """Every use of ``start``'s elements: the path to it, the node and the input's place."""
+    pending = [_Path(start)]
+    seen = {start}
+    while pending:
+        path = pending.pop()
+        for node, index in path.value.uses():
+            yield path, node, index
+            for step in _steps(path, node, index, model):
+                if step.value not in seen:
+                    seen.add(step.value)
+                    pending.append(step)
+
+
+#: Operators whose output 0 holds elements of these inputs, unchanged.
+_HANDS_ON = {
+    name: {0}
+    for name in [
+        "Identity",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Transpose",
+        "Expand",
+        "Tile",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Split",
+        "Dropout",
+        "Pad",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "Compress",
+        "ReduceMax",
+        "ReduceMin",
+        "Abs",
+        "Relu",
+        "SequenceAt",
+        "SequenceInsert",
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sort",
+    ]
+}
+_HANDS_ON |= {"Where": {1, 2}, "CastLike": {0}, "ScatterElements": {0, 2}, "ScatterND": {0, 2}}
+_ANY_INPUT = {"Concat", "Max", "Min", "SequenceConstruct"}
+
+
+def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[_Path]:
+    """The values that the element passes on to."""
+    function = model.functions.get(node.op_identifier())
+    if function is not None:
+        if index < len(function.inputs):
+            yield replace(path, value=function.inputs[index])
+        return
+    if node.domain != "":
+        return
+    op = node.op_type
+    if op in ("Loop", "Scan", "If"):
+        for body in ir.bodies(node):
+            if index < len(body.inputs) and not (op == "Loop" and index < 2):
+                yield replace(path, value=body.inputs[index])
+    elif op == "Cast":
+        to = node.attributes["to"].value if "to" in node.attributes else None
+        to_int = path.to_int or to in _INTEGERS
+        yield replace(path, value=node.outputs[0], to_int=to_int)
+    elif op in ("Add", "Sub", "Mul", "Div") and len(node.inputs) == 2:
+        other = ir.scalar_of(node.inputs[1 - index])
+        if other is not None and math.isfinite(other):
+            moved = _moved(path, op, index, float(other))
+            if moved is not None:
+                yield replace(moved, value=node.outputs[0])
+    elif op in _ANY_INPUT or index in _HANDS_ON.get(op, ()):
+        for output in node.outputs if op == "Split" else node.outputs[:1]:
+            yield replace(path, value=output)
+
+
+_INTEGERS = frozenset(
+    int(dtype)
+    for dtype in ir.DataType
+    if dtype.name.startswith(("INT", "UINT")) and dtype.name != "UNDEFINED"
+)
+
+
+def _moved(path: _Path, op: str, index: int, other: float) -> _Path | None:
+    factor, offset = path.factor, path.offset
+    match op, index:
+        case "Add", _:
+            return replace(path, offset=offset + other)
+        case "Sub", 0:
+            return replace(path, offset=offset - other)
+        case "Sub", _:
+            return replace(path, factor=-factor, offset=other - offset)
+        case "Mul", _ if other != 0:
+            return replace(path, factor=factor * other, offset=offset * other)
+        case "Div", 0 if other != 0:
+            return replace(path, factor=factor / other, offset=offset / other)
+    return None
+
+
+def _pull_back(domain: Domain, path: _Path) -> Domain:
+    """The demand on ``factor * input + offset`` as a demand on the input."""
+    if path.factor == 1 and path.offset == 0:
+        return replace(domain, integral=path.to_int)
+
+    def back(bound: float | None) -> float | None:
+        return None if bound is None else (bound - path.offset) / path.factor
+
+    low, high = back(domain.low), back(domain.high)
+    if path.factor < 0:
+        low, high = high, low
+    return replace(
+        domain,
+        low=None if low is None else math.ceil(low),
+        high=None if high is None else math.floor(high),
+        choices=tuple(
+            back(choice) for choice in domain.choices if isinstance(choice, int | float) and path.factor
+        ),
+        integral=path.to_int,
+        from_end=False,
+    )

@@ -1,0 +1,371 @@
+"""Inputs for running a model: given by the user, or made up to suit it."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
+from graphopt.inputs.bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.inputs.complaints import complaints
+from graphopt.inputs.constraints import Constraints
+from graphopt.inputs.domain import Domain
+from graphopt.inputs.domain_inference import domains
+from graphopt.inputs.samples import Flavour, sample
+from graphopt.ir.signature import Port, Signature
+from graphopt.util import npz
+from graphopt.util.coerce import parse_natural
+from graphopt.util.element_types import native, numpy_type
+
+Feeds = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """What the user said about inputs.
+
+    Attributes:
+        shapes: shapes by input name.
+        files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
+        seed: of everything that is made up.
+        ranges: first and last size of dynamic dims; others are not tried.
+        vouched: the user also fixed dims of the model.
+        arrays: arrays to feed, by input name.
+        profiled: shapes and arrays come from a profile rather than from the user: where the original does
+            not run with them, nothing is compared, and that is no error.
+        examples: shapes by input name with which the model is known to run, to be tried first.
+    """
+
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    files: tuple[tuple[str | None, Path], ...] = ()
+    seed: int = 0
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    vouched: bool = False
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    profiled: bool = False
+    examples: tuple[Mapping[str, Shape], ...] = ()
+
+    @classmethod
+    def parse(cls, shapes: Iterable[str] = (), files: Iterable[str] = (), seed: int = 0) -> InputOptions:
+        """Read the values of ``--input-shape``, ``--input`` and ``--seed``."""
+        parsed = [parse_shape(text) for text in shapes]
+        found = [parse_file(text) for text in files]
+        for option, names in (
+            ("--input-shape", [name for name, _ in parsed]),
+            ("--input", [n for n, _ in found]),
+        ):
+            twice = next((name for name in names if name is not None and names.count(name) > 1), None)
+            if twice is not None:
+                raise UsageError(f"{option} is given twice for {twice!r}", hint="give one for each input")
+        return cls(dict(parsed), tuple(found), seed)
+
+    @property
+    def given(self) -> bool:
+        """Whether the user said anything about shapes or arrays."""
+        if self.profiled:
+            return False
+        return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
+
+
+def parse_shape(text: str) -> tuple[str, Shape]:
+    """Read ``name:1,3,224,224`` or ``name:[1,3]``; the name may hold colons, ``name:`` is a scalar.
+
+    Raises:
+        UsageError: there is no name, or a size is no natural number.
+    """
+    name, colon, sizes = text.rpartition(":")
+    match = re.fullmatch(r"\s*(?:\[(.*)\]|(.*?))\s*", sizes)
+    words = [word for word in re.split(r"[,x\s]+", (match[1] or match[2] or "") if match else sizes) if word]
+    if colon and name and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:
+        raise UsageError(
+            f"{text!r} gives several shapes", hint="bench and optimize --tune take several; give one here"
+        )
+    try:
+        shape = tuple(map(parse_natural, words)) if colon and name else None
+    except ValueError:
+        shape = None
+    if shape is None:
+        raise UsageError(f"can't read the input shape {text!r}", hint="write NAME:1x3x224x224")
+    return name, shape
+
+
+def parse_file(text: str) -> tuple[str | None, Path]:
+    """Read ``name:file.npy`` or ``file.npz``; the name may hold colons, and so may a Windows path.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    hint = "write NAME:FILE.npy, or FILE.npz with arrays named like the inputs"
+    if text.endswith(".npz"):
+        return None, Path(text)
+    match = re.fullmatch(r"(.+?):([A-Za-z]:[\\/][^:]*)", text) or re.fullmatch(r"(.+):([^:]*)", text)
+    if match is None or not text.endswith(".npy"):
+        raise UsageError(f"can't read the input {text!r}", hint=hint)
+    return match[1], Path(match[2])
+
+
+class Inputs:
+    """Makes feeds for a model.
+
+    Args:
+        model: the model; its interface and the uses of its inputs are read, and sizes of its dims.
+        options: what the user gave.
+        limit: bytes that the feeds of one run may take together.
+        reload: gives the model again, where sizes have to suit its graph, so that it is not kept until then.
+
+    Raises:
+        UsageError: the options name an unknown input, or do not fit the model.
+        UnsupportedModel: an input is of a type that can't be fed, such as a sparse tensor.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        options: InputOptions | None = None,
+        *,
+        limit: int = 1 << 29,
+        reload: Callable[[], ir.Model] | None = None,
+    ) -> None:
+        self.options = options or InputOptions()
+        self.signature = Signature.of(model)
+        self._limit = limit
+        self._ports = {port.name: port for port in self.signature.inputs if port.role != "constant"}
+        self._defaults = {
+            value.name: value.const_value for value in model.graph.inputs if value.const_value is not None
+        }
+        for port in self.signature.fed:
+            if not port.type or any(word in port.type for word in ("sparse", "undefined", "(type ")):
+                raise UnsupportedModel(
+                    f"input {port.name!r} is of type {port.type or 'unknown'}, which can't be fed"
+                )
+        self._given = {name: self._fit(name, array) for name, array in self._load()}
+        self._fixed = self._fixed_shapes()
+        self._domains = domains(model)
+        self._load_model = reload or (lambda: model)
+        self._known: dict[str, int] = {}
+        self.use_rank(RANKS[0])
+
+    @property
+    def open_ranks(self) -> bool:
+        """Whether some input to be made up declares no rank."""
+        return any(
+            port.dims is None and port.name not in self._fixed and "map" not in port.type
+            for port in self._made_up()
+        )
+
+    @property
+    def given(self) -> Feeds:
+        """The arrays that the user gave, by input."""
+        return dict(self._given)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether some dim may be chosen."""
+        return any(symbol not in self._known for symbol in self.dimensions.symbols)
+
+    @property
+    def cautious(self) -> bool:
+        """Whether some value depends on the caution with which it is made up."""
+        return any(
+            port.kind != "tensor"
+            or not ("float" in port.type or "double" in port.type)
+            or self._domains[port.name].known
+            for port in self._made_up()
+        )
+
+    def use_rank(self, rank: int) -> None:
+        """Let inputs of open rank have ``rank`` dims."""
+        self.dimensions = Dimensions.of(self.signature.fed, rank)
+        self.constraints: Constraints | None = None
+        self._known = {}
+        for name, shape in self._fixed.items():
+            for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
+                if isinstance(dim, str):
+                    self._known.setdefault(dim, size)
+                    if self._within(dim, size) != size:
+                        raise UsageError(f"dim {dim!r} of input {name!r} is {size}, outside --dim-range")
+
+    def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
+        """:meth:`binding` of each of ``tries``."""
+        yield from map(self.binding, tries)
+
+    def binding(self, wish: Binding) -> dict[str, int]:
+        """``wish`` with the sizes that the user fixed, within the ranges given, and as constraints demand."""
+        binding = {
+            symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in wish.items()
+        }
+        return binding if self.constraints is None else self.constraints.settle(binding)
+
+    def heed(self, refusal: str, binding: Binding) -> bool:
+        """Learn from why a run with ``binding`` failed; whether other sizes follow from that.
+
+        At first the graph is asked what it demands of sizes, which takes longer than the first few runs.
+        """
+        if self.constraints is None:
+            if not self.dynamic:
+                return False
+            self.constraints = Constraints(
+                self._load_model(), self.dimensions, self._known, self.options.ranges
+            )
+            return True
+        rules = complaints(refusal, self.constraints, binding)
+        return any([self.constraints.add(rule) for rule in rules])
+
+    def forget(self) -> bool:
+        """Demand nothing of sizes any more; whether anything was demanded."""
+        learned, self.constraints = self.constraints, None
+        return learned is not None
+
+    def known_bindings(self) -> Iterator[dict[str, int]]:
+        """Sizes with which the model is known to run: those of the user's example shapes that fit it."""
+        for shapes in self.options.examples:
+            binding: dict[str, int] = {}
+            for name, shape in shapes.items():
+                dims = self.dimensions.dims.get(name, ())
+                for dim, size in zip(dims, shape, strict=True) if len(dims) == len(shape) else ():
+                    if isinstance(dim, str) and dim in self.dimensions.symbols:
+                        binding.setdefault(dim, size)
+            if all(binding.get(symbol, 0) > 0 for symbol in self.dimensions.symbols):
+                yield binding
+
+    def ends(self, binding: Binding) -> Iterator[dict[str, int]]:
+        """``binding`` with the dims of which the user gave a range at its last size, then at its first."""
+        for end in (-1, 0):
+            sizes = {symbol: found[end] for symbol, found in self.options.ranges.items() if symbol in binding}
+            if sizes:
+                yield {**binding, **{symbol: size for symbol, size in sizes.items() if size is not None}}
+
+    def _within(self, symbol: str, size: int) -> int:
+        """``size``, or one that is as telling within the range of ``symbol``."""
+        first, last = self.options.ranges.get(symbol, (0, None))
+        moved = size if size >= first else first + max(size - 1, 0)
+        return moved if last is None else min(moved, last)
+
+    def elements(self, binding: Binding) -> int:
+        """How many elements the inputs that are made up have together."""
+        return sum(math.prod(self._shape(port, binding)) for port in self._made_up())
+
+    def feeds(self, binding: Binding, flavour: Flavour = "normal", caution: int = 0) -> Feeds:
+        """Values for every input that must be fed.
+
+        Args:
+            binding: sizes of the dynamic dims.
+            flavour: what kind of numbers.
+            caution: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
+                1) to 3 (all 0), for models that are choosier than they let on. Flavours that try
+                the limits pay no heed to it.
+
+        Raises:
+            ResourceLimit: they would take more than the limit.
+        """
+        total = 4 * self.elements(binding)
+        if total > self._limit:
+            raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
+        feeds = dict(self._given)
+        for port in self._made_up():
+            generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
+            domain = self._domain(port, binding)
+            shape = self._shape(port, binding)
+            feeds[port.name] = sample(port.type, shape, domain, flavour, caution, generator)
+        if flavour == "overridden":
+            feeds |= self._overrides(feeds)
+        return feeds
+
+    # What the user gave -----------------------------------------------------------------------
+
+    def _load(self) -> Iterator[tuple[str, Any]]:
+        found = list(self.options.arrays.items())
+        for name, path in self.options.files:
+            content = npz.read(path)
+            found += content.items() if name is None else [(name, content)]
+        for name, array in found:
+            yield self._known_name(name), native(array, name)
+
+    def _known_name(self, name: str) -> str:
+        if name in self._ports:
+            return name
+        raise unknown("input", name, self._ports)
+
+    def _fit(self, name: str, array: Any) -> Any:
+        """``array`` as the element type that the input wants, if no value changes."""
+        port = self._ports[name]
+        if port.kind != "tensor":
+            raise UsageError(f"input {name!r} is of type {port}; files can hold tensors only")
+        self._check_shape(port, array.shape)
+        wanted = numpy_type(port.type)
+        if wanted is None or array.dtype == wanted:
+            return array
+        if wanted.kind == "O" and array.dtype.kind in "US":
+            return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
+        if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+            return array.view(wanted)  # numpy's files keep the element types of ml_dtypes as raw bits
+        if array.dtype.kind in "fiub" and wanted.kind != "O":
+            cast = array.astype(wanted)
+            to_float = wanted.kind not in "iub"
+            if (to_float and array.dtype.kind == "f") or np.array_equal(cast.astype(array.dtype), array):
+                return cast
+        named = "strings" if wanted.kind == "O" else wanted
+        raise UsageError(f"input {name!r} wants {named}, the array holds {array.dtype}")
+
+    def _fixed_shapes(self) -> dict[str, Shape]:
+        shapes = {self._known_name(name): tuple(shape) for name, shape in self.options.shapes.items()}
+        for name, shape in shapes.items():
+            self._check_shape(self._ports[name], shape)
+            given = self._given.get(name)
+            if given is not None and given.shape != shape:
+                raise UsageError(
+                    f"input {name!r}: the array has shape {given.shape}, --input-shape says {shape}"
+                )
+        return shapes | {name: array.shape for name, array in self._given.items()}
+
+    def _check_shape(self, port: Port, shape: Shape) -> None:
+        if port.dims is None:
+            return
+        fits = len(shape) == len(port.dims) and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(port.dims, shape, strict=True)
+        )
+        if not fits:
+            declared = ", ".join("?" if dim is None else str(dim) for dim in port.dims)
+            given = ", ".join(map(str, shape))
+            raise UsageError(f"input {port.name!r} has shape [{declared}], not [{given}]")
+
+    # What is made up --------------------------------------------------------------------------
+
+    def _made_up(self) -> list[Port]:
+        return [port for port in self.signature.fed if port.name not in self._given]
+
+    def _shape(self, port: Port, binding: Binding) -> Shape:
+        fixed = self._fixed.get(port.name)
+        return self.dimensions.shape(port.name, binding) if fixed is None else fixed
+
+    def _domain(self, port: Port, binding: Binding) -> Domain:
+        domain = self._domains[port.name]
+        tops: list[float] = [binding[symbol] - 1 for symbol in domain.below if symbol in binding]
+        if domain.below:
+            tops.append(domain.high if domain.high is not None else max(tops, default=1))
+            domain = replace(domain, high=max(0, min(tops)))
+        return domain
+
+    def _overrides(self, feeds: Feeds) -> Feeds:
+        """Other values for overridable initializers: floats perturbed, other elements in reverse."""
+        overrides = {}
+        for port in self._ports.values():
+            tensor = self._defaults.get(port.name)
+            if port.name in feeds or tensor is None:
+                continue
+            array = tensor.numpy()
+            if array.dtype.kind == "f":
+                generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
+                noise = generator.standard_normal(array.shape)
+                overrides[port.name] = (array * (1 + noise / 4) + noise / 16).astype(array.dtype)
+            elif array.dtype.kind in "iub":
+                overrides[port.name] = array.reshape(-1)[::-1].reshape(array.shape)
+        return overrides

@@ -1,0 +1,480 @@
+"""Relations that operators demand between the sizes of their inputs: a table, by operator.
+
+Relations say more than the shape of a result: the columns of a matrix are the rows of the next, a recurrence
+has as many features as its weights, an index is below the size that it indexes. onnxruntime refuses to run a
+node whose relations do not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+from graphopt import ir
+from graphopt.analysis.dims import Dim, floordiv, product
+from graphopt.analysis.facts import ShapeTuple
+from graphopt.analysis.shape_rules import shape_rules
+from graphopt.analysis.shape_rules.broadcast import elementwise, where
+from graphopt.analysis.shapes import ShapeFacts
+from graphopt.inputs.value_bounds import ValueBounds
+
+Kind: TypeAlias = Literal["equal", "broadcast", "least"]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A condition on two sizes.
+
+    Attributes:
+        kind: ``equal``; ``broadcast``, equal or one of them 1; ``least``, ``left`` is at least ``right``.
+        left, right: sizes, as expressions over the symbols of the model's inputs.
+    """
+
+    kind: Kind
+    left: Dim
+    right: Dim
+
+    def holds(self, left: int, right: int) -> bool:
+        """Whether two numbers are so related."""
+        if self.kind == "least":
+            return left >= right
+        return left == right or (self.kind == "broadcast" and 1 in (left, right))
+
+
+Relations: TypeAlias = Iterable[Relation]
+_Rule: TypeAlias = "Callable[[Site], Relations]"
+
+
+def equal(left: Dim, right: Dim) -> Relation:
+    return Relation("equal", left, right)
+
+
+def broadcast(left: Dim, right: Dim) -> Relation:
+    return Relation("broadcast", left, right)
+
+
+def least(left: Dim, right: Dim) -> Relation:
+    return Relation("least", left, right)
+
+
+def relations(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[Relation]:
+    """The relations between the sizes of the inputs of ``node``; none if it breaks its specification."""
+    rule = _RULES.get(node.op_type) if node.domain in ir.RUNTIME_DOMAINS else None
+    if rule is None and shape_rules().get((node.domain, node.op_type)) in (elementwise, where):
+        rule = _elementwise
+    if rule is None:
+        return []
+    site = Site(node, facts, bounds)
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return []  # an attribute of the enclosing function, which each call gives
+    try:
+        return [*rule(site)]
+    except (IndexError, KeyError, TypeError, ValueError, ArithmeticError):
+        return []
+
+
+class Site:
+    """A node, and the facts about its inputs."""
+
+    def __init__(self, node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> None:
+        self.node, self.facts, self.bounds = node, facts, bounds
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def value(self, index: int) -> ir.Value:
+        """Raises IndexError if there is none."""
+        value = self.node.inputs[index]
+        if value is None:
+            raise IndexError(index)
+        return value
+
+    def shape(self, index: int) -> ShapeTuple:
+        """Raises IndexError if there is no such input, or its rank is not known."""
+        shape = self.facts.shape(self.value(index))
+        if shape is None:
+            raise IndexError(index)
+        return shape
+
+    def shapes(self) -> list[ShapeTuple]:
+        """Those of the inputs whose rank is known."""
+        known = [self.facts.shape(value) for value in self.node.inputs if value is not None]
+        return [shape for shape in known if shape is not None]
+
+    def ints(self, index: int) -> Sequence[Dim] | None:
+        return self.facts.known_ints(self.value(index)) if self.has(index) else None
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.value
+
+    def result(self, index: int = 0) -> ShapeTuple:
+        """The shape of an output. Raises IndexError if its rank is not known."""
+        shape = self.facts.shape(self.node.outputs[index])
+        if shape is None:
+            raise IndexError(index)
+        return shape
+
+
+# Broadcasting ---------------------------------------------------------------------------------
+
+
+def _broadcast_shapes(shapes: Sequence[ShapeTuple]) -> Iterator[Relation]:
+    """All dims of one place, counted from the end, broadcast together."""
+    for place in range(1, max(map(len, shapes), default=0) + 1):
+        dims = dict.fromkeys(shape[-place] for shape in shapes if len(shape) >= place)
+        yield from (broadcast(a, b) for a, b in pairwise(dim for dim in dims if dim != 1))
+
+
+def _elementwise(site: Site) -> Relations:
+    return _broadcast_shapes(site.shapes())
+
+
+def _expand(site: Site) -> Relations:
+    target = site.ints(1)
+    return [] if target is None else _broadcast_shapes([site.shape(0), tuple(target)])
+
+
+# Products and convolutions --------------------------------------------------------------------
+
+
+def _product(a: ShapeTuple, b: ShapeTuple) -> Iterator[Relation]:
+    yield equal(a[-1], b[-2] if len(b) > 1 else b[0])
+    yield from _broadcast_shapes([a[:-2], b[:-2]])
+
+
+def _matmul(a: int, b: int) -> _Rule:
+    return lambda site: _product(site.shape(a), site.shape(b))
+
+
+def _fused_matmul(site: Site) -> Relations:
+    if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0):
+        return []
+    a, b = site.shape(0), site.shape(1)
+    if site.attribute("transA", 0) and len(a) > 1:
+        a = (*a[:-2], a[-1], a[-2])
+    if site.attribute("transB", 0) and len(b) > 1:
+        b = (*b[:-2], b[-1], b[-2])
+    return _product(a, b)
+
+
+def _gemm(site: Site) -> Iterator[Relation]:
+    rows, inner = site.shape(0)[:: -1 if site.attribute("transA", 0) else 1]
+    inner_b, columns = site.shape(1)[:: -1 if site.attribute("transB", 0) else 1]
+    yield equal(inner, inner_b)
+    if site.has(2):
+        yield from _broadcast_shapes([(rows, columns), site.shape(2)])
+
+
+def _packed_matmul(site: Site) -> Iterator[Relation]:
+    yield equal(site.shape(0)[-1], site.attribute("K"))
+
+
+def _conv(x: int, w: int, bias: int) -> _Rule:
+    def rule(site: Site) -> Iterator[Relation]:
+        shape, weights = site.shape(x), site.shape(w)
+        yield equal(shape[1], weights[1] * site.attribute("group", 1))
+        if site.has(bias):
+            yield equal(site.shape(bias)[0], weights[0])
+        yield from (least(dim, 1) for dim in site.result()[2:])
+
+    return rule
+
+
+def _conv_transpose(site: Site) -> Iterator[Relation]:
+    yield equal(site.shape(0)[1], site.shape(1)[0])
+    yield from (least(dim, 1) for dim in site.result()[2:])
+
+
+def _windows_fit(site: Site) -> Relations:
+    return [least(dim, 1) for dim in site.result()[2:]]
+
+
+def _einsum(site: Site) -> Iterator[Relation]:
+    terms = site.attribute("equation", "").replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, list[Dim]] = {}
+    for index, term in enumerate(terms):
+        shape = site.shape(index)
+        before, _, after = term.partition("...")
+        for letter, size in [*zip(before, shape, strict=False), *zip(after[::-1], shape[::-1], strict=False)]:
+            sizes.setdefault(letter, []).append(size)
+    for found in sizes.values():
+        yield from (broadcast(a, b) for a, b in pairwise(found))
+
+
+# Recurrences and attention --------------------------------------------------------------------
+
+
+def _recurrence(site: Site) -> Iterator[Relation]:
+    """W is directions, gates * hidden, features; R the same with hidden in the place of features."""
+    x, w, r = site.shape(0), site.shape(1), site.shape(2)
+    batch_first = site.attribute("layout", 0)
+    batch = x[0 if batch_first else 1]
+    yield equal(x[2], w[2])
+    yield equal(w[1], r[1])
+    if site.has(4):
+        yield equal(site.shape(4)[0], batch)
+    for state in (5, 6):
+        if site.has(state):
+            expected = (batch, w[0], r[2]) if batch_first else (w[0], batch, r[2])
+            yield from map(equal, site.shape(state), expected)
+
+
+def _attention(site: Site) -> Iterator[Relation]:
+    """Attention of ai.onnx: heads apart (rank 4), or side by side (rank 3)."""
+    q, k, v = site.shape(0), site.shape(1), site.shape(2)
+    yield from (equal(other[0], q[0]) for other in (k, v))
+    yield equal(k[-2], v[-2])
+    if len(q) == 4:
+        yield from (equal(q[3], k[3]), equal(k[1], v[1]))
+    total: Dim = k[-2]
+    if site.has(4) and site.has(5):
+        past_k, past_v = site.shape(4), site.shape(5)
+        total = total + past_k[2]
+        yield from (equal(past_k[0], q[0]), equal(past_v[0], q[0]), equal(past_k[2], past_v[2]))
+        if len(q) == 4:
+            yield from (equal(past_k[1], k[1]), equal(past_k[3], k[3]), equal(past_v[3], v[3]))
+    if site.has(3):
+        mask = site.shape(3)
+        yield from _broadcast_shapes([mask[:-1], (q[0], 1, q[-2])])
+        yield equal(mask[-1], total)
+
+
+def _multi_head_attention(site: Site) -> Iterator[Relation]:
+    """MultiHeadAttention and GroupQueryAttention of onnxruntime, with query, key and value apart."""
+    grouped = site.node.op_type == "GroupQueryAttention"
+    query = site.shape(0)
+    past = 3 if grouped else 6
+    for index in (1, 2):
+        if site.has(index):
+            other = site.shape(index)
+            yield equal(other[0], query[0])
+            if grouped:
+                yield equal(other[1], query[1])
+    if not grouped and site.has(1) and site.has(2) and len(site.shape(1)) == len(site.shape(2)) == 3:
+        yield from (equal(site.shape(1)[1], site.shape(2)[1]), equal(query[2], site.shape(1)[2]))
+    if site.has(past) and site.has(past + 1):
+        past_k, past_v = site.shape(past), site.shape(past + 1)
+        yield from (equal(past_k[0], query[0]), equal(past_v[0], query[0]), equal(past_k[2], past_v[2]))
+    if grouped and site.has(5):
+        yield equal(product(site.shape(5)), query[0])
+
+
+def _packed_attention(site: Site) -> Iterator[Relation]:
+    """Attention of onnxruntime: one matrix of weights for query, key and value."""
+    yield equal(site.shape(0)[2], site.shape(1)[0])
+    if site.has(4):
+        yield equal(site.shape(4)[1], site.shape(0)[0])
+
+
+def _either_attention(site: Site) -> Relations:
+    return _packed_attention(site) if site.node.domain == ir.MICROSOFT else _attention(site)
+
+
+# Normalization and quantization ---------------------------------------------------------------
+
+
+def _channels(*inputs: int) -> _Rule:
+    """Vectors with a number for each channel, the second axis of input 0."""
+
+    def rule(site: Site) -> Relations:
+        channels = site.shape(0)[1]
+        return [equal(channels, site.shape(index)[0]) for index in inputs if site.has(index)]
+
+    return rule
+
+
+def _scaled(*inputs: int) -> _Rule:
+    """Tensors that broadcast to the last axes of input 0."""
+    return lambda site: [
+        relation
+        for index in inputs
+        if site.has(index)
+        for relation in _broadcast_shapes([site.shape(0), site.shape(index)])
+    ]
+
+
+def _quantized(site: Site) -> Iterator[Relation]:
+    scale = site.shape(1)
+    if len(scale) == 1 and scale[0] != 1:
+        yield equal(site.shape(0)[site.attribute("axis", 1)], scale[0])
+
+
+# Moving elements ------------------------------------------------------------------------------
+
+
+def _concat(site: Site) -> Iterator[Relation]:
+    shapes = site.shapes()
+    axis = site.attribute("axis", 1) % max(len(shapes[0]), 1)
+    for place in range(len(shapes[0])):
+        if place != axis:
+            yield from (equal(a[place], b[place]) for a, b in pairwise(shapes))
+
+
+def _reshape(site: Site) -> Iterator[Relation]:
+    yield equal(product(site.shape(0)), product(site.result()))
+
+
+def _split(site: Site) -> Iterator[Relation]:
+    size = site.shape(0)[site.attribute("axis", 0)]
+    sizes = site.ints(1) if site.has(1) else site.attribute("split")
+    if sizes is not None:
+        yield equal(size, sum(sizes, start=0))
+    elif site.attribute("num_outputs") is None:
+        parts = len(site.node.outputs)
+        yield equal(floordiv(size, parts) * parts, size)
+
+
+def _squeeze(site: Site) -> Relations:
+    axes = site.ints(1) if site.has(1) else site.attribute("axes", ())
+    shape = site.shape(0)
+    return [equal(shape[axis], 1) for axis in axes or () if isinstance(axis, int)]
+
+
+def _blocks(site: Site) -> Iterator[Relation]:
+    size = site.attribute("blocksize")
+    shape = site.shape(0)
+    inverse = site.node.op_type == "SpaceToDepth"
+    step = size if inverse else size * size
+    yield from (equal(floordiv(dim, step) * step, dim) for dim in (shape[2:] if inverse else shape[1:2]))
+
+
+def _square(site: Site) -> Relations:
+    return [equal(*site.shape(0)[-2:])]
+
+
+def _reverse_sequence(site: Site) -> Relations:
+    return [equal(site.shape(1)[0], site.shape(0)[site.attribute("batch_axis", 1)])]
+
+
+def _scan(site: Site) -> Iterator[Relation]:
+    """Inputs that are gone through together are equally long."""
+    count = site.attribute("num_scan_inputs")
+    first = len(site.node.inputs) - count
+    axes = site.attribute("scan_input_axes") or [0] * count
+    lengths = [site.shape(first + place)[axis] for place, axis in enumerate(axes)]
+    yield from (equal(a, b) for a, b in pairwise(lengths))
+
+
+# Indices --------------------------------------------------------------------------------------
+
+
+def _gather(site: Site) -> Iterator[Relation]:
+    most = site.bounds.most(site.value(1))
+    if most is not None:
+        yield least(site.shape(0)[site.attribute("axis", 0)], most + 1)
+
+
+def _elements(site: Site) -> Iterator[Relation]:
+    """Indices of the rank of the data, no longer than these on the other axes."""
+    yield from _gather(site)
+    data, indices = site.shape(0), site.shape(1)
+    axis = site.attribute("axis", 0) % len(data)
+    yield from (least(a, b) for place, (a, b) in enumerate(zip(data, indices, strict=True)) if place != axis)
+    if site.has(2):
+        yield from map(equal, indices, site.shape(2))
+
+
+def _tuples(site: Site) -> Iterator[Relation]:
+    """Rows of indices, one for each of the first axes behind the batch dims."""
+    data, indices = site.shape(0), site.shape(1)
+    batch = site.attribute("batch_dims", 0)
+    count = indices[-1]
+    yield from map(equal, data[:batch], indices[:batch])
+    if not isinstance(count, int):
+        return
+    for size, most in zip(data[batch:], site.bounds.parts(site.value(1), count), strict=False):
+        if most is not None:
+            yield least(size, most + 1)
+    if site.node.op_type == "ScatterND":
+        yield from map(equal, site.shape(2), (*indices[:-1], *data[count:]))
+
+
+def _top_k(site: Site) -> Iterator[Relation]:
+    k = site.ints(1) if site.has(1) else (site.attribute("k"),)
+    if k is not None:
+        yield least(site.shape(0)[site.attribute("axis", -1)], k[0])
+
+
+# Classical models -----------------------------------------------------------------------------
+
+
+def _features(site: Site) -> Iterator[Relation]:
+    """As many columns as there are numbers for features, or as trees look at."""
+    shape = site.shape(0)
+    match site.node.op_type:
+        case "Scaler":
+            count = len(site.attribute("offset", ()))
+            yield from (equal(shape[-1], count) for _ in range(count > 1))
+        case "LinearRegressor":
+            yield equal(shape[-1], len(site.attribute("coefficients")) // site.attribute("targets", 1))
+        case "LinearClassifier":
+            rows = len(site.attribute("intercepts", ())) or len(site.attribute("classlabels_ints", ()))
+            rows = rows or len(site.attribute("classlabels_strings", ()))
+            yield equal(shape[-1], len(site.attribute("coefficients")) // rows)
+        case _:
+            yield least(shape[-1], 1 + max(site.attribute("nodes_featureids")))
+
+
+_RULES: dict[str, _Rule] = {
+    "Expand": _expand,
+    "MatMul": _matmul(0, 1),
+    "MatMulInteger": _matmul(0, 1),
+    "MatMulIntegerToFloat": _matmul(0, 1),
+    "DynamicQuantizeMatMul": _matmul(0, 1),
+    "QLinearMatMul": _matmul(0, 3),
+    "FusedMatMul": _fused_matmul,
+    "MatMulNBits": _packed_matmul,
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "Conv": _conv(0, 1, 2),
+    "FusedConv": _conv(0, 1, 2),
+    "ConvInteger": _conv(0, 1, 4),
+    "QLinearConv": _conv(0, 3, 8),
+    "ConvTranspose": _conv_transpose,
+    "MaxPool": _windows_fit,
+    "AveragePool": _windows_fit,
+    "LpPool": _windows_fit,
+    "Einsum": _einsum,
+    "LSTM": _recurrence,
+    "GRU": _recurrence,
+    "RNN": _recurrence,
+    "Attention": _either_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "GroupQueryAttention": _multi_head_attention,
+    "BatchNormalization": _channels(1, 2, 3, 4),
+    "InstanceNormalization": _channels(1, 2),
+    "LayerNormalization": _scaled(1, 2),
+    "SimplifiedLayerNormalization": _scaled(1),
+    "RMSNormalization": _scaled(1),
+    "SkipLayerNormalization": _scaled(1, 2, 3, 4),
+    "SkipSimplifiedLayerNormalization": _scaled(1, 2, 3),
+    "BiasGelu": _scaled(1),
+    "FastGelu": _scaled(1),
+    "PRelu": _scaled(1),
+    "QuantizeLinear": _quantized,
+    "DequantizeLinear": _quantized,
+    "Concat": _concat,
+    "Reshape": _reshape,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
+    "Det": _square,
+    "Inverse": _square,
+    "ReverseSequence": _reverse_sequence,
+    "Scan": _scan,
+    "Gather": _gather,
+    "GatherElements": _elements,
+    "ScatterElements": _elements,
+    "GatherND": _tuples,
+    "ScatterND": _tuples,
+    "TopK": _top_k,
+    "Scaler": _features,
+    "LinearRegressor": _features,
+    "LinearClassifier": _features,
+    "TreeEnsembleClassifier": _features,
+    "TreeEnsembleRegressor": _features,
+}

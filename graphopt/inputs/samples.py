@@ -1,0 +1,265 @@
+"""Made-up values of any ONNX type, in several flavours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from graphopt.errors import UnsupportedModel
+from graphopt.inputs.bindings import Shape
+from graphopt.inputs.domain import Domain
+from graphopt.util.element_types import LOW_TYPES
+
+#: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
+#: normal, and feeds other values for overridable initializers too. ``tiny`` mixes denormal numbers into
+#: normal ones, and ``huge`` such as are next to the largest of their type.
+Flavour = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
+Array = np.ndarray[Any, Any]
+
+_FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
+_WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
+#: Halfway between two integers, where ways to round differ.
+_TIES = np.array([-1.5, -0.5, 0.5, 2.5])
+#: Of numbers beyond these, twice as much, or their product with a few others, may overflow.
+_MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
+#: How many special numbers there are in as many as this, if not four: some are to stay normal.
+_SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
+#: Denormal numbers, whose reciprocals are infinite, and numbers that overflow when doubled.
+_TINY = {"float16": 1e-5, "float": 1e-39, "double": 1e-309, "bfloat16": 1e-39}
+_HUGE = {"float16": 6e4, "float": 3e38, "double": 1.7e308, "bfloat16": 3e38}
+#: Large for the type, yet squares and small sums of them are finite.
+_LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
+
+
+def sample(
+    type_: str,
+    shape: Shape,
+    domain: Domain,
+    flavour: Flavour,
+    caution: int,
+    generator: np.random.Generator,
+) -> Any:
+    """A value of onnxruntime type ``type_``, such as ``tensor(float)`` or ``seq(tensor(int64))``.
+
+    Sequences have two elements and maps two entries; ``caution`` as in :meth:`Inputs.feeds`.
+
+    Raises:
+        UnsupportedModel: no value of such a type can be made.
+    """
+    if flavour in ("zero", "negative", "large"):
+        caution = 0  # these are for trying what may be refused
+    kind, _, inner = type_.partition("(")
+    inner = inner[:-1]
+    match kind:
+        case "tensor":
+            return np.asarray(_tensor(inner, shape, domain, flavour, caution, generator))
+        case "seq":
+            return [sample(inner, shape, domain, flavour, caution, generator) for _ in range(2)]
+        case "optional":
+            return sample(inner, shape, domain, flavour, caution, generator)
+        case "map":
+            key, _, value = inner.partition(",")
+            keys: list[Any] = list(domain.choices) or (["a", "b"] if key == "string" else [0, 1])
+            values = sample(value, (len(keys),), Domain(), flavour, caution, generator)
+            return dict(zip(keys, values.tolist(), strict=True))
+    raise UnsupportedModel(f"no value of type {type_} can be made up")
+
+
+def _tensor(
+    element: str, shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+) -> Array:
+    if element == "string":
+        words = np.array(domain.choices if domain.only_choices else _WORDS, dtype=object)
+        return np.asarray(words[generator.integers(0, len(words), shape)], dtype=object).reshape(shape)
+    if element == "bool":
+        return _bools(shape, flavour, caution, generator)
+    if element.startswith("complex"):
+        part = "float" if element == "complex64" else "double"
+        parts = [_floats(part, shape, flavour, generator) for _ in range(2)]
+        made = np.empty(shape, np.complex128)
+        made.real, made.imag = parts
+        return made.astype(element)
+    if "float" in element or element == "double":
+        if domain.known or domain.only_choices:
+            numbers = _bounded(shape, domain, flavour, caution, generator)
+        else:
+            numbers = _floats(element, shape, flavour, generator, domain.choices)
+        return numbers.astype(
+            _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
+        )
+    return _integers(element, shape, domain, flavour, caution, generator)
+
+
+def _bools(shape: Shape, flavour: Flavour, caution: int, generator: np.random.Generator) -> Array:
+    if caution >= 2 or flavour in ("zero", "large"):
+        return np.full(shape, flavour == "large" or caution == 2)
+    return np.asarray(generator.integers(0, 2, shape) > 0)
+
+
+def _floats(
+    element: str,
+    shape: Shape,
+    flavour: Flavour,
+    generator: np.random.Generator,
+    choices: Sequence[float] = (),
+) -> Array:
+    """Floats that nothing is known of but what ``choices`` they are compared with."""
+    if flavour == "zero":
+        return np.zeros(shape)
+    most = _MOST.get(element, 100.0)
+    telling = [choice for choice in choices if abs(choice) < most]
+    numbers: Array = np.asarray(
+        generator.standard_normal(shape, np.float64 if element == "double" else np.float32)
+    )
+    match flavour:
+        case "negative":
+            return _below(-np.abs(numbers), min(telling, default=0.0))
+        case "large":
+            flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
+            if flat.sum() < 0:  # what hangs on a sum is tried with negative numbers, too
+                flat = -flat
+            chosen = generator.random(flat.size) < 0.1
+            chosen[2:3] = True  # of three, one
+            places = np.flatnonzero(chosen)
+            flat[places] = generator.choice(_TIES, places.size)
+            if telling:
+                chosen = generator.random(flat.size) < 0.3
+                chosen[:1] = True
+                places = np.flatnonzero(chosen)
+                flat[places] = generator.choice(telling, places.size)
+            return flat.reshape(shape)
+        case "tiny" | "huge":
+            flat = np.asarray(numbers, np.float64).reshape(-1)
+            number = (_TINY if flavour == "tiny" else _HUGE).get(element)
+            if number is not None:
+                chosen = generator.random(flat.size) < 0.3
+                chosen[-1:] = True
+                places = np.flatnonzero(chosen)
+                flat[places] = generator.choice([number, -number], places.size)
+            return flat.reshape(shape)
+        case "special":
+            flat = numbers.reshape(-1)
+            count = _SPECIALS.get(flat.size, 4)
+            specials = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[:count]
+            places = generator.permutation(flat.size)
+            inner = np.flatnonzero(places % shape[-1]) if shape and flat.size else np.array([], int)
+            for nan in np.flatnonzero(np.isnan(specials)):
+                if inner.size and places[nan] % shape[-1] == 0:  # kernels that drop a NaN keep one in front
+                    places[[nan, inner[0]]] = places[[inner[0], nan]]
+            flat[places[:count]] = specials[: flat.size]
+            return flat.reshape(shape)
+    return numbers
+
+
+def _below(numbers: Array, bound: float) -> Array:
+    """``numbers``, of which about half, in whole rows, move below a ``bound`` that they do not reach."""
+    if bound < -1 and numbers.ndim:
+        rows = numbers.reshape(-1, numbers.shape[-1])
+        rows[: (len(rows) + 1) // 2] += 2 * bound
+    return np.asarray(numbers)
+
+
+def _integers(
+    element: str, shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+) -> Array:
+    low_type = LOW_TYPES.get(f"tensor({element})")
+    bits = low_type.bits if low_type else 8 * np.dtype(element).itemsize
+    signed = not element.startswith("u")
+    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    if domain.low is None and domain.high is None and not domain.choices:
+        numbers = _free_integers(shape, bits, least, flavour, caution, generator)
+    else:
+        numbers = _bounded(shape, domain, flavour, caution, generator)
+    numbers = np.clip(np.asarray(numbers), least, min(most, 2**53))
+    if low_type is None:
+        return numbers.astype(element)
+    return numbers.astype(np.int8 if signed else np.uint8).astype(low_type.dtype)
+
+
+def _free_integers(
+    shape: Shape, bits: int, least: int, flavour: Flavour, caution: int, generator: np.random.Generator
+) -> Array:
+    """Integers that nothing is known of: small bits stand for quantized data, others count something."""
+    if caution:
+        return _cautious(shape, caution, generator)
+    if bits <= 16:
+        low, high = least, least + 2**bits
+    else:
+        low, high = 0, 10
+    match flavour:
+        case "zero":
+            return np.zeros(shape, np.int64)
+        case "negative":
+            return generator.integers(max(-9, least), 0, shape) if least else generator.integers(0, 3, shape)
+        case "large":
+            numbers = generator.integers(0, min(10**6, 2 ** (bits - 1)), shape)
+            return numbers if bits <= 16 else _with_extremes(numbers, least, generator)
+    return generator.integers(low, high, shape)
+
+
+def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
+    """Some integers become such as floats can't hold, unless there is but one.
+
+    None but unsigned ones are positive, lest a tensor of such a size is made.
+    """
+    flat = numbers.reshape(-1)
+    places = np.flatnonzero(generator.random(flat.size) < 0.2)
+    places = np.union1d(places, np.arange(flat.size)[1:2])
+    extremes = [-(2**24) - 1, least + 7] if least else [2**24 + 1, 2**32 - 9]
+    flat[places] = generator.choice(extremes, places.size)
+    return flat.reshape(numbers.shape)
+
+
+def _cautious(shape: Shape, caution: int, generator: np.random.Generator) -> Array:
+    if caution == 1:
+        return generator.integers(0, 2, shape)
+    return np.full(shape, int(caution == 2))
+
+
+def _bounded(
+    shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+) -> Array:
+    """Numbers within the domain: all low, all high, from the end, or spread over it."""
+    if domain.pattern:
+        numbers = np.arange(int(np.prod(shape))) if domain.pattern == "axes" else np.ones(shape, np.int64)
+        if domain.pattern == "reshape" and numbers.size:
+            numbers[(0,) * numbers.ndim] = -1
+        return numbers.reshape(shape)
+    if domain.only_choices:
+        return np.asarray(np.array(domain.choices)[generator.integers(0, len(domain.choices), shape)])
+    low = domain.low if domain.low is not None else min(0, domain.high or 0)
+    high = domain.high if domain.high is not None else max(low, 0) + 9
+    high = max(low, high)
+    if caution:
+        return np.clip(_cautious(shape, caution, generator), low, high)
+    match flavour:
+        case "zero":
+            return np.full(shape, min(max(low, 0), high))
+        case "large":
+            return np.full(shape, high)
+        case "negative":
+            if domain.from_end and low == 0:
+                return generator.integers(-int(high) - 1, 0, shape)
+            return np.full(shape, low)
+    if not float(low).is_integer() or not float(high).is_integer():
+        return np.asarray(generator.uniform(low, high, shape))
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    first, last = (min(max(int(bound), least), most) for bound in (low, high))
+    numbers = generator.integers(first, last, shape, endpoint=True)
+    return _with_choices(np.asarray(numbers), domain, generator)
+
+
+def _with_choices(numbers: Array, domain: Domain, generator: np.random.Generator) -> Array:
+    """Let about half of the elements be telling values, and the only one of a scalar."""
+    fitting = [
+        choice
+        for choice in domain.choices
+        if (domain.low is None or choice >= domain.low) and (domain.high is None or choice <= domain.high)
+    ]
+    if not fitting:
+        return numbers
+    chosen = np.array(fitting)[generator.integers(0, len(fitting), numbers.shape)]
+    keep = generator.random(numbers.shape) < (0.5 if numbers.size > 1 else 0)
+    return np.where(keep, numbers, chosen)

@@ -1,0 +1,168 @@
+"""Find bindings and values with which a model runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from graphopt.errors import ResourceLimit
+from graphopt.inputs.bindings import RANKS
+from graphopt.inputs.feeds import Feeds, Inputs
+
+#: Runs a model on feeds; returns why it could not, or ``None``.
+Attempt = Callable[[Feeds], str | None]
+
+#: Unlikely bindings are not tried if they make inputs of more elements than this.
+_LARGEST = 1 << 22
+#: Sizes that users know to work which are tried, beside others that tell more.
+_KNOWN = 2
+#: How often what a run was refused for is heeded before another binding is tried, and in a search.
+_LESSONS, _ALL_LESSONS = 8, 32
+#: Time may pass this much faster than CPU time: runs may take place in other processes, or wait.
+_WAITING = 8
+
+
+@dataclass(frozen=True)
+class Legal:
+    """A binding that the model accepts, with the least caution that it takes."""
+
+    binding: dict[str, int]
+    caution: int
+
+
+@dataclass
+class Found:
+    """What a search came to.
+
+    Attributes:
+        legal: bindings that work.
+        refusal: why the likeliest one that was tried did not work, if any failed.
+        tries: how often the model was run.
+    """
+
+    legal: list[Legal] = field(default_factory=list)
+    refusal: str | None = None
+    tries: int = 0
+
+
+def find_legal(
+    inputs: Inputs,
+    attempt: Attempt,
+    *,
+    wanted: int = 3,
+    seconds: float = 10,
+    typical: bool = False,
+    clock: Callable[[], float] = time.process_time,
+) -> Found:
+    """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
+
+    Sizes that users know to work are tried first, then telling ones. Once the model refuses some, what its
+    graph demands is looked up, and what onnxruntime says of each refusal is heeded.
+
+    Args:
+        inputs: makes the feeds; left at the rank of inputs that works.
+        attempt: runs the model.
+        wanted: bindings to find; fewer if the model has fewer. Two more may come at the ends of given ranges,
+            and one with larger sizes of dims that have the same size in all others.
+        seconds: of CPU time, after which no further try is begun; several times that on the clock.
+        typical: try first what users run (a batch of 1, long sequences), not what tells most.
+        clock: CPU time in seconds, of this process by default.
+    """
+    search = _Search(inputs, attempt, seconds, clock)
+    ranks = RANKS if inputs.open_ranks else RANKS[:1]
+    for rank in ranks:
+        inputs.use_rank(rank)
+        search.try_all(inputs.known_bindings(), 0, min(wanted, _KNOWN))
+        if typical:
+            search.try_all(inputs.dimensions.typical_tries(), 0, wanted, _LARGEST)
+        search.try_all(inputs.dimensions.first_tries(), 0, wanted)
+        if search.found.legal:
+            break
+    for rank in ranks:
+        if search.found.legal:
+            break
+        inputs.use_rank(rank)
+        search.try_harder()
+    if search.found.legal:
+        first = search.found.legal[0]
+        search.try_all(inputs.dimensions.variations(first.binding), first.caution, wanted)
+        if (stuck := search.stuck()) and wanted > 1:  # at the least size, perhaps, at which little shows
+            others = inputs.dimensions.larger(first.binding, stuck)
+            search.try_all(others, first.caution, len(search.found.legal) + 1, _LARGEST)
+        # what an optimizer makes of a range goes wrong at its ends, if anywhere
+        ends = len(search.found.legal) + 2
+        search.try_all(inputs.ends(first.binding), first.caution, ends, _LARGEST)
+    return search.found
+
+
+class _Search:
+    def __init__(self, inputs: Inputs, attempt: Attempt, seconds: float, clock: Callable[[], float]) -> None:
+        self._inputs = inputs
+        self._attempt = attempt
+        self._clock = clock
+        self._stop = (clock() + seconds, time.monotonic() + _WAITING * seconds)
+        self._tried: set[tuple[object, ...]] = set()
+        self._lessons = _ALL_LESSONS
+        self._informed = False
+        self.found = Found()
+
+    def try_all(
+        self, bindings: Iterable[dict[str, int]], caution: int, wanted: int, elements: int | None = None
+    ) -> None:
+        """Try ``bindings`` until ``wanted`` are found; those with more than ``elements`` inputs not."""
+        for wish in bindings:
+            for _ in range(_LESSONS):
+                if len(self.found.legal) >= wanted or self._late():
+                    return
+                binding = self._inputs.binding(wish)
+                key = (caution, *binding.items())
+                if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
+                    break
+                self._tried.add(key)
+                self.found.tries += 1
+                reason = self._try(binding, caution)
+                if reason is None:
+                    self.found.legal.append(Legal(binding, caution))
+                    break
+                self._note(reason)
+                if self._lessons == 0 or not self._inputs.heed(reason, binding):
+                    break
+                self._lessons -= 1
+
+    def stuck(self) -> list[str]:
+        """The symbols above 1 that have one size in all of several bindings found."""
+        bindings = [legal.binding for legal in self.found.legal]
+        return [
+            symbol
+            for symbol, size in bindings[0].items()
+            if len(bindings) > 1 and size > 1 and all(one[symbol] == size for one in bindings)
+        ]
+
+    def try_harder(self) -> None:
+        """Find one binding, with more caution and likelier sizes."""
+        self._try_likelier()
+        if not self.found.legal and self._inputs.forget():
+            self._lessons = 0
+            self._try_likelier()
+
+    def _try_likelier(self) -> None:
+        dimensions = self._inputs.dimensions
+        for bindings in ([*dimensions.first_tries()], [*dimensions.more_tries(self._inputs.options.seed)]):
+            for caution in range(4 if self._inputs.cautious else 1):
+                self.try_all(bindings, caution, 1, _LARGEST)
+
+    def _note(self, reason: str) -> None:
+        """Keep the first refusal, or the first of sizes that suit the graph."""
+        informed = self._inputs.constraints is not None
+        if self.found.refusal is None or (informed and not self._informed):
+            self.found.refusal, self._informed = reason, informed
+
+    def _late(self) -> bool:
+        return self._clock() > self._stop[0] or time.monotonic() > self._stop[1]
+
+    def _try(self, binding: dict[str, int], caution: int) -> str | None:
+        try:
+            return self._attempt(self._inputs.feeds(binding, "normal", caution))
+        except ResourceLimit as limit:
+            return str(limit)

@@ -1,0 +1,131 @@
+"""Change sizes until relations between them hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import permutations
+
+from graphopt.analysis.dims import number, symbols
+from graphopt.inputs.bindings import Binding
+from graphopt.inputs.relations import Relation
+
+#: Sizes beyond this are not looked for.
+LARGEST = 1 << 12
+#: How often some size is changed before a binding is left as it is.
+_CHANGES = 48
+#: How far a size is moved to see whether another one fits then.
+_STEPS = 33
+
+#: First and last size; ``None`` for no last one.
+Range = tuple[int, int | None]
+
+
+def settled(
+    binding: Binding, rules: Iterable[Relation], ranges: Mapping[str, Range], late: Collection[str] = ()
+) -> dict[str, int]:
+    """``binding`` with few sizes changed, and by little, so that ``rules`` hold.
+
+    A greedy search: for the first relation that does not hold, a symbol of it is moved to the nearest size
+    for which it does, preferably one that has not been moved yet; or two of them where one is not enough.
+    Relations that can't be made to hold are left.
+
+    Args:
+        binding: sizes to begin with; those of 0 stay.
+        rules: relations over the same symbols; others are left out.
+        ranges: within which sizes are changed.
+        late: symbols that are moved only where no other can be.
+    """
+    sizes = dict(binding)
+    known = [rule for rule in rules if _names(rule) and sizes.keys() >= _names(rule).keys()]
+    moved: set[str] = set()
+    hopeless: set[Relation] = set()
+    for _ in range(_CHANGES):
+        broken = next((rule for rule in known if rule not in hopeless and not _holds(rule, sizes)), None)
+        if broken is None:
+            break
+        found = [
+            ((name in moved, name in late, abs(size - sizes[name])), name, size)
+            for name in _names(broken)
+            if sizes[name]
+            and (size := _nearest(broken, name, sizes, ranges.get(name, (1, None)))) is not None
+        ]
+        if found:
+            _, name, size = min(found, key=lambda entry: entry[0])
+            changes = {name: size}
+        else:
+            changes = _two_changes(broken, sizes, ranges, late)
+        if not changes:
+            hopeless.add(broken)
+        sizes |= changes
+        moved |= changes.keys()
+    return sizes
+
+
+def _names(rule: Relation) -> dict[str, object]:
+    return {**symbols(rule.left), **symbols(rule.right)}
+
+
+def _holds(rule: Relation, sizes: Mapping[str, int]) -> bool:
+    try:
+        return rule.holds(number(rule.left, sizes), number(rule.right, sizes))
+    except ZeroDivisionError:
+        return False
+
+
+def _nearest(rule: Relation, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
+    """The size of ``name`` nearest to the one it has for which ``rule`` holds."""
+    trial = dict(sizes)
+    for size in _by_distance(sizes[name], range_):
+        trial[name] = size
+        if _holds(rule, trial):
+            return size
+    return None
+
+
+def _two_changes(
+    rule: Relation, sizes: Mapping[str, int], ranges: Mapping[str, Range], late: Collection[str]
+) -> dict[str, int]:
+    """Sizes of two symbols for which ``rule`` holds, such as factors of a product; none if none are near."""
+    names = [name for name in _names(rule) if sizes[name] and name not in late]
+    for step in range(1, _STEPS):
+        for one, other in permutations(names, 2):
+            first, last = ranges.get(one, (1, None))
+            for size in (sizes[one] + step, sizes[one] - step):
+                if max(first, 1) <= size <= (LARGEST if last is None else last):
+                    trial = {**sizes, one: size}
+                    found = _between(rule, other, trial, ranges.get(other, (1, None)))
+                    if found is not None:
+                        return {one: size, other: found}
+    return {}
+
+
+def _between(rule: Relation, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
+    """The size of ``name`` for which ``rule`` holds, if its sides grow apart steadily with that."""
+
+    def apart(size: int) -> int:
+        trial = {**sizes, name: size}
+        return number(rule.left, trial) - number(rule.right, trial)
+
+    low, high = range_[0] or 1, LARGEST if range_[1] is None else range_[1]
+    try:
+        rising = apart(high) > apart(low)
+        while low < high:
+            middle = (low + high) // 2
+            difference = apart(middle)
+            if difference >= 0 if rising else difference <= 0:
+                high = middle
+            else:
+                low = middle + 1
+        return low if _holds(rule, {**sizes, name: low}) else None
+    except ZeroDivisionError:
+        return None
+
+
+def _by_distance(size: int, range_: Range) -> Iterator[int]:
+    """The sizes around ``size`` within ``range_``, the nearest first, the larger before the smaller."""
+    first, last = range_[0] or 1, min(LARGEST if range_[1] is None else range_[1], LARGEST)
+    for step in range(1, LARGEST):
+        if size + step <= last:
+            yield size + step
+        if size - step >= first:
+            yield size - step

@@ -1,0 +1,53 @@
+"""Several shapes for the same inputs: what repeated ``--input-shape`` options say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from graphopt.errors import UsageError
+from graphopt.inputs.bindings import Shape
+from graphopt.inputs.feeds import parse_shape
+
+Shapes = dict[str, Shape]
+
+
+def parse_grid(texts: Iterable[str]) -> list[Shapes]:
+    """The sets of shapes to try, one after the other; one empty set if nothing is said.
+
+    ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes, and so does saying
+    ``--input-shape x:…`` twice. With several inputs the first shapes go together, then the second,
+    and so on; an input with one shape keeps it.
+
+    >>> parse_grid(["x:1x8,4x8", "n:2"])
+    [{'x': (1, 8), 'n': (2,)}, {'x': (4, 8), 'n': (2,)}]
+
+    Raises:
+        UsageError: a text is malformed, or two inputs have different numbers of shapes.
+    """
+    found: dict[str, list[Shape]] = {}
+    for text in texts:
+        for part in _parts(text):
+            name, shape = parse_shape(part)
+            found.setdefault(name, []).append(shape)
+    several = {name: shapes for name, shapes in found.items() if len(shapes) > 1}
+    counts = {len(shapes) for shapes in several.values()}
+    if len(counts) > 1:
+        told = ", ".join(f"{name} {len(shapes)}" for name, shapes in several.items())
+        raise UsageError(
+            f"inputs have different numbers of shapes: {told}", hint="the first go together, the second, …"
+        )
+    count = max(counts, default=1)
+    return [
+        {name: shapes[index] if len(shapes) > 1 else shapes[0] for name, shapes in found.items()}
+        for index in range(count)
+    ]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """``text`` once for each of its shapes; where sizes are joined by ``x``, commas part shapes."""
+    name, colon, sizes = text.rpartition(":")
+    if colon and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:
+        yield from (f"{name}:{shape.strip()}" for shape in sizes.split(","))
+    else:
+        yield text

@@ -1,0 +1,1 @@
+"""onnxruntime: devices, sessions and their options, kernels of the installed build, crash risks."""

@@ -1,0 +1,117 @@
+"""Sessions in a process that must not die with onnxruntime: a child makes each of them first.
+
+Executors, bundles and trainers run models in the program that uses them, for speed. Loading is what
+onnxruntime's optimizer may crash in; a child that survives it shows that this process will, too.
+Runs are not tried: their inputs come from the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.probe import LEVELS
+from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session_options import SessionChoice
+from graphopt.process import memory
+from graphopt.process.child import Child, NoProcess, is_child
+from graphopt.util.store import Store, key_of
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+#: The kind of entries in the store, and the version of their keys.
+_KIND, _FORM = "loaded", 1
+#: Memory of a session, in multiples of the bytes of its model.
+_SESSION = 3
+
+
+def create(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    threads: int | None = None,
+    choice: SessionChoice | None = None,
+    store: Store | None = None,
+) -> InferenceSession:
+    """A session, as :func:`graphopt.ort.session.create` makes it, of a model that may crash onnxruntime.
+
+    Args:
+        model, optimizations, device, threads, choice: as there.
+        store: remembers models that were loaded, so that each is tried once. The name is the hash of the
+            file of the model; external data does not count.
+
+    Raises:
+        ProcessCrashed: the child died.
+        RuntimeFailure: onnxruntime refuses the model, the device or a library.
+    """
+    try_load(model, optimizations=optimizations, device=device, choice=choice, store=store)
+    return session.create(model, optimizations=optimizations, device=device, threads=threads, choice=choice)
+
+
+def try_load(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    choice: SessionChoice | None = None,
+    store: Store | None = None,
+) -> None:
+    """Make a session in a child, which then ends; arguments and errors as for :func:`create`.
+
+    Nothing is tried on other devices than the CPU, where there is no memory for two sessions or no process
+    can be started, nor in a child.
+    """
+    if device.kind != "cpu" or is_child():
+        return
+    key = None if store is None else _key(model, optimizations, choice)
+    if store is not None and key is not None and store.get(_KIND, key) is not None:
+        return
+    available = memory.available()
+    if available is not None and 2 * _SESSION * _size(model) > available:
+        return
+    try:
+        with Child(preload=("graphopt.ort.preflight",)) as child:
+            child.call(load, model, optimizations, choice, doing=f"loading the model {LEVELS[optimizations]}")
+    except NoProcess:
+        return
+    if store is not None and key is not None:
+        with contextlib.suppress(ResourceLimit):  # a store that can't be written is no reason to fail
+            store.put(_KIND, b"", key)
+
+
+def load(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> None:
+    """Make a session, in the child."""
+    session.create(model, optimizations=optimizations, threads=1, choice=choice)
+
+
+def _key(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> str | None:
+    import onnxruntime
+
+    try:
+        content = model if isinstance(model, bytes) else _read(model)
+    except OSError:  # onnxruntime reports it
+        return None
+    return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), content)
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _size(model: Source) -> int:
+    """Bytes of the model and of the files that hold its external data."""
+    if isinstance(model, bytes):
+        return len(model)
+    size = 0
+    for path in (model, *ir.data_files(model)):
+        with contextlib.suppress(OSError):  # onnxruntime reports it
+            size += os.path.getsize(path)
+    return size

@@ -1,0 +1,240 @@
+"""Run one model at both optimization levels, in this process or in a child."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session_options import SessionChoice
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+    from graphopt.process.child import Child
+
+
+#: Seconds of CPU time within which a session has to be made, whatever its runs may take.
+_LOADING = 60.0
+#: Seconds on the clock for one of CPU time, before a child is ended: it may wait for others, or for a lock.
+SLACK = 8.0
+#: Seconds on the clock that a child may take in any case.
+START = 30.0
+
+
+class Runner(Protocol):
+    """Runs a model; :class:`Runs` here, :class:`RemoteRuns` in a child.
+
+    Attributes:
+        seconds: CPU time that one run may take; ``None`` for any time.
+        spent: CPU time that all runs have taken.
+    """
+
+    seconds: float | None
+    spent: float
+
+    def load(self, level: Optimizations) -> None:
+        """Make the session at ``level``; raises RuntimeFailure or ResourceLimit, again each time."""
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs; raises RuntimeFailure or ResourceLimit."""
+
+
+class Runs:
+    """The sessions of one model, each made when first needed and kept.
+
+    Args:
+        source: the model.
+        device: where it runs.
+        threads: inside one operator; by default onnxruntime's choice.
+        seconds: CPU time that one run may take.
+        choice: further session options.
+        single: keep one session at a time, for models whose sessions do not fit into memory together.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        device: Device = CPU,
+        threads: int | None = None,
+        seconds: float | None = None,
+        choice: SessionChoice | None = None,
+        single: bool = False,
+    ) -> None:
+        self.seconds = seconds
+        self.spent = 0.0
+        self._choice = choice
+        self._source = source
+        self._device = device
+        self._threads = threads
+        self._single = single
+        self._sessions: dict[Optimizations, InferenceSession] = {}
+        self._failures: dict[Optimizations, RuntimeFailure] = {}
+
+    def session(self, level: Optimizations) -> InferenceSession:
+        """The session at ``level``; raises RuntimeFailure, again each time."""
+        if level in self._failures:
+            raise self._failures[level]
+        made = self._sessions.get(level)
+        if made is None:
+            if self._single:
+                self._sessions.clear()
+            try:
+                made = self._sessions[level] = self._create(level)
+            except RuntimeFailure as failure:
+                self._failures[level] = failure
+                raise
+        return made
+
+    def load(self, level: Optimizations) -> None:
+        """Make the session at ``level``; raises RuntimeFailure, again each time."""
+        self.session(level)
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs for ``feeds``; names that the model does not have are left out."""
+        outputs, seconds = self.timed(level, feeds, self.seconds)
+        self.spent += seconds
+        return outputs
+
+    def timed(
+        self, level: Optimizations, feeds: Mapping[str, Any], seconds: float | None
+    ) -> tuple[list[Any], float]:
+        """The outputs, and the CPU time that the run took."""
+        made = self.session(level)
+        arguments = (*made.get_inputs(), *made.get_overridable_initializers())
+        names = {argument.name for argument in arguments}
+        known = {name: value for name, value in feeds.items() if name in names}
+        begin = time.process_time()
+        outputs = session.run(made, known, seconds=seconds)
+        return outputs, time.process_time() - begin
+
+    def _create(self, level: Optimizations) -> InferenceSession:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        # several sessions are alive at once: idle threads must not burn the cores of the others
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return session.create(
+            self._source,
+            optimizations=level,
+            device=self._device,
+            threads=self._threads,
+            options=options,
+            choice=self._choice,
+        )
+
+
+class RemoteRuns:
+    """:class:`Runs` in a child, made anew after a crash.
+
+    A run whose time is up is stopped between two operators, so that the sessions are kept; one that does
+    not stop then is ended with its process.
+
+    Args:
+        start: starts a process, when it is needed.
+        source, device, threads, seconds, choice, single: as for :class:`Runs`.
+        loading: CPU time that making a session may take.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Child],
+        source: Source,
+        device: Device = CPU,
+        threads: int | None = None,
+        seconds: float | None = None,
+        choice: SessionChoice | None = None,
+        *,
+        single: bool = False,
+        loading: float = _LOADING,
+    ) -> None:
+        self.seconds = seconds
+        self.spent = 0.0
+        self._start = start
+        self._arguments = (source, device, threads, None, choice, single)
+        self._single = single
+        self._loading = loading
+        self._child: Child | None = None
+        self._loaded: set[Optimizations] = set()
+        self._failures: dict[Optimizations, RuntimeFailure | ResourceLimit] = {}
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that its process has held (resident set)."""
+        return 0 if self._child is None else self._child.peak_bytes
+
+    def load(self, level: Optimizations) -> None:
+        """Make the session at ``level``.
+
+        Raises:
+            RuntimeFailure, ResourceLimit: onnxruntime refuses the model, crashes, or takes too long or too
+                much memory; again each time, without a further try.
+        """
+        if level in self._failures:
+            raise self._failures[level]
+        child = self._ready()
+        if level in self._loaded:
+            return
+        if self._single:
+            self._loaded.clear()
+        try:
+            child.ask(
+                "load",
+                level,
+                timeout=START + SLACK * self._loading,
+                cpu=self._loading,
+                doing=f"loading the model {LEVELS[level]}",
+            )
+        except (RuntimeFailure, ResourceLimit) as failure:
+            self._failures[level] = failure
+            raise
+        self._loaded.add(level)
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs for ``feeds``; names that the model does not have are left out."""
+        self.load(level)
+        assert self._child is not None
+        most = self.seconds
+        try:
+            outputs, seconds = self._child.ask(
+                "timed",
+                level,
+                dict(feeds),
+                most,
+                timeout=None if most is None else START + SLACK * most,
+                cpu=most,
+                doing=f"running the model {LEVELS[level]}",
+            )
+        except ResourceLimit:
+            self.spent += most or 0.0
+            raise
+        self.spent += seconds
+        found: list[Any] = outputs
+        return found
+
+    def rest(self) -> None:
+        """End the process, with all the memory that it holds, until the next call."""
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+
+    def _ready(self) -> Child:
+        if self._child is None:
+            self._child = self._start()
+            self._loaded.clear()
+        if not self._child.alive or not self._child.made:
+            self._loaded.clear()
+            self._child.new(Runs, *self._arguments, timeout=START)
+        return self._child
+
+
+#: How onnxruntime optimizes a model, in messages.
+LEVELS: dict[Optimizations, str] = {
+    "off": "without optimizations",
+    "basic": "with its optimizations (level basic)",
+    "default": "with its optimizations (level all)",
+}

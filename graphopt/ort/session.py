@@ -1,0 +1,165 @@
+"""onnxruntime sessions: create them quietly, run them on any type, tell their errors shortly."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.ort.devices import CPU, Device, quiet, unlogged
+from graphopt.ort.paths import utf8_path
+from graphopt.ort.session_options import SessionChoice
+from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, RunOptions, SessionOptions
+
+Optimizations = Literal["off", "basic", "default"]
+#: A serialized model, or the path of one; models with external data need the path.
+Source = bytes | str | os.PathLike[str]
+
+#: What onnxruntime's messages carry besides the message: status codes, places in its sources, C++ signatures.
+_NOISE = (
+    (r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", ""),
+    (r"Load model from .+? failed: ?", ""),
+    (r"This is an invalid model\. ", ""),
+    (r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: ", r"\1 '\2': "),
+    (r"\S+\.(?:cc|h|cu|cuh|cpp|hpp):\d+ (?:(?:\S+ ){0,4}?\S*onnxruntime::\S*\(.*?\)(?: const)? )?", ""),
+    (r"(^|': )[^'.]{1,150}? was false\. (?=\S)", r"\1"),
+    (
+        r"ONNX Runtime only .*?Opset (\d+) .*?domain (\S+) is till opset (\d+)",
+        r"opset \1 of \2 is unknown (last: \3)",
+    ),
+)
+#: Characters of a message that are looked at.
+_LONGEST = 20_000
+#: Seconds between two looks at the CPU time of a run.
+_TICK = 0.02
+FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
+
+
+def create(
+    model: Source,
+    *,
+    optimizations: Optimizations = "default",
+    device: Device = CPU,
+    threads: int | None = None,
+    options: SessionOptions | None = None,
+    provider_options: Mapping[str, str] | None = None,
+    choice: SessionChoice | None = None,
+) -> InferenceSession:
+    """Create a session that logs nothing.
+
+    Args:
+        model: the serialized model, or its path.
+        optimizations: ``default`` is what users get (ORT_ENABLE_ALL), ``basic`` fuses nothing
+            (ORT_ENABLE_BASIC), ``off`` runs the nodes as they stand (ORT_DISABLE_ALL).
+        device: where to run. On CUDA an error is raised instead of falling back to the CPU.
+        threads: threads inside one operator; by default onnxruntime's choice, one a core.
+        options: session options to build upon, changed in place.
+        provider_options: options of the CUDA provider; ``use_tf32`` is off by default.
+        choice: session options that suit the model; what else is given here wins.
+
+    Raises:
+        RuntimeFailure: onnxruntime refuses the model, the device or a library.
+    """
+    import onnxruntime
+
+    options = options or onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = {
+        "off": level.ORT_DISABLE_ALL,
+        "basic": level.ORT_ENABLE_BASIC,
+        "default": level.ORT_ENABLE_ALL,
+    }[optimizations]
+    options.log_severity_level = FATAL
+    extra: dict[str, Any] = {}
+    if choice is not None and not choice.plain:
+        choice.apply(options, device)
+        extra = {"disabled_optimizers": list(choice.disabled)} if choice.disabled else {}
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    source = model if isinstance(model, bytes) else utf8_path(model)
+    providers = device.providers(options=provider_options)
+    try:
+        if device.kind == "cpu":
+            with unlogged(onnxruntime):
+                return onnxruntime.InferenceSession(source, options, providers=providers, **extra)
+        with quiet(onnxruntime):
+            return onnxruntime.InferenceSession(
+                source, options, providers=providers, enable_fallback=0, **extra
+            )
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
+
+
+def run(
+    session: InferenceSession,
+    feeds: Mapping[str, Any],
+    outputs: Sequence[str] | None = None,
+    *,
+    seconds: float | None = None,
+) -> list[Any]:
+    """Run ``session`` and return the results, in the order of ``outputs`` (default: all).
+
+    Tensors are numpy arrays, of ``ml_dtypes`` for the element types that numpy lacks and of
+    dtype object for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
+
+    Args:
+        seconds: stop between two operators once this process has taken this CPU time.
+
+    Raises:
+        UsageError: an array is masked, or holds Python objects other than strings.
+        RuntimeFailure: onnxruntime stops, or takes or gives no such value.
+        ResourceLimit: the time is up.
+    """
+    import onnxruntime
+
+    feeds = native_feeds(feeds)
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = FATAL
+    done = threading.Event()
+    if seconds is not None:
+        watch = threading.Thread(target=_stop_late, args=(options, seconds, done), daemon=True)
+        watch.start()
+    types = {arg.name: arg.type for arg in session.get_inputs()}
+    results = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
+    names = [arg.name for arg in results] if outputs is None else list(outputs)
+    try:
+        with unlogged(onnxruntime):
+            if all(type_ not in LOW_TYPES for type_ in (*types.values(), *(arg.type for arg in results))):
+                found: list[Any] = session.run(names, dict(feeds), options)
+                return found
+            types |= {arg.name: arg.type for arg in session.get_overridable_initializers()}
+            values = {name: to_ort_value(feed, types.get(name, "")) for name, feed in feeds.items()}
+            return [from_ort_value(value) for value in session.run_with_ort_values(names, values, options)]
+    except RuntimeFailure:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common base
+        if options.terminate:
+            raise ResourceLimit(f"it took more than {seconds:g} s of CPU time") from error
+        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
+    finally:
+        done.set()
+
+
+def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> None:
+    """Terminate the run of ``options`` when it has taken ``seconds`` of CPU time."""
+    last = time.process_time() + seconds
+    while (left := last - time.process_time()) > 0:
+        if done.wait(max(left / (os.cpu_count() or 1), _TICK)):
+            return
+    options.terminate = True
+
+
+def explain(error: BaseException) -> str:
+    """The part of an onnxruntime error that tells what is wrong, in one line."""
+    text = " ".join(str(error)[:_LONGEST].split())  # a name in it may have any length
+    for pattern, replacement in _NOISE:
+        text = re.sub(pattern, replacement, text)
+    text = text.strip().rstrip(".") or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,192 @@
+"""Session options that were measured to suit a model: applied, printed, and kept in its metadata.
+
+Libraries of operators are no part of what is kept: opening a model must not run code that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphopt.errors import RuntimeFailure
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.paths import utf8_path
+
+if TYPE_CHECKING:
+    from onnxruntime import SessionOptions
+
+    from graphopt import ir
+
+#: The model's metadata entry that recommends session options. It does not lie in the private namespace
+#: ``graphopt.``, which saving strips: it is meant to stay.
+KEY = "graphopt:session-options"
+_SPINNING = "session.intra_op.allow_spinning"
+_UNTOLD = ("libraries", "cpu_level", "remark")
+#: Most names of optimizers that are taken from a file: onnxruntime has some 200.
+_MOST_DISABLED = 1000
+#: Held while a library is told which level to take and then registered: telling it holds for all threads.
+_level_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class SessionChoice:
+    """Session options that differ from onnxruntime's defaults.
+
+    Attributes:
+        threads: inside one operator; ``None`` for onnxruntime's choice, one a core.
+        spinning: idle threads wait busily for the next operator.
+        arena: the CPU's memory is kept for the next run.
+        disabled: names of onnxruntime's own optimizers that do not run.
+        libraries: paths of shared libraries with operators for the CPU, in domains of their own: onnxruntime
+            takes no two libraries with the same domain.
+        cpu_level: the level of x86-64 (2, 3 or 4) whose kernels graphopt's libraries run; ``None`` for the
+            highest that the CPU has.
+        remark: why it is not what was written, if it is not; of no consequence.
+    """
+
+    threads: int | None = None
+    spinning: bool = True
+    arena: bool = True
+    disabled: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    cpu_level: int | None = None
+    remark: str | None = field(default=None, compare=False)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it says nothing that onnxruntime does not do anyway."""
+        return self == SessionChoice()
+
+    def __str__(self) -> str:
+        words = [] if self.threads is None else [f"{self.threads} thread{'s' * (self.threads != 1)}"]
+        words += [] if self.spinning else ["no spinning"]
+        words += [] if self.arena else ["no arena"]
+        words += [f"no {name}" for name in self.disabled]
+        words += [f"operators of {os.path.basename(path)}" for path in self.libraries]
+        return ", ".join(words) or "defaults"
+
+    def __or__(self, other: SessionChoice) -> SessionChoice:
+        """Both together; where both say something, ``other`` wins."""
+        return SessionChoice(
+            self.threads if other.threads is None else other.threads,
+            self.spinning and other.spinning,
+            self.arena and other.arena,
+            tuple(dict.fromkeys([*self.disabled, *other.disabled])),
+            tuple(dict.fromkeys([*self.libraries, *other.libraries])),
+            self.cpu_level if other.cpu_level is None else other.cpu_level,
+            other.remark or self.remark,
+        )
+
+    def apply(self, options: SessionOptions, device: Device = CPU) -> None:
+        """Put it into ``options``; ``disabled`` is an argument of the session instead.
+
+        Libraries are left out on other devices than the CPU, which would hand tensors to it and back.
+
+        Raises:
+            RuntimeFailure: a library can't be loaded, or onnxruntime does not take it.
+        """
+        if self.threads is not None:
+            options.intra_op_num_threads = self.threads
+        if not self.spinning:
+            options.add_session_config_entry(_SPINNING, "0")
+        if not self.arena:
+            options.enable_cpu_mem_arena = False
+        if device.kind == "cpu":
+            for path in self.libraries:
+                _register(options, os.path.abspath(path), self.cpu_level)
+
+    def python(self) -> Iterator[str]:
+        """Lines of Python that make such a session, for those who run the model themselves."""
+        yield "options = onnxruntime.SessionOptions()"
+        if self.threads is not None:
+            yield f"options.intra_op_num_threads = {self.threads}"
+        if not self.spinning:
+            yield f'options.add_session_config_entry("{_SPINNING}", "0")'
+        if not self.arena:
+            yield "options.enable_cpu_mem_arena = False"
+        for path in self.libraries:
+            yield f"options.register_custom_ops_library({_with_folder(path)!r})"
+        disabled = f", disabled_optimizers={list(self.disabled)!r}" if self.disabled else ""
+        yield f"session = onnxruntime.InferenceSession(path, options, providers=providers{disabled})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, for JSON; without libraries."""
+        plain = asdict(SessionChoice())
+        return {
+            key: value for key, value in asdict(self).items() if value != plain[key] and key not in _UNTOLD
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> SessionChoice:
+        """Read what :meth:`to_dict` made, or anybody else; what is not understood is left out.
+
+        More threads than this machine has cores are brought down to that, with a remark: onnxruntime takes
+        minutes to start thousands.
+        """
+        if not isinstance(data, dict):
+            return cls()
+        threads, disabled = data.get("threads"), data.get("disabled", ())
+        names = disabled if isinstance(disabled, list | tuple) else ()
+        cores, remark = os.cpu_count() or 1, None
+        if type(threads) is not int or threads <= 0:
+            threads = None
+        elif threads > cores:
+            threads, remark = cores, f"{threads} threads are recommended, and this machine has {cores} cores"
+        return cls(
+            threads,
+            data.get("spinning") is not False,
+            data.get("arena") is not False,
+            tuple(name for name in names if isinstance(name, str))[:_MOST_DISABLED],
+            remark=remark,
+        )
+
+
+def _with_folder(path: str) -> str:
+    """``path`` with a folder in it: a bare name is looked for where the system's libraries are alone."""
+    return path if os.path.dirname(path) else os.path.join(".", path)
+
+
+def _register(options: SessionOptions, path: str, level: int | None) -> None:
+    import ctypes
+
+    name = os.path.basename(path)
+    try:
+        with _level_lock:
+            # ctypes never unloads a library, so that it outlives each session and all that the session gave
+            tell = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
+            if tell is not None:
+                tell(ctypes.c_int(-1 if level is None else level))
+            options.register_custom_ops_library(utf8_path(path))
+    except OSError as error:
+        raise RuntimeFailure(f"can't load the library {name}: {error}") from error
+    except Exception as error:  # onnxruntime's errors have no common base
+        text = " ".join(str(error).split()).rpartition(" : ")[2]
+        raise RuntimeFailure(f"onnxruntime does not take the library {name}: {text}") from error
+
+
+def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
+    """Note in the metadata of ``model`` that ``choice`` suits it on ``device``; a plain one ends the note."""
+    if not choice.to_dict():
+        model.metadata_props.pop(KEY, None)
+    else:
+        model.metadata_props[KEY] = json.dumps({"device": device.kind} | choice.to_dict())
+
+
+def recommended(model: ir.Model, device: Device) -> SessionChoice:
+    """What the metadata of ``model`` recommends for ``device``; a plain choice if that is nothing."""
+    return recommended_by(model.metadata_props.get(KEY), device)
+
+
+def recommended_by(text: str | None, device: Device) -> SessionChoice:
+    """The same, by the ``text`` of the metadata entry, if there is one."""
+    try:
+        data = json.loads(text or "{}")
+    except (ValueError, RecursionError):  # somebody else wrote it: the model means the same without
+        return SessionChoice()
+    if not isinstance(data, dict) or data.get("device") != device.kind:
+        return SessionChoice()
+    return SessionChoice.from_dict(data)

@@ -1,0 +1,180 @@
+"""What an optimized model is for: a device, and what the installed runtime there can run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from graphopt.errors import GraphoptError, RuntimeFailure
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device
+from graphopt.process.child import run_in_child
+
+if TYPE_CHECKING:
+    from graphopt import ir
+
+#: An opset or IR version that no runtime knows, to make it tell the last that it does.
+_BEYOND = 9999
+_OPEN = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One registered kernel.
+
+    Attributes:
+        since, until: the first and the last version of the operator that it implements. Where the
+            runtime names no last one, it goes by the first alone, lest it run what was defined anew.
+        types: by type parameter of the operator, the types it takes, such as ``tensor(float)``.
+    """
+
+    since: int
+    until: int
+    types: tuple[tuple[str, frozenset[str]], ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device with onnxruntime on it.
+
+    Everything is asked of the installed runtime, once a process.
+    """
+
+    device: Device = CPU
+
+    @property
+    def provider(self) -> str:
+        """onnxruntime's name of the execution provider."""
+        return "CUDAExecutionProvider" if self.device.kind == "cuda" else "CPUExecutionProvider"
+
+    @property
+    def version(self) -> str:
+        """onnxruntime's version."""
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+    @property
+    def opset_ceiling(self) -> int:
+        """The newest ai.onnx opset that the runtime loads."""
+        return _ceilings()[0]
+
+    @property
+    def ir_ceiling(self) -> int:
+        """The newest IR version that the runtime loads."""
+        return _ceilings()[1]
+
+    def has_kernel(
+        self, op_type: str, domain: str, opset: int, dtype: ir.DataType | str | None = None
+    ) -> bool:
+        """Whether the runtime has a kernel of its own for an operator.
+
+        A model may hold operators without one: functions of the ONNX standard are expanded
+        into their bodies, and float16 operators run between casts on the CPU. Both cost time.
+
+        Args:
+            op_type, domain: the operator; ``""`` is ai.onnx.
+            opset: version of the domain that the model imports.
+            dtype: element type of the operator's first typed input or output, as onnxruntime
+                writes it (``float``, ``int64``), or the name of a DataType; ``None`` for any.
+        """
+        schema = _schema(op_type, domain, opset)
+        if schema is None:
+            return False
+        version, parameter = schema
+        wanted = None if dtype is None else f"tensor({_element(dtype)})"
+        for kernel in _kernels(self.provider).get((domain, op_type), ()):
+            if not kernel.since <= version <= kernel.until:
+                continue
+            taken = dict(kernel.types).get(parameter)
+            if wanted is None or taken is None or wanted in taken:
+                return True
+        return False
+
+
+def _element(dtype: ir.DataType | str) -> str:
+    return (dtype if isinstance(dtype, str) else dtype.name).lower()
+
+
+@lru_cache(maxsize=1)
+def _ceilings() -> tuple[int, int]:
+    """(opset, IR version), read off the errors for versions that are too new."""
+    return _ceiling(ir_version=8, opset=_BEYOND), _ceiling(ir_version=_BEYOND, opset=17)
+
+
+def _ceiling(*, ir_version: int, opset: int) -> int:
+    import onnx
+
+    helper = onnx.helper
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    graph = helper.make_graph([], "probe", [info], [info])
+    model = helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        session.create(model.SerializeToString(), optimizations="off", threads=1)
+    except RuntimeFailure as failure:
+        told = str(failure.__cause__)
+        match = re.search(r"till opset (\d+)|max supported IR version: (\d+)", told)
+        if match is not None:
+            return int(match[1] or match[2])
+        raise
+    return _BEYOND - 1
+
+
+@lru_cache(maxsize=1)
+def _schemas() -> dict[tuple[str, str], list[tuple[int, str]]]:
+    """By (domain, op type), each version with the type parameter that counts most."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for schema in state.get_all_operator_schema():
+        parameters = {constraint.type_param_str for constraint in schema.type_constraints}
+        formals = (*schema.inputs, *schema.outputs)
+        parameter = next((formal.typeStr for formal in formals if formal.typeStr in parameters), "")
+        found.setdefault((schema.domain, schema.name), []).append((schema.since_version, parameter))
+    return {key: sorted(versions) for key, versions in found.items()}
+
+
+def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
+    """The operator's definition in force at ``opset``: its own version, and its main type parameter."""
+    known = [entry for entry in _schemas().get((domain, op_type), ()) if entry[0] <= opset]
+    return known[-1] if known else None
+
+
+@lru_cache(maxsize=4)
+def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
+    """The kernels of ``provider``; those of the CPU, as a guess, where its own can't be asked for.
+
+    Where only the CPU has a kernel, tensors are copied there and back, which no rewrite should bring about.
+    """
+    return _registered(provider) or _registered("CPUExecutionProvider")
+
+
+def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    if provider == "CPUExecutionProvider" and hasattr(state, "get_registered_ep_kernel_defs"):
+        return _table(state.get_registered_ep_kernel_defs(provider))
+    try:
+        # asking for all providers loads their libraries, and crashes where one of them is missing
+        return run_in_child(all_kernels, provider, timeout=60)
+    except GraphoptError:
+        return {}
+
+
+def all_kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
+    """The kernels of ``provider``, by way of asking for those of every provider."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return _table(kernel for kernel in state.get_all_opkernel_def() if kernel.provider == provider)
+
+
+def _table(definitions: Any) -> dict[tuple[str, str], list[Kernel]]:
+    table: dict[tuple[str, str], list[Kernel]] = {}
+    for definition in definitions:
+        since, until = definition.version_range
+        types = tuple((name, frozenset(taken)) for name, taken in definition.type_constraints.items())
+        kernel = Kernel(since, until if 0 < until < _OPEN else since, types)
+        table.setdefault((definition.domain, definition.op_name), []).append(kernel)
+    return table

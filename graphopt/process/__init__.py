@@ -1,0 +1,1 @@
+"""Child processes: started from a fork server, with limits on time and memory, and measured."""

@@ -1,0 +1,359 @@
+"""Run risky work in a process of its own, with limits on time and memory.
+
+onnxruntime can be made to crash (integer division by zero, some operators on empty tensors, its own
+optimizer), to run for ever (Loop) and to allocate without end. A :class:`Child` keeps its process over
+several calls. Where the system allows, it is forked by a :mod:`server <graphopt.process.fork_server>`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import IO, Any, TypeVar
+
+from graphopt import config
+from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
+from graphopt.process import fork_server
+from graphopt.process import memory as ram
+from graphopt.process.interpreter import command
+
+T = TypeVar("T")
+_is_child: ContextVar[bool] = ContextVar("is_child", default=False)
+#: Seconds of CPU time beyond a limit after which the system ends the process.
+_GRACE = 1.0
+
+
+class ProcessCrashed(RuntimeFailure):
+    """The child process died."""
+
+
+class NoProcess(ResourceLimit):
+    """No child process could be started."""
+
+
+#: The first bytes of a child, which is ready for requests.
+_READY = b"graphopt\n"
+
+
+def is_child() -> bool:
+    """Whether this process is a child, which may die."""
+    return _is_child.get()
+
+
+class Child:
+    """A process that runs picklable functions, one call at a time; started again after a crash.
+
+    Args:
+        memory: bytes of private memory that calls may take on top of the process's own, or
+            ``None``; enforced on Linux only.
+        preload: modules that the process imports at once, before the first call.
+        fresh: start an interpreter instead of a fork. Measurements need that, since all forks of a server
+            share the layout of its memory, and so do devices, which do not survive a fork.
+
+    Attributes:
+        made: how many objects :meth:`new` made; the process keeps only the last.
+
+    Raises:
+        NoProcess: the system, or the program, allows no process.
+    """
+
+    def __init__(
+        self, *, memory: int | None = None, preload: Sequence[str] = (), fresh: bool = False
+    ) -> None:
+        self._memory = memory
+        self._preload = list(preload)
+        self._fresh = fresh
+        self._process: subprocess.Popen[bytes] | fork_server.Forked | None = None
+        self._errors: IO[bytes] | None = None
+        self._peak = 0
+        self.made = 0
+        self._start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, with the object that :meth:`new` made."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that the process held (resident set), over all calls so far."""
+        return self._peak
+
+    def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float | None = None,
+        cpu: float | None = None,
+        doing: str = "",
+    ) -> T:
+        """``function(*args)``, in the process and in this one's current folder.
+
+        The function is found by its module and name.
+
+        Args:
+            timeout: seconds of wall-clock time.
+            cpu: seconds of CPU time, enforced on Linux and macOS.
+            doing: what the call does to a model, for messages, such as ``loading the model``.
+
+        Raises:
+            NoProcess: none can be started, or it does not come to run graphopt.
+            ProcessCrashed: the process died.
+            ResourceLimit: it took more time or memory than allowed.
+            Exception: whatever ``function`` raised.
+        """
+        result: T = self._request(("call", function, args), timeout, cpu, doing)
+        return result
+
+    def new(
+        self, factory: Callable[..., Any], *args: Any, timeout: float | None = None, doing: str = ""
+    ) -> None:
+        """Make an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
+        self.made += 1
+        self._request(("new", factory, args), timeout, None, doing)
+
+    def ask(
+        self,
+        method: str,
+        *args: Any,
+        timeout: float | None = None,
+        cpu: float | None = None,
+        doing: str = "",
+    ) -> Any:
+        """Call a method of the object that :meth:`new` made; limits and errors as those of :meth:`call`."""
+        return self._request(("ask", method, args), timeout, cpu, doing)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(BrokenPipeError):  # a request was still in its buffer
+                pipe.close()
+        if self._errors is not None:
+            self._errors.close()
+
+    def _start(self) -> None:
+        limits = [self._memory, self._preload]
+        self._is_ready = False
+        try:
+            self._errors = _scratch_file()
+            if not self._fresh:
+                self._process = fork_server.start((__name__, "serve", limits), self._errors)
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    command(__name__, "serve", limits),
+                    env=config.environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                )
+        except OSError as error:
+            raise _no_process(str(error)) from error
+
+    def _request(
+        self,
+        request: tuple[str, Any, tuple[Any, ...]],
+        timeout: float | None,
+        cpu: float | None,
+        doing: str,
+    ) -> Any:
+        data = pickle.dumps((*request, cpu, _folder()), protocol=5)
+        if not self.alive:
+            self.close()
+            self._start()
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        expired = threading.Event()
+
+        def stop() -> None:
+            expired.set()
+            process.kill()
+
+        watchdog = threading.Timer(timeout or 0, stop)
+        try:
+            if timeout is not None:
+                watchdog.start()
+        except RuntimeError as error:
+            raise ResourceLimit(f"no thread could be started: {error}") from error
+        try:
+            process.stdin.write(data)
+            process.stdin.flush()
+            if not self._is_ready and process.stdout.read(len(_READY)) != _READY:
+                raise EOFError
+            self._is_ready = True
+            succeeded, result, peak = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            if not self._is_ready:
+                process.kill()  # it may be anything
+            status = process.wait()
+            if expired.is_set():
+                raise _late(f"{timeout:g} s", doing) from None
+            if status == -getattr(signal, "SIGXCPU", 24):
+                raise _late(f"{cpu or 0:g} s of CPU time", doing) from None
+            raise self._crash(status, doing) from error
+        finally:
+            watchdog.cancel()
+        self._peak = max(self._peak, peak)
+        if succeeded:
+            return result
+        if exhausted(result) is not None:
+            raise ResourceLimit("onnxruntime needs more memory than it may take") from result
+        raise result
+
+    def _crash(self, status: int, doing: str) -> GraphoptError:
+        """The error for a process that ended by itself."""
+        assert self._errors is not None
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        said = lines[-1].strip()[:200] if lines else ""
+        if not self._is_ready:
+            return _no_process(said or "it ended at once")
+        if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
+            return ResourceLimit("onnxruntime took too much memory and was stopped")
+        name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return ProcessCrashed(
+            f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {said}" if said else "")
+        )
+
+
+def _folder() -> str | None:
+    """The folder that relative paths of a call start from, if it still exists."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _late(spent: str, doing: str) -> ResourceLimit:
+    took = f"took more than {spent} {doing}" if doing else f"ran for more than {spent}"
+    return ResourceLimit(f"onnxruntime {took} and was stopped")
+
+
+def _no_process(reason: str) -> NoProcess:
+    return NoProcess(f"no child process could be started: {reason}")
+
+
+def _scratch_file() -> IO[bytes]:
+    """A file without a name; in memory where the system has that, as not all have a folder to write to."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):
+            return os.fdopen(os.memfd_create("graphopt"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def run_in_child(
+    function: Callable[..., T], *args: Any, timeout: float | None = 60, memory: int | None = None
+) -> T:
+    """``function(*args)`` in a fresh process; see :meth:`Child.call`."""
+    with Child(memory=memory) as child:
+        return child.call(function, *args, timeout=timeout)
+
+
+def serve(memory: int | None, preload: Sequence[str]) -> None:
+    """The process's own loop: requests on stdin, replies on what was stdout."""
+    _is_child.set(True)
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print there
+    requests = os.fdopen(os.dup(0), "rb")
+    inbox: list[Any] = []
+    arrived = threading.Semaphore(0)
+
+    def receive() -> None:
+        """Read ahead, so that the parent's end is noticed during a call too."""
+        while True:
+            try:
+                inbox.append(pickle.load(requests))
+            except EOFError:
+                os._exit(0)
+            except Exception as error:  # a request that can't be read is answered with the reason
+                inbox.append(("fail", error, (), None, None))
+            arrived.release()
+
+    for module in preload:
+        importlib.import_module(module)
+    threading.Thread(target=receive, daemon=True).start()
+    replies.write(_READY)
+    replies.flush()
+    kept: Any = None
+    limited = memory is None
+    while True:
+        arrived.acquire()
+        kind, target, args, cpu, folder = inbox.pop(0)
+        if not limited:
+            ram.limit_data(memory or 0)
+            limited = True
+        try:
+            if kind == "fail":
+                raise target
+            if folder is not None:
+                with contextlib.suppress(OSError):  # it is gone by now
+                    os.chdir(folder)
+            function = getattr(kept, target) if kind == "ask" else target
+            with _limited_cpu(cpu):
+                result = function(*args)
+            if kind == "new":
+                kept, result = result, None
+            data = pickle.dumps((True, result, _peak_bytes()), protocol=5)
+        except Exception as error:
+            data = _pickled_error(error)
+        replies.write(data)
+        replies.flush()
+
+
+@contextlib.contextmanager
+def _limited_cpu(seconds: float | None) -> Iterator[None]:
+    """Have the system end this process where the block takes more CPU time, to the next full second."""
+    if seconds is None or sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(time.process_time() + seconds + _GRACE)
+    bounds = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_CPU, (min([most, *bounds]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _pickled_error(error: Exception) -> bytes:
+    try:
+        data = pickle.dumps((False, error, _peak_bytes()), protocol=5)
+        pickle.loads(data)
+    except Exception:  # an error that can't travel is told by its text
+        told = RuntimeFailure(f"{type(error).__name__}: {error}")
+        data = pickle.dumps((False, told, _peak_bytes()), protocol=5)
+    return data
+
+
+def _peak_bytes() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

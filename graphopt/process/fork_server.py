@@ -1,0 +1,316 @@
+"""Processes for risky work, forked from a small one that stays clean.
+
+A fresh interpreter with numpy and onnxruntime costs 0.2 s of CPU time; a fork of a process that has
+imported them costs a few milliseconds. So there is one *server* per process of graphopt's, and it forks
+all workers. It never makes a session, as onnxruntime's thread pools do not survive a fork, and it runs
+one thread, so that no lock is held while it forks.
+
+The server is a fork of this process only where the process runs nothing but graphopt's command line, on
+one Python thread. Elsewhere graphopt is part of a program with any threads, locks and devices, and a fork
+would copy them in whatever state they are in: there the server is a fresh interpreter.
+
+Linux only. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextvars import Context, ContextVar
+from functools import lru_cache
+from typing import IO, Any
+
+from graphopt import config
+from graphopt.process.interpreter import command, search_path
+
+#: What workers need.
+_IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.probe")
+#: Bytes of a message; the longest carries ``sys.path``.
+_MESSAGE = 1 << 16
+
+#: What a worker runs: a function by module and name, and its arguments, which are JSON.
+Task = tuple[str, str, Sequence[Any]]
+
+#: Set by the console script: the process runs nothing but graphopt.
+_own_process: ContextVar[bool] = ContextVar("own_process", default=False)
+
+
+def claim_process() -> None:
+    """Declare that this process runs nothing but graphopt, so that it may be forked by this thread."""
+    _own_process.set(True)
+
+
+class Forked:
+    """A worker; the part of :class:`subprocess.Popen` that a child process needs.
+
+    Attributes:
+        pid: its number.
+        returncode: its exit status, negative for a signal; ``None`` while it is not known to have ended.
+        stdin, stdout: this process's ends of its pipes.
+    """
+
+    def __init__(self, server: Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self._server = server
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin, self.stdout = stdin, stdout
+
+    def poll(self) -> int | None:
+        """The exit status, if it has ended."""
+        if self.returncode is None and self._hung_up():
+            self.returncode = self._server.status(self.pid, wait=False)
+        return self.returncode
+
+    def wait(self) -> int:
+        """The exit status, once it has ended."""
+        if self.returncode is None:
+            self.returncode = self._server.status(self.pid, wait=True)
+        return self.returncode or 0
+
+    def _hung_up(self) -> bool:
+        """Whether its end of the pipe is closed, as when it has ended; cheaper than asking the server."""
+        if self.stdout.closed:
+            return True
+        pipe = select.poll()
+        pipe.register(self.stdout, 0)  # no event but POLLHUP and POLLERR, which are always reported
+        return bool(pipe.poll(0))
+
+    def kill(self) -> None:
+        """End it; it stays a zombie until the server reports its status, so that its number is not reused."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class Server:
+    """This process's end of the server.
+
+    Args:
+        channel: connected to the server.
+        join: waits for the end of the server.
+    """
+
+    def __init__(self, channel: socket.socket, join: Callable[[], object]) -> None:
+        self._channel, self._join = channel, join
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    def fork(self, task: Task, errors: IO[bytes]) -> Forked:
+        """A new worker that runs ``task``, whose stderr is ``errors``.
+
+        Raises:
+            OSError: the server is gone, or can't fork.
+        """
+        ours = [-1, -1]
+        theirs = [-1, -1, errors.fileno()]
+        theirs[0], ours[0] = os.pipe()
+        ours[1], theirs[1] = os.pipe()
+        try:
+            pid = self._request(["fork", search_path(), task], theirs)
+        except BaseException:  # an interrupt, too
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
+        finally:
+            os.close(theirs[0])
+            os.close(theirs[1])
+        return Forked(self, pid or 0, os.fdopen(ours[0], "wb"), os.fdopen(ours[1], "rb"))
+
+    def status(self, pid: int, *, wait: bool) -> int | None:
+        """The exit status of a worker; ``None`` if it runs, and -SIGKILL if the server is gone."""
+        try:
+            return self._request(["status", pid, wait])
+        except OSError:
+            return -signal.SIGKILL
+
+    def close(self) -> None:
+        """End the server; not from a fork of this process, which holds a copy of this object."""
+        if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):  # it is gone
+                self._channel.shutdown(socket.SHUT_RDWR)  # forks of this process may hold the channel, too
+            self._channel.close()
+            self._join()
+            atexit.unregister(self.close)
+
+    def _request(self, request: list[Any], descriptors: Sequence[int] = ()) -> int | None:
+        with self._lock:
+            self._asked += 1
+            message = json.dumps([self._asked, *request]).encode()
+            socket.send_fds(self._channel, [message], list(descriptors))
+            answer: dict[str, Any] = {}
+            while answer.get("to") != self._asked:  # others are of requests that were interrupted
+                reply = self._channel.recv(_MESSAGE)
+                if not reply:
+                    raise ConnectionError("the fork server is gone")
+                answer = json.loads(reply)
+        if "error" in answer:
+            raise OSError(answer["error"])
+        value: int | None = answer["value"]
+        return value
+
+
+def start(task: Task, errors: IO[bytes]) -> Forked | None:
+    """A worker that runs ``task``; ``None`` where there are no fork servers.
+
+    Args:
+        errors: its stderr.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    for _ in range(2):
+        try:
+            with _starting[os.getpid()]:
+                server = _server_of(os.getpid())
+        except OSError:
+            return None
+        try:
+            return server.fork(task, errors)
+        except ConnectionError:  # it was killed
+            _forget(server)
+        except OSError:  # it can't fork
+            return None
+    return None
+
+
+def _forget(server: Server) -> None:
+    """Replace ``server``, which died, at the next start of a worker, unless another thread has done so."""
+    with _starting[os.getpid()]:
+        if _server_of(os.getpid()) is server:
+            _server_of.cache_clear()
+            server.close()
+
+
+#: Locks for starting the server, by process number: a fork of this process may hold a copy of a lock that
+#: was taken, which no thread of the fork would release.
+_starting: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+
+
+@lru_cache(maxsize=1)
+def _server_of(process: int) -> Server:
+    """The server of this process, whose number is ``process``."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if _own_process.get() and threading.active_count() == 1:
+        _import_all()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads of numpy's, which survive
+            pid = os.fork()
+        if pid == 0:
+            Context().run(_serve, theirs)
+        theirs.close()
+        return Server(ours, lambda: _wait(pid))
+    process_ = subprocess.Popen(
+        command(__name__, "boot", [theirs.fileno()]),
+        env=config.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    return Server(ours, process_.wait)
+
+
+def _wait(pid: int) -> None:
+    """Wait for the end of a child, which leaves no status where this process ignores SIGCHLD."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+# In the server -------------------------------------------------------------------------------------
+
+
+def boot(descriptor: int) -> None:
+    """Be the server, in a fresh interpreter."""
+    _import_all()
+    _serve(socket.socket(fileno=descriptor))
+
+
+def _import_all() -> None:
+    for module in _IMPORTS:
+        importlib.import_module(module)
+
+
+def _serve(channel: socket.socket) -> None:
+    try:
+        _detach(channel)
+        gc.disable()
+        gc.freeze()  # workers leave these pages alone
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE, 3)
+            if not message:
+                break
+            number, *request = json.loads(message)
+            try:
+                reply: dict[str, Any] = {"value": _answer(channel, request, descriptors)}
+            except OSError as error:
+                reply = {"error": str(error)}
+            channel.send(json.dumps(reply | {"to": number}).encode())
+    finally:
+        os._exit(0)
+
+
+def _detach(channel: socket.socket) -> None:
+    """Let go of what the process was forked with: files, pipes and signals."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores it has no statuses of children
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    kept = channel.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _answer(channel: socket.socket, request: list[Any], descriptors: list[int]) -> int | None:
+    match request:
+        case ["status", pid, wait]:
+            try:
+                ended, status = os.waitpid(pid, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                return -signal.SIGKILL
+            return os.waitstatus_to_exitcode(status) if ended else None
+        case ["fork", path, task]:
+            pid = os.fork()
+            if pid == 0:
+                _work(channel, path, task, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return pid
+    return None
+
+
+def _work(channel: socket.socket, path: list[str], task: Task, descriptors: list[int]) -> None:
+    """Be a worker."""
+    import resource
+
+    try:
+        channel.close()
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and of no interest
+        sys.path[:] = path
+        gc.enable()
+        module, name, arguments = task
+        getattr(importlib.import_module(module), name)(*arguments)
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)

@@ -1,1 +1,0 @@
-"""Running models: devices, sessions, made-up inputs, the oracle, folding and timing."""

@@ -1,0 +1,250 @@
+"""Everything that is measured about models that compute the same: time, memory, placement, results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.inputs import run_once
+from graphopt.inputs.feeds import InputOptions
+from graphopt.numerics import Numerics
+from graphopt.ort.devices import Device
+from graphopt.ort.session_options import SessionChoice, recommended
+from graphopt.timing.footprint import Footprint, footprint
+from graphopt.timing.harness import Speed, Timing, compare_speed
+from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
+from graphopt.verification.compare import Outcome, Tolerance, compare
+from graphopt.verification.numeric_traits import coarsest_of
+
+#: Processes that session creation and memory are measured in, for each model.
+_MOST = 3
+
+Advance = Callable[[float | None, str], None]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model to be measured.
+
+    Attributes:
+        name: what it is called.
+        path: its file.
+        model: the same, for its signature; ``None`` if only onnxruntime can read it.
+        nodes: of its graph and the bodies in it, without Constant.
+        failure: why there is none.
+        choice: session options that it needs.
+    """
+
+    name: str
+    path: Path
+    model: ir.Model | None = None
+    nodes: int | None = None
+    failure: str | None = None
+    choice: SessionChoice = field(default_factory=SessionChoice)
+
+    @classmethod
+    def of(
+        cls, name: str, path: Path, model: ir.Model | None, choice: SessionChoice | None = None
+    ) -> Contestant:
+        """A contestant with its nodes counted."""
+        nodes = None if model is None else ir.count_nodes(model.graph)
+        return cls(name, path, model, nodes, choice=choice or SessionChoice())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model's figures; where it failed, only ``failure``.
+
+    Attributes:
+        outcome: how its outputs differ from the original's; ``None`` for the original.
+    """
+
+    name: str
+    nodes: int | None = None
+    speed: Speed | None = None
+    footprint: Footprint | None = None
+    outcome: Outcome | None = None
+    failure: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        found: dict[str, Any] = {"name": self.name, "nodes": self.nodes}
+        if self.failure is not None or self.speed is None or self.footprint is None:
+            return {**found, "error": self.failure}
+        speed = asdict(self.speed)
+        comparison = speed.pop("comparison") or {}
+        found["milliseconds"] = {key: speed[key] for key in ("p50", "p90", "p99")}
+        found |= {"runs": speed["runs"], "ratios": list(speed["ratios"])}
+        if comparison:
+            found |= {"ratio": comparison["ratio"], "conclusion": comparison["conclusion"]}
+            found["spread"] = [comparison["spread"]["low"], comparison["spread"]["high"]]
+        found |= {"session_seconds": self.footprint.session_seconds, "peak_bytes": self.footprint.peak_bytes}
+        found["placement"] = asdict(self.footprint.placement)
+        if self.outcome is not None:
+            delta = self.outcome.delta if np.isfinite(self.outcome.delta) else None
+            found["difference"] = {"max": delta, "reason": self.outcome.reason}
+        return found
+
+
+@dataclass(frozen=True)
+class Result:
+    """Models measured on the same inputs, the original first.
+
+    Attributes:
+        shapes: the inputs' shapes, in words.
+        rows: one a model.
+        timing: as measured.
+        exact_products: outputs were compared with TF32 off, though it was on for the times.
+    """
+
+    shapes: str
+    rows: list[Row]
+    timing: Timing
+    exact_products: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures for JSON."""
+        timing = self.timing
+        return {
+            "inputs": self.shapes,
+            "processes": timing.processes,
+            "rounds": timing.rounds,
+            "seconds": timing.seconds,
+            "band": [timing.band.low, timing.band.high],
+            "twin": list(timing.twin),
+            "models": [row.to_dict() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measures models, the first of which is the original.
+
+    Args:
+        contestants: the models.
+        device, threads, provider_options: how they run.
+        limits: how much is measured.
+        heeds_choices: session options that a model recommends are its own.
+    """
+
+    contestants: Sequence[Contestant]
+    device: Device
+    threads: int | None = None
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    limits: RaceLimits = field(default_factory=RaceLimits)
+    heeds_choices: bool = True
+
+    @property
+    def choices(self) -> dict[str, SessionChoice]:
+        """The session options of models, by name: those that they need, and recommend, if that is heeded."""
+        found = {}
+        for one in self.contestants:
+            heeded = self.heeds_choices and one.model is not None
+            choice = recommended(one.model, self.device) if heeded and one.model else SessionChoice()
+            found[one.name] = choice | one.choice
+        return {name: choice for name, choice in found.items() if not choice.plain}
+
+    @property
+    def version(self) -> str:
+        """onnxruntime's version."""
+        import onnxruntime
+
+        return str(onnxruntime.__version__)
+
+    def facts(self) -> dict[str, Any]:
+        """What is the same for all tables, for JSON."""
+        return {
+            "device": str(self.device),
+            "threads": self.threads,
+            "onnxruntime": self.version,
+            "provider_options": dict(self.provider_options),
+            "session_options": {name: choice.to_dict() for name, choice in self.choices.items()},
+        }
+
+    def run(self, inputs: InputOptions, advance: Advance = lambda done, text: None) -> Result:
+        """Measure all models on inputs that suit the original.
+
+        Raises:
+            UsageError: the inputs do not fit the original.
+            RuntimeFailure: the original does not run.
+        """
+        original = self.contestants[0]
+        assert original.model is not None, "the original is loaded"
+        advance(None, "looking for inputs")
+        trial = run_once.try_out(original.model, inputs, device=self.device, typical=True)
+        shapes = output_shapes(list(trial.outputs.values()))
+        options = dict(self.provider_options)
+        setup = Setup(trial.feeds, shapes, self.device, self.threads, options, choices=self.choices)
+        footprints, failures = self._footprints(setup, advance)
+        running = {one.name: one.path for one in self.contestants if one.name in footprints}
+        timing = compare_speed(running, setup, self.limits, lambda done: advance(done, ", ".join(running)))
+        tolerance = Tolerance.of(Numerics.REASSOCIATES, coarsest_of(original.model))
+        expected = footprints[original.name].outputs
+        rows = []
+        for one in self.contestants:
+            cost = footprints.get(one.name)
+            outcome = None
+            if cost is not None and one is not original:
+                outcome = compare(expected, cost.outputs, tolerance, nonfinite="set")
+            rows.append(
+                Row(one.name, one.nodes, timing.speeds.get(one.name), cost, outcome, failures.get(one.name))
+            )
+        return Result(told_shapes(trial.feeds), rows, timing, self._exact_products)
+
+    @property
+    def _exact_products(self) -> bool:
+        """Whether outputs are compared with TF32 off, whatever is timed: it hides faults."""
+        return self.device.kind == "cuda" and self.provider_options.get("use_tf32") == "1"
+
+    def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
+        """The footprints of the models that run, and why the others do not."""
+        checked = setup.eager(use_tf32="0") if self.device.kind == "cuda" else None
+        found: dict[str, Footprint] = {}
+        failures: dict[str, str] = {}
+        for number, one in enumerate(self.contestants):
+            advance(None, f"memory and placement of {one.name}")
+            try:
+                if one.failure is not None:
+                    raise RuntimeFailure(one.failure)
+                processes = min(_MOST, self.limits.processes)
+                found[one.name] = footprint(one.path, setup, checked, processes, one.name)
+            except (RuntimeFailure, ResourceLimit) as failure:
+                if number == 0:
+                    raise
+                failures[one.name] = str(failure)
+        return found, failures
+
+
+def cuda_options(
+    device: Device, *, tf32: bool | None = None, cuda_graph: bool = False, nhwc: bool = False
+) -> dict[str, str]:
+    """Options of the CUDA provider for friendly flags; TF32 is on by default, as in onnxruntime.
+
+    Raises:
+        UsageError: a flag is given, but the models run on the CPU.
+    """
+    if device.kind == "cuda":
+        found = {"use_tf32": str(int(tf32 is not False))}
+        found |= {"enable_cuda_graph": "1"} if cuda_graph else {}
+        return found | ({"prefer_nhwc": "1"} if nhwc else {})
+    flags = {"--tf32": tf32 is True, "--no-tf32": tf32 is False, "--cuda-graph": cuda_graph, "--nhwc": nhwc}
+    for flag, given in flags.items():
+        if given:
+            raise UsageError(
+                f"{flag} is for CUDA, and the models run on the CPU",
+                hint="add --device cuda, or leave it out",
+            )
+    return {}
+
+
+def told_shapes(feeds: Mapping[str, Any]) -> str:
+    """The shapes that are fed."""
+    words = [f"{name} {list(value.shape)}" for name, value in feeds.items() if isinstance(value, np.ndarray)]
+    shown = ", ".join(words[:4])
+    return (shown + f", … {len(words) - 4} more" if len(words) > 4 else shown) or "none"

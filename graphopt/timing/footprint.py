@@ -1,0 +1,183 @@
+"""What a model costs besides time: session creation, memory, where its nodes run, hot operators.
+
+:func:`measure` runs in a process that holds nothing else; :func:`footprint` starts such processes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphopt import publish
+from graphopt.ort import session
+from graphopt.ort.session import Source
+from graphopt.process.child import Child
+from graphopt.process.resource_usage import Meter
+from graphopt.timing import ratios
+from graphopt.timing.stopwatch import Setup, known_feeds, runner
+
+#: Runs that are profiled, after one that is not counted.
+_PROFILED = 5
+#: Seconds that one process may take.
+_PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class HotOp:
+    """What the nodes of one operator cost in one run (medians over several).
+
+    Attributes:
+        op: the operator that onnxruntime ran, which may be a fusion of several.
+        provider: who ran it (``CPU``, ``CUDA``).
+        nodes: how many of its kernels ran; those of a loop count once an iteration.
+        milliseconds: their time, with that of nested graphs.
+        share: of all time in kernels of the outermost and of nested graphs.
+    """
+
+    op: str
+    provider: str
+    nodes: float
+    milliseconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where nodes run.
+
+    Attributes:
+        nodes: by provider, as onnxruntime assigned them (some of them fused afterwards).
+        kernels: by provider, how many ran in one run.
+        copies: copies between host and device in one run (Memcpy nodes).
+        hot: operators by cost, the most expensive first.
+    """
+
+    nodes: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, int] = field(default_factory=dict)
+    copies: int = 0
+    hot: tuple[HotOp, ...] = ()
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a model costs besides time.
+
+    Attributes:
+        session_seconds: from the file to a session that can run, median over processes.
+        peak_bytes: growth of the process by session and first runs, median over processes.
+        placement: where nodes run.
+        outputs: what the model gives for the inputs.
+    """
+
+    session_seconds: float
+    peak_bytes: int
+    placement: Placement
+    outputs: list[Any]
+
+
+def footprint(
+    source: Source, setup: Setup, checked: Setup | None = None, processes: int = 3, name: str = ""
+) -> Footprint:
+    """Measure one model in fresh processes.
+
+    Args:
+        source: the model.
+        setup: how to run it.
+        checked: how to run it for its outputs, if otherwise.
+        processes: how many processes are started.
+        name: what ``setup`` calls it.
+
+    Raises:
+        RuntimeFailure: it does not run.
+    """
+    checked = checked or setup.eager()
+    seconds: list[float] = []
+    peaks: list[float] = []
+    for number in range(max(1, processes)):
+        with Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True) as child:
+            took, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
+            if number == 0:
+                placement, outputs = child.call(look, source, setup, checked, name, timeout=_PATIENCE)
+        seconds.append(took)
+        peaks.append(peak)
+    return Footprint(ratios.median(seconds), int(ratios.median(peaks)), placement, outputs)
+
+
+def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
+    """Seconds until a session is made, and bytes that it and three runs take."""
+    with Meter() as meter:
+        begin = time.perf_counter()
+        made = setup.session(source, name)
+        seconds = time.perf_counter() - begin
+        run = runner(made, setup)
+        for _ in range(2):
+            run()
+    return seconds, meter.peak_bytes
+
+
+def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[Placement, list[Any]]:
+    """Where the nodes of a model run, and what it gives."""
+    made = checked.session(source, name)
+    outputs = session.run(made, known_feeds(made, checked.feeds))
+    del made
+    with publish.ScratchFolder() as folder:
+        made = setup.eager().session(source, name, profile=str(folder / "profile"))
+        assigned: Counter[str] = Counter()
+        for part in made.get_provider_graph_assignment_info():
+            assigned[_short(part.ep_name)] += len(part.get_nodes())
+        run = runner(made, setup)  # the first run
+        for _ in range(_PROFILED):
+            run()
+        events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
+    return read_profile(events, dict(assigned)), outputs
+
+
+def read_profile(events: Iterable[Mapping[str, Any]], assigned: dict[str, int]) -> Placement:
+    """Sum up the events of an onnxruntime profile, but those of the first run.
+
+    Args:
+        events: as the profile's JSON has them; times in microseconds.
+        assigned: nodes by provider, passed on.
+    """
+    events = list(events)
+    runs = [event for event in events if event.get("name") == "model_run"]
+    kernels = [
+        event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    ]
+    costs = [_costs(kernels, run["ts"], run["ts"] + run["dur"]) for run in runs[1:] or runs]
+    keys = sorted({key for cost in costs for key in cost})
+    none = (0, 0.0)
+    number = {key: ratios.median([cost.get(key, none)[0] for cost in costs]) for key in keys}
+    took = {key: ratios.median([cost.get(key, none)[1] for cost in costs]) for key in keys}
+    total = sum(took.values()) or 1.0
+    by_provider: Counter[str] = Counter()
+    for (_, provider), count in number.items():
+        by_provider[provider] += round(count)
+    hot = tuple(
+        HotOp(op, provider, number[op, provider], took[op, provider] / 1e3, took[op, provider] / total)
+        for op, provider in sorted(keys, key=lambda key: -took[key])
+    )
+    copies = sum(round(count) for (op, _), count in number.items() if op.startswith("Memcpy"))
+    return Placement(assigned, dict(by_provider), copies, hot)
+
+
+def _costs(
+    kernels: Iterable[Mapping[str, Any]], begin: float, end: float
+) -> dict[tuple[str, str], tuple[int, float]]:
+    """Of the kernels that ran from ``begin`` to ``end``, number and microseconds by operator and provider."""
+    found: dict[tuple[str, str], tuple[int, float]] = {}
+    for event in kernels:
+        if begin <= event["ts"] <= end:
+            key = (event["args"].get("op_name", ""), _short(event["args"].get("provider", "")))
+            count, took = found.get(key, (0, 0.0))
+            found[key] = (count + 1, took + event["dur"])
+    return found
+
+
+def _short(provider: str) -> str:
+    return provider.removesuffix("ExecutionProvider")

@@ -1,0 +1,147 @@
+"""The timing harness: compare models by running them in turns, in fresh processes.
+
+What makes timings lie, and what is done about it:
+
+- **Layout and luck of a process**: several fresh processes, the median of their ratios.
+- **Who comes first**: sessions are created, and take their turns, in another order each time.
+- **Drift** (clock rates, other users of the machine): the models take turns within a process, and
+  only times of the same round are divided by one another.
+- **Hiccups**: of the runs of a turn the quickest counts, of rounds and processes the median.
+- **Noise taken for a result**: the original runs twice, as if it were two models. The 5th to 95th
+  percentile of the ratios of the two is the band inside which nothing is claimed.
+
+Times are those of :func:`time.perf_counter` around one run. On CUDA inputs and outputs are bound on
+the device, and a run ends when its results are there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphopt.errors import RuntimeFailure
+from graphopt.ort.session import Source
+from graphopt.process.child import Child
+from graphopt.timing import ratios
+from graphopt.timing.ratios import Band, Comparison
+from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
+
+#: The original's second session; no model is called so.
+_TWIN = "\0twin"
+#: Seconds that one process may take on top of its share.
+_PATIENCE = 600.0
+
+#: Told how far the measurement is, from 0 to 1.
+Advance = Callable[[float], None]
+#: Whether the ratios of the models, and those of the twin, are enough.
+Enough = Callable[[Sequence[Sequence[float]], Sequence[float]], bool]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a model is.
+
+    Attributes:
+        p50, p90, p99: percentiles of all runs, in milliseconds.
+        runs: how many these are.
+        ratios: time relative to the original, one a process.
+        comparison: what these tell; ``None`` for the original.
+    """
+
+    p50: float
+    p90: float
+    p99: float
+    runs: int
+    ratios: tuple[float, ...]
+    comparison: Comparison | None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Models timed in turns.
+
+    Attributes:
+        speeds: by name, the original first.
+        twin: ratios of the original to itself, one a process.
+        band: what these tell.
+        rounds: rounds over all processes.
+        seconds: what the measurement took.
+    """
+
+    speeds: dict[str, Speed]
+    twin: tuple[float, ...]
+    band: Band
+    rounds: int
+    seconds: float
+
+    @property
+    def processes(self) -> int:
+        """Processes that were started."""
+        return len(self.twin)
+
+
+def compare_speed(
+    sources: Mapping[str, Source],
+    setup: Setup,
+    limits: RaceLimits | None = None,
+    advance: Advance | None = None,
+    enough: Enough = ratios.settled,
+) -> Timing:
+    """Time models that take the same inputs.
+
+    >>> timing = compare_speed({"a": "a.onnx", "b": "b.onnx"}, Setup(feeds))  # doctest: +SKIP
+    >>> timing.speeds["b"].comparison                                         # doctest: +SKIP
+    Comparison(ratio=0.88, spread=Band(low=0.87, high=0.89), conclusion='faster')
+
+    Args:
+        sources: the models by name; the first is the original.
+        setup: how to run them.
+        limits: how often; by default 40 rounds in each of 7 processes.
+        advance: told how far it is.
+        enough: asked after each process whether to start no more.
+
+    Raises:
+        RuntimeFailure: a model does not run.
+    """
+    limits = limits or RaceLimits()
+    first, *others = sources
+    field = {**sources, _TWIN: sources[first]}
+    if first in setup.choices:
+        setup = replace(setup, choices={**setup.choices, _TWIN: setup.choices[first]})
+    found: dict[str, list[float]] = {name: [] for name in [*others, _TWIN]}
+    runs: dict[str, list[float]] = {name: [] for name in sources}
+    rounds = 0
+    begin = time.perf_counter()
+    for index in range(limits.processes):
+        if advance is not None:
+            advance(index / limits.processes)
+        times = _run(field, setup, limits, index)
+        rounds += len(times[first])
+        for name, series in found.items():
+            series.append(ratios.median(round_ratios(times, name, first)))
+        for name, series in runs.items():
+            series.extend(seconds for turn in times[name] for seconds in turn)
+        late = time.perf_counter() - begin > limits.seconds
+        if late or (others and enough([found[name] for name in others], found[_TWIN])):
+            break
+    band = ratios.band_of(found[_TWIN])
+    speeds = {name: _speed(runs[name], found.get(name), band) for name in sources}
+    return Timing(speeds, tuple(found[_TWIN]), band, rounds, time.perf_counter() - begin)
+
+
+def _run(
+    field: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
+) -> dict[str, list[list[float]]]:
+    with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
+        return child.call(race, dict(field), setup, limits, index, timeout=limits.seconds + _PATIENCE)
+
+
+def _speed(runs: list[float], found: list[float] | None, band: Band) -> Speed:
+    if not runs:
+        raise RuntimeFailure("nothing was timed")
+    p50, p90, p99 = (float(value) * 1e3 for value in np.percentile(runs, [50, 90, 99]))
+    comparison = None if found is None else ratios.compare(found, band)
+    return Speed(p50, p90, p99, len(runs), tuple(found or ()), comparison)

@@ -1,0 +1,245 @@
+"""What runs inside a measuring process: sessions that are timed in turns.
+
+Everything that comes in pickles and everything that goes out is plain numbers, because each
+measurement takes place in a fresh process.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import RuntimeFailure
+from graphopt.ort import session
+from graphopt.ort.devices import CPU, Device, quiet
+from graphopt.ort.paths import utf8_path
+from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session_options import SessionChoice
+from graphopt.timing import ratios
+from graphopt.util.element_types import LOW_TYPES, to_ort_value
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+#: Seconds that a turn takes at least, if models are quick, and its runs; the quickest counts.
+_LEAST_TURN = 0.01
+_LEAST_RUNS, _MOST_RUNS = 3, 50
+#: Seconds of a run from which on one run is a turn.
+_LONG = 0.2
+#: Rounds that are made whatever time they take.
+_LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How models are run.
+
+    Attributes:
+        feeds: inputs by name.
+        shapes: shape and dtype of each output that the original gives, where all are plain
+            tensors; on CUDA, buffers for them are kept on the device.
+        device: where to run.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        provider_options: options of the CUDA provider.
+        optimizations: onnxruntime's own.
+        choices: session options by name of the model; those without one have onnxruntime's defaults.
+    """
+
+    feeds: Mapping[str, Any]
+    shapes: tuple[tuple[tuple[int, ...], str], ...] | None = None
+    device: Device = CPU
+    threads: int | None = None
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    optimizations: Optimizations = "default"
+    choices: Mapping[str, SessionChoice] = field(default_factory=dict)
+
+    def eager(self, **options: str) -> Setup:
+        """The same without CUDA graphs, which show no kernels and want bound buffers; other ``options``."""
+        kept = {key: value for key, value in self.provider_options.items() if key != "enable_cuda_graph"}
+        return replace(self, provider_options=kept | options)
+
+    def session(
+        self, source: Source, name: str = "", profile: str | None = None, optimized: str | None = None
+    ) -> InferenceSession:
+        """A session of the model ``name`` as users make it; ``profile`` is how names of its profile begin.
+
+        What onnxruntime made of the graph is written to ``optimized``.
+        """
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        # Several sessions are alive: the threads of one must not burn the cores while another runs.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        if profile is not None:
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+            options.enable_profiling = True
+            options.profile_file_prefix = utf8_path(profile)
+        if optimized is not None:
+            options.optimized_model_filepath = utf8_path(optimized)
+        if self.device.kind == "cuda":
+            with quiet(onnxruntime):
+                onnxruntime.preload_dlls()
+        return session.create(
+            source,
+            optimizations=self.optimizations,
+            device=self.device,
+            threads=self.threads,
+            options=options,
+            provider_options=self.provider_options,
+            choice=self.choices.get(name),
+        )
+
+
+@dataclass(frozen=True)
+class RaceLimits:
+    """How much is measured.
+
+    Attributes:
+        rounds: in each round every model has a turn; a process makes so many.
+        processes: fresh processes.
+        warmup: runs of each model before the first round.
+        seconds: no process is started after so many seconds.
+    """
+
+    rounds: int = 40
+    processes: int = 7
+    warmup: int = 5
+    seconds: float = 120.0
+
+
+def race(
+    sources: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
+) -> dict[str, list[list[float]]]:
+    """Time models in turns: for each of them, by round, the seconds of each run.
+
+    Args:
+        sources: the models; all ratios are to the first.
+        setup: how to run them.
+        limits: how often.
+        index: which process this is; sessions are created, and take their turns, in another order in each.
+
+    Raises:
+        RuntimeFailure: a model does not run.
+    """
+    first, *others = sources
+    running: dict[str, Callable[[], object]] = {}
+    for name in ratios.turns(list(sources), index):
+        running[name] = runner(setup.session(sources[name], name), setup)
+    begin = time.perf_counter()
+    quickest = min(_time(running[name], 1)[0] for _ in range(max(1, limits.warmup)) for name in sources)
+    least = 1 if quickest > _LONG else _LEAST_RUNS
+    runs = max(least, min(_MOST_RUNS, math.ceil(_LEAST_TURN / quickest)))
+    stop = begin + limits.seconds / max(1, limits.processes)
+    times: dict[str, list[list[float]]] = {name: [] for name in sources}
+    gc.collect()
+    gc.disable()
+    for number in range(limits.rounds):
+        if number >= _LEAST_ROUNDS and time.perf_counter() > stop:
+            break
+        for name in ratios.turns(list(sources), index + number):
+            times[name].append(_time(running[name], runs))
+        if number % 5 == 4 and ratios.precise([round_ratios(times, name, first) for name in others]):
+            break
+    return times
+
+
+def round_ratios(times: Mapping[str, Sequence[Sequence[float]]], name: str, first: str) -> list[float]:
+    """The time of ``name`` over that of ``first``, by round.
+
+    The quickest run of a turn stands for it: in the others the machine did something else too, which
+    hits the longer model more often and would make differences larger than they are.
+    """
+    return [min(a) / min(b) for a, b in zip(times[name], times[first], strict=True)]
+
+
+def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
+    """A function that runs the session once; on CUDA inputs and outputs stay on the device.
+
+    Raises:
+        RuntimeFailure: the model does not run, or takes other inputs.
+    """
+    try:
+        run = _bound(made, setup) if setup.device.kind == "cuda" else _plain(made, setup)
+        run()
+    except RuntimeFailure:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
+    return run
+
+
+def _time(run: Callable[[], object], runs: int) -> list[float]:
+    clock = time.perf_counter
+    seconds = []
+    for _ in range(runs):
+        begin = clock()
+        run()
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def known_feeds(made: InferenceSession, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``feeds`` that the session takes; a model may have lost an unused input.
+
+    Raises:
+        RuntimeFailure: it wants others.
+    """
+    wanted = [argument.name for argument in made.get_inputs()]
+    missing = [name for name in wanted if name not in feeds]
+    if missing:
+        raise RuntimeFailure(f"the model wants another input, {missing[0]!r}")
+    return {name: feeds[name] for name in wanted}
+
+
+def _plain(made: InferenceSession, setup: Setup) -> Callable[[], object]:
+    """Run on numpy arrays, as most users do on the CPU."""
+    feeds = known_feeds(made, setup.feeds)
+    types = {argument.name: argument.type for argument in (*made.get_inputs(), *made.get_outputs())}
+    if all(type_ not in LOW_TYPES for type_ in types.values()):
+        return lambda: made.run(None, feeds)
+    names = [argument.name for argument in made.get_outputs()]
+    values = {name: to_ort_value(value, types[name]) for name, value in feeds.items()}
+    return lambda: made.run_with_ort_values(names, values)
+
+
+def _bound(made: InferenceSession, setup: Setup) -> Callable[[], object]:
+    """Run with inputs and outputs bound on the device; ``run_with_iobinding`` waits for its results."""
+    import onnxruntime
+
+    kind, number = setup.device.kind, setup.device.index
+    arguments = made.get_inputs()
+    if not all(_is_plain_tensor(argument.type) for argument in (*arguments, *made.get_outputs())):
+        return _plain(made, setup)
+    binding = made.io_binding()
+    for name, value in known_feeds(made, setup.feeds).items():
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number))
+    outputs = made.get_outputs()
+    if setup.shapes is not None and len(setup.shapes) == len(outputs):
+        for output, (shape, dtype) in zip(outputs, setup.shapes, strict=True):
+            buffer = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
+                list(shape), np.dtype(dtype), kind, number
+            )
+            binding.bind_ortvalue_output(output.name, buffer)
+    else:
+        for output in outputs:
+            binding.bind_output(output.name, kind, number)
+    binding.synchronize_inputs()
+    return lambda: made.run_with_iobinding(binding)
+
+
+def _is_plain_tensor(type_: str) -> bool:
+    return type_.startswith("tensor(") and type_ != "tensor(string)" and type_ not in LOW_TYPES
+
+
+def output_shapes(outputs: Sequence[Any]) -> tuple[tuple[tuple[int, ...], str], ...] | None:
+    """Shape and dtype of each output, if all are plain tensors."""
+    if not all(isinstance(value, np.ndarray) and value.dtype.kind in "fiubc" for value in outputs):
+        return None
+    return tuple((value.shape, str(value.dtype)) for value in outputs)

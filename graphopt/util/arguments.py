@@ -1,0 +1,211 @@
+"""Checks of the arguments of public functions against their annotations, before a function runs.
+
+An annotation is evaluated when its argument is first given; imports for type checkers only are made then.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import numbers
+import re
+import reprlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphopt.errors import unknown
+from graphopt.util.coerce import Range, parse_ranges, parse_sizes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: How text is read where a mapping is expected, as on the command line.
+_FROM_TEXT: dict[object, Callable[[list[str]], object]] = {
+    Mapping[str, int]: parse_sizes,
+    Mapping[str, Range]: parse_ranges,
+}
+_SCALARS: dict[object, tuple[type, ...]] = {
+    bool: (bool, np.bool_),
+    int: (numbers.Integral,),
+    float: (numbers.Real,),
+    str: (str,),
+    types.NoneType: (types.NoneType,),
+}
+
+
+def checked(*forwards: Callable[..., Any]) -> Callable[[F], F]:
+    """A decorator that checks the arguments of a function; signature and documentation stay as they are.
+
+    A single element is accepted where several are expected, and ``"batch=1"`` where sizes of dims are.
+    Models, and objects in sequences, are left to the function.
+
+    Args:
+        forwards: functions that the function passes additional keywords on to.
+
+    The decorated function raises:
+        TypeError: a keyword is unknown, or an argument is not of the type of its annotation.
+        UsageError: text is none of the values of a ``Literal``.
+    """
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function).parameters
+        functions: tuple[Callable[..., Any], ...] = (function, *forwards)
+        accepted = {
+            name: (parameter, one)
+            for one in reversed(functions)
+            for name, parameter in inspect.signature(one).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
+        is_open = not forwards and any(one.kind is one.VAR_KEYWORD for one in own.values())
+        positional = [one.name for one in own.values() if one.kind <= one.VAR_POSITIONAL]
+        rest = next((one.name for one in own.values() if one.kind is one.VAR_POSITIONAL), "")
+        kind_of = functools.cache(lambda name: _evaluated(accepted[name][0].annotation, accepted[name][1]))
+
+        def converted(name: str, value: Any) -> Any:
+            if name not in accepted or value is (parameter := accepted[name][0]).default:
+                return value
+            annotation = parameter.annotation
+            # graphopt.ir.as_model refuses what is no model, with a message of its own
+            if annotation is parameter.empty or "ModelLike" in annotation:
+                return value
+            return _converted(kind_of(name), value, f"{name} of {function.__name__}()", annotation)
+
+        @functools.wraps(function)
+        def call(*args: Any, **keywords: Any) -> Any:
+            for name in () if is_open else keywords:
+                if name not in accepted:
+                    title = f"{function.__name__}()"
+                    listed = f"help({function.__name__}) lists all"
+                    raise TypeError(unknown(f"argument of {title}", name, accepted, listed).message)
+            names = itertools.chain(positional, itertools.repeat(rest))
+            return function(
+                *(converted(name, one) for name, one in zip(names, args, strict=False)),
+                **{name: converted(name, one) for name, one in keywords.items()},
+            )
+
+        return typing.cast(F, call)
+
+    return decorate
+
+
+def _evaluated(annotation: str, function: Callable[..., Any]) -> object:
+    """The type of ``annotation`` of ``function``; any type where it can't be resolved without source."""
+    module = sys.modules[inspect.unwrap(function).__module__]
+    names = dict(vars(module))
+    while True:
+        try:
+            return eval(annotation, names)
+        except NameError as error:
+            name = error.name or ""
+            try:
+                names[name] = _import_for_types(module, name)
+            except OSError:
+                return Any
+
+
+def _import_for_types(module: types.ModuleType, name: str) -> object:
+    """Import the object that ``module`` imports as ``name`` for type checkers only.
+
+    Raises:
+        NameError: there is no such import.
+        OSError: the source of ``module`` is not available.
+    """
+    imports = (
+        (node.module or "", alias)
+        for block in ast.parse(inspect.getsource(module)).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+    for home, alias in imports:
+        if name == (alias.asname or alias.name):
+            return getattr(import_module(home), alias.name)
+    raise NameError(f"{module.__name__} imports no {name}", name=name)
+
+
+def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
+    """``value`` as ``kind``, whose text is ``annotation``, or a TypeError about the argument ``name``."""
+    alternatives = _alternatives(kind)
+    if isinstance(value, np.generic):
+        value = value.item()
+    for one in alternatives:
+        if isinstance(value, str) and one in _FROM_TEXT:
+            return _FROM_TEXT[one](value.split(","))
+    several = [one for one in alternatives if _element(one) is not None]
+    if isinstance(value, Iterator) and any(
+        typing.get_origin(one) is Iterable and _is_plain(_element(one)) for one in several
+    ):
+        value = tuple(value)  # the function may go through it more than once
+    if any(_accepts(one, value) for one in alternatives if one not in several):
+        return value
+    if any(_element(one) is not Any and _accepts(_element(one), value) for one in several):
+        return (value,)
+    if any(_accepts(one, value) for one in several):
+        return value
+    literals = [one for one in alternatives if typing.get_origin(one) is typing.Literal]
+    choices = [text for one in literals for text in typing.get_args(one)]
+    if choices and isinstance(value, str):
+        raise unknown(f"value for {name}", value, choices, f"known are {', '.join(choices)}")
+    forms = re.sub(r"\b(Iterable|Sequence)\[", "list[", annotation).replace("Mapping[", "dict[")
+    forms = forms.replace("PathLike", "str | os.PathLike")
+    is_short = isinstance(value, str | int | float | list | tuple | dict)
+    shown = " ".join(reprlib.repr(value).split()) if is_short else type(value).__name__
+    raise TypeError(f"{name} must be {forms.replace(' | ', ' or ')}, not {shown}")
+
+
+def _alternatives(kind: object) -> tuple[object, ...]:
+    """The members of a union; another type is its only one."""
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if is_union else (kind,)
+
+
+def _element(kind: object) -> object | None:
+    """The type of the elements of a sequence type of any length; ``None`` for other types."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if not isinstance(origin, type) or not issubclass(origin, Iterable) or issubclass(origin, Mapping):
+        return None
+    if origin is tuple and args[1:] != (...,):
+        return None
+    return Any if isinstance(args[0], str) else args[0]  # a recursive type
+
+
+def _accepts(kind: object, value: object) -> bool:
+    """Whether ``value`` is of the type ``kind``; types that are not known here accept everything."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if len(alternatives := _alternatives(kind)) > 1:
+        return any(_accepts(one, value) for one in alternatives)
+    if kind is Any:
+        return True
+    if kind in _SCALARS:
+        is_flag = isinstance(value, bool | np.bool_)
+        return isinstance(value, _SCALARS[kind]) and (kind is bool or not is_flag)
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in args
+    if origin is Callable:
+        return callable(value)
+    if (element := _element(kind)) is not None:
+        is_right = isinstance(value, Iterable if origin is Iterable else Collection)
+        held = value if isinstance(value, Collection) and _is_plain(element) else ()
+        return is_right and all(_accepts(element, one) for one in held)
+    if origin is tuple:
+        parts = tuple(value) if isinstance(value, list | tuple) else ()
+        return len(parts) == len(args) and all(map(_accepts, args, parts))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
+        return all(_accepts(args[0], key) and _accepts(args[1], one) for key, one in pairs)
+    base = origin or kind
+    return not isinstance(base, type) or isinstance(value, base)
+
+
+def _is_plain(kind: object) -> bool:
+    """Whether ``kind`` is a scalar or a path, or a union or tuple of these."""
+    args = typing.get_args(kind)
+    return kind in _SCALARS or (bool(args) and all(_is_plain(one) for one in args))

@@ -1,0 +1,371 @@
+"""Compare two results of a model: how far apart, and whether that is rounding.
+
+Sequences, maps and optionals are flattened into their tensors first; their structure must be
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from graphopt.numerics import Numerics
+
+Array = np.ndarray[Any, Any]
+
+#: What is demanded where a number is not finite: the ``same`` NaN or infinity on both sides; the
+#: same, or a huge number in place of an infinity (``overflow``); a non-finite number of either kind
+#: (``set``); a finite one allowed in place of a non-finite one (``robust``); nothing (``ignore``).
+NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
+
+#: (rtol, atol) by the coarsest float type in the model and by numerics: the error allowed
+#: relative to the element, and to the largest element of the tensor.
+_TOLERANCES = {
+    "float64": ((1e-11, 1e-12), (1e-9, 1e-10), (1e-3, 1e-3)),
+    "float32": ((1e-5, 1e-6), (5e-5, 5e-6), (1e-2, 2e-3)),
+    "float16": ((2e-3, 1e-3), (3e-3, 1.5e-3), (3e-2, 1e-2)),
+    "bfloat16": ((1.6e-2, 8e-3), (2.4e-2, 1.2e-2), (1e-1, 4e-2)),
+    "float8": ((1.3e-1, 7e-2), (2.5e-1, 1.3e-1), (3e-1, 2e-1)),
+}
+#: A rounding of inputs that moves an output by so many times its size says that nothing is sure there.
+_BLOWN_UP = 1e4
+#: A number is huge beyond the largest of its type to this power: 6e33 for float32.
+_HUGE = 0.875
+#: Tensors with no larger element than this are judged as if they had one.
+_LEAST_SCALE = 1e-3
+
+
+Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart two floats may be: ``|a - b| <= rtol * |a| + atol * max|a|``."""
+
+    rtol: float
+    atol: float
+
+    @classmethod
+    def of(cls, numerics: Numerics, coarsest: Coarsest = "float32") -> Tolerance:
+        """The tolerance for a class of rewrites of what is computed in this float type at the coarsest."""
+        return cls(*_TOLERANCES[coarsest][numerics])
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far one tensor moved.
+
+    Attributes:
+        largest: the largest difference of floats; of other types, how many elements differ.
+        total: the sum of the differences of floats, or of integers of up to 16 bits; of other types 0.
+    """
+
+    largest: float = 0.0
+    total: float = 0.0
+
+    def merged(self, other: Movement) -> Movement:
+        """The larger of both, by each measure."""
+        return Movement(max(self.largest, other.largest), max(self.total, other.total))
+
+
+_ANY = Movement(float("inf"), float("inf"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a comparison: the largest finite difference, and what is wrong, if anything."""
+
+    delta: float = 0.0
+    reason: str | None = None
+
+
+def compare(
+    expected: Any,
+    actual: Any,
+    tolerance: Tolerance,
+    *,
+    nonfinite: NonFinite = "same",
+    signed_zeros: bool = False,
+    slack: Sequence[float] | None = None,
+    totals: Sequence[float] | None = None,
+) -> Outcome:
+    """Compare two outputs.
+
+    Args:
+        expected, actual: as :func:`graphopt.ort.session.run` gives them.
+        tolerance: for floats; everything else must be equal.
+        nonfinite: see :data:`NonFinite`.
+        signed_zeros: tell 0.0 from -0.0.
+        slack: per tensor, as :func:`movement` gives it: an absolute difference allowed on top
+            for floats, a number of elements that may differ for other types, infinite where
+            only the element type is to agree.
+        totals: per tensor, what all differences beyond ``tolerance`` may add up to, of floats and of integers
+            of up to 16 bits: a step in all elements is no rounding where that moves a few.
+    """
+    left, right = list(_leaves(expected, "")), list(_leaves(actual, ""))
+    if [(place, _kind(x)) for place, x in left] != [(place, _kind(x)) for place, x in right]:
+        return Outcome(float("inf"), f"structure {_outline(expected)} became {_outline(actual)}")
+    worst = Outcome()
+    for index, ((place, a), (_, b)) in enumerate(zip(left, right, strict=True)):
+        allowed = slack[index] if slack is not None and index < len(slack) else 0.0
+        total = totals[index] if totals is not None and index < len(totals) else float("inf")
+        outcome = _compare_leaf(a, b, tolerance, nonfinite, signed_zeros, allowed, total)
+        if outcome.reason is not None:
+            where = f"at {place}: " if place else ""
+            return Outcome(max(worst.delta, outcome.delta), where + outcome.reason)
+        worst = max(worst, outcome, key=lambda outcome: outcome.delta)
+    return worst
+
+
+def same_kind(expected: Any, actual: Any, *, shapes: bool = True) -> Outcome:
+    """Compare element types and shapes (or only ranks) alone, for results that are random."""
+    for (_, a), (_, b) in zip(_leaves(expected, ""), _leaves(actual, ""), strict=False):
+        if _kind(a) != _kind(b) or a.ndim != b.ndim or (shapes and a.shape != b.shape):
+            return Outcome(float("inf"), f"{_told(a)} became {_told(b)}")
+    return Outcome()
+
+
+def identical(a: Any, b: Any) -> bool:
+    """Whether two results are the same, bit by bit."""
+    left, right = list(_leaves(a, "")), list(_leaves(b, ""))
+    return [place for place, _ in left] == [place for place, _ in right] and all(
+        _same_text(x, y) if _kind(x) == "text" else _same_bits(x, y)
+        for (_, x), (_, y) in zip(left, right, strict=True)
+    )
+
+
+def movement(before: Any, after: Any) -> list[float]:
+    """How much a result moved, per tensor, in the terms of ``slack``; infinite if its shape did."""
+    return [moved.largest for moved in _movements(before, after)]
+
+
+def _movements(before: Any, after: Any) -> list[Movement]:
+    left, right = list(_leaves(before, "")), list(_leaves(after, ""))
+    if len(left) != len(right):
+        return [_ANY] * len(left)
+    return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
+
+
+def discrete_movements(before: Any, after: Any) -> list[Movement]:
+    """How much a result moved, per tensor, of tensors that hold no floats alone."""
+    leaves = [array for _, array in _leaves(before, "")]
+    return [
+        Movement() if _is_inexact(array) else moved
+        for array, moved in zip(leaves, _movements(before, after), strict=True)
+    ]
+
+
+def sensitivities(before: Any, after: Any) -> list[Movement]:
+    """How much roundings moved a result, per tensor; infinite where blown up, next to a pole as of 1 / 0."""
+    sizes = [_size(a) for _, a in _leaves(before, "")]
+    return [
+        _ANY if moved.largest > _BLOWN_UP * size else moved
+        for moved, size in zip(_movements(before, after), sizes, strict=True)
+    ]
+
+
+def _size(a: Array) -> float:
+    """The largest finite element of floats, at least 1; infinite for other types."""
+    if not _is_inexact(a):
+        return float("inf")
+    a = np.abs(_widened(a))
+    return float(a[np.isfinite(a)].max(initial=1.0))
+
+
+def leaves(value: Any) -> list[Array]:
+    """The tensors in ``value``."""
+    return [array for _, array in _leaves(value, "")]
+
+
+def nbytes(value: Any) -> int:
+    """Memory that the tensors in ``value`` take."""
+    return sum(array.nbytes for _, array in _leaves(value, ""))
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.itemsize > 8:
+        return a.tobytes() == b.tobytes()
+    word = f"u{a.dtype.itemsize}"
+    return bool((a.view(word) == b.view(word)).all())
+
+
+def _same_text(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and _kind(b) == "text" and bool((a == b).all())
+
+
+def _moved(a: Array, b: Array) -> Movement:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return _ANY
+    if _kind(a) != "text" and _same_bits(a, b):
+        return Movement()
+    if not _is_inexact(a):
+        return Movement(float(np.count_nonzero(a != b)), _steps(a, b))
+    a, b = _widened(a), _widened(b)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return _ANY
+    difference = np.abs(a[finite] - b[finite])
+    return Movement(float(difference.max(initial=0.0)), float(difference.sum()))
+
+
+def _steps(a: Array, b: Array) -> float:
+    """The sum of the differences of small integers, which stand for quantized numbers; else none counts."""
+    if a.dtype.kind not in "iu" or a.dtype.itemsize > 2:
+        return 0.0
+    return float(np.abs(a.astype(np.int64) - b.astype(np.int64)).sum())
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Array]]:
+    """The tensors in ``value`` with their places, such as ``[1]['key']``."""
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{index}]")
+    elif isinstance(value, dict):
+        for key in sorted(value, key=repr):
+            yield from _leaves(value[key], f"{place}[{key!r}]")
+    elif value is not None:
+        yield place, np.asarray(value)
+
+
+def _kind(array: Array) -> str:
+    return "text" if array.dtype.kind in "OUS" else str(array.dtype)
+
+
+def _outline(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"sequence of {len(value)}"
+    if isinstance(value, dict):
+        return f"map of {len(value)}"
+    return "nothing" if value is None else _told(np.asarray(value))
+
+
+def _told(array: Array) -> str:
+    return f"{_kind(array)}{list(array.shape)}"
+
+
+def _is_inexact(array: Array) -> bool:
+    """Floats of any kind, those of ml_dtypes included, and complex numbers."""
+    return array.dtype.kind in "fc" or array.dtype.name.startswith(("float", "bfloat"))
+
+
+def _widened(array: Array) -> Array:
+    if array.dtype.kind == "c":
+        return (
+            array.astype(np.complex128).view(np.float64) if array.ndim else np.array([array.real, array.imag])
+        )
+    return array.astype(np.float64)
+
+
+def _compare_leaf(
+    a: Array,
+    b: Array,
+    tolerance: Tolerance,
+    nonfinite: NonFinite,
+    signed_zeros: bool,
+    slack: float,
+    total: float,
+) -> Outcome:
+    if slack == float("inf"):
+        return Outcome()
+    if a.shape != b.shape:
+        return Outcome(float("inf"), f"shape {list(a.shape)} became {list(b.shape)}")
+    if a.size == 0:
+        return Outcome()
+    if not _is_inexact(a):
+        return _compare_exact(a, b, slack, total)
+    if _same_bits(a, b):
+        return Outcome()
+    if nonfinite == "overflow":
+        b = _saturated(a, b)
+    return _compare_floats(_widened(a), _widened(b), tolerance, nonfinite, signed_zeros, slack, total)
+
+
+def _saturated(a: Array, b: Array) -> Array:
+    """``b`` with the infinity that ``a`` has wherever it holds a huge number of the same sign instead."""
+    if a.dtype.name not in ("float16", "float32", "float64"):
+        return b
+    huge = float(np.finfo(a.dtype).max) ** _HUGE
+    overflows = np.isinf(a) & (np.abs(b) > huge) & (np.signbit(a) == np.signbit(b))
+    return np.where(overflows, a, b)
+
+
+def _compare_exact(a: Array, b: Array, slack: float, total: float) -> Outcome:
+    differ = np.asarray(a != b)
+    count = int(np.count_nonzero(differ))
+    if count == 0:
+        return Outcome()
+    delta = 1.0
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        delta = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+    if count <= slack and _steps(a, b) <= total:
+        return Outcome()
+    first = tuple(int(axis) for axis in np.argwhere(differ)[0]) if a.ndim else ()
+    return Outcome(
+        delta,
+        f"{count} of {a.size} elements differ, the first at {list(first)}: {a[first]} became {b[first]}",
+    )
+
+
+def _compare_floats(
+    a: Array,
+    b: Array,
+    tolerance: Tolerance,
+    nonfinite: NonFinite,
+    signed_zeros: bool,
+    slack: float,
+    total: float,
+) -> Outcome:
+    finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+    reason = _compare_nonfinite(a, b, finite_a, finite_b, nonfinite)
+    if reason is not None:
+        return Outcome(float("inf"), reason)
+    both = finite_a & finite_b
+    a, b = a[both], b[both]
+    if a.size == 0:
+        return Outcome()
+    if signed_zeros:
+        flipped = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
+        if flipped.any():
+            return Outcome(0.0, f"{int(flipped.sum())} zeros changed their sign")
+    difference = np.abs(a - b)
+    delta = float(difference.max())
+    scale = max(float(np.abs(a).max()), _LEAST_SCALE)
+    plain = tolerance.rtol * np.abs(a) + tolerance.atol * scale
+    allowed = plain + slack
+    wrong = difference > allowed
+    if not wrong.any():
+        beyond = difference > plain
+        if difference[beyond].sum() <= total:
+            return Outcome(delta)
+        wrong, allowed = beyond, plain
+    worst = int(np.argmax(difference - allowed))
+    return Outcome(
+        delta,
+        f"{int(wrong.sum())} of {finite_a.size} elements differ by up to {delta:.3g}"
+        f" (largest |element| {scale:.3g}), such as {a[worst]:.7g} and {b[worst]:.7g}",
+    )
+
+
+def _compare_nonfinite(
+    a: Array, b: Array, finite_a: Array, finite_b: Array, nonfinite: NonFinite
+) -> str | None:
+    match nonfinite:
+        case "ignore":
+            return None
+        case "robust":
+            lost = finite_a & ~finite_b
+        case "set":
+            lost = finite_a != finite_b
+        case _:
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            lost = (finite_a != finite_b) | (~finite_a & ~same)
+    if not lost.any():
+        return None
+    first = int(np.argmax(lost))
+    old, new = a.reshape(-1)[first], b.reshape(-1)[first]
+    return f"{int(lost.sum())} of {a.size} elements became finite or not, such as {old:.7g} and {new:.7g}"

@@ -1,0 +1,121 @@
+"""How ill-conditioned outputs are: how far they move with the rounding of inputs and inner results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import ResourceLimit, RuntimeFailure
+from graphopt.inputs.feeds import Feeds
+from graphopt.ort.probe import Runner
+from graphopt.verification.cases import Case
+from graphopt.verification.compare import Movement, discrete_movements, sensitivities
+from graphopt.verification.numeric_traits import Nature
+
+#: Roundings of inputs that stand for the roundings inside a model.
+_JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
+#: Runs with other roundings of inner results.
+_DRAWS = 4
+
+#: Per output and tensor.
+Movements = list[list[Movement]]
+
+
+def by_inputs(case: Case, original: Runner, natures: Sequence[Nature]) -> Movements | None:
+    """How far ``original``'s outputs move when its float inputs are rounded differently; run once a case.
+
+    What is not finite counts as unknown for outputs that are not floats: an index of the largest
+    element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
+    outputs that tell NaN from numbers.
+    """
+    if case.jitter is None:
+        turns = [(feeds, False) for feeds in jittered(case.feeds)]
+        turns += [(feeds, True) for feeds in with_finite(case.feeds)]
+        for feeds, replaced in turns:
+            case.jitter = _merged(case.jitter, _moved(case, original, natures, feeds, replaced=replaced))
+    return case.jitter
+
+
+def by_inner_results(
+    case: Case, perturbed: Callable[[], Runner | None], natures: Sequence[Nature]
+) -> Movements | None:
+    """How far the outputs move when inner results are rounded differently, too; run once a case.
+
+    It shows what roundings of inputs can't: behind integers, and where rounded inputs keep a symmetry by
+    which errors cancel.
+
+    Args:
+        perturbed: gives the original with other roundings of its inner results in each run.
+    """
+    if case.inner is None:
+        runner = perturbed()
+        case.inner = case.jitter
+        for _ in range(0 if runner is None else _DRAWS):
+            assert runner is not None
+            case.inner = _merged(case.inner, _moved(case, runner, natures, case.feeds, replaced=False))
+    return case.inner
+
+
+def _moved(
+    case: Case, runner: Runner, natures: Sequence[Nature], feeds: Feeds, *, replaced: bool
+) -> Movements | None:
+    """How far the outputs for ``feeds`` are from those of ``case``; ``None`` if there are none."""
+    try:
+        outputs = runner.run("off", feeds)
+    except (RuntimeFailure, ResourceLimit):
+        return None
+    measure = discrete_movements if replaced else sensitivities
+    return [
+        measure(a, b if _concerns(nature, replaced) else a)
+        for nature, a, b in zip(natures, case.off, outputs, strict=True)
+    ]
+
+
+def _merged(one: Movements | None, other: Movements | None) -> Movements | None:
+    if one is None or other is None:
+        return one or other
+    return [list(map(Movement.merged, old, new)) for old, new in zip(one, other, strict=True)]
+
+
+def _concerns(nature: Nature, replaced: bool) -> bool:
+    """Whether an output may move with roundings, or with what is put in NaN's place."""
+    if replaced:
+        return not nature.tells_nan and (nature.rounds or not nature.sure_nans)
+    return nature.rounds
+
+
+def jittered(feeds: Feeds) -> Iterator[Feeds]:
+    """``feeds`` with every float rounded another way, twice; nothing if there are no floats."""
+    for turn in range(2):
+        generator = np.random.default_rng(turn)
+        moved = {}
+        for name, value in feeds.items():
+            size = _JITTERS.get(str(getattr(value, "dtype", "")))
+            if size is None:
+                continue
+            with np.errstate(all="ignore"):
+                moved[name] = _rounded(value, size, generator)
+        if moved:
+            yield {**feeds, **moved}
+
+
+def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
+    exact = value.astype(np.float64)
+    noise = size * generator.uniform(-1, 1, exact.shape)
+    return np.where(exact == 0, noise / 8, exact * (1 + noise)).astype(value.dtype)
+
+
+def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
+    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all is finite."""
+    for filler in (1e3, -1e3):
+        changed = {}
+        for name, value in feeds.items():
+            if str(getattr(value, "dtype", "")) in _JITTERS:
+                exact = value.astype(np.float64)
+                if not np.isfinite(exact).all():
+                    kept = np.isfinite(exact) if nans else ~np.isinf(exact)
+                    changed[name] = np.where(kept, value, np.array(filler, value.dtype))
+        if changed:
+            yield {**feeds, **changed}

@@ -1,0 +1,193 @@
+"""What an original does that bears on how its outputs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import reduce
+from operator import or_
+
+from graphopt import ir
+from graphopt.ops import facts
+from graphopt.verification.compare import Coarsest
+
+
+class _Trait(Flag):
+    """What a value's computation holds."""
+
+    DOUBLE = auto()
+    FLOAT = auto()
+    BFLOAT16 = auto()
+    FLOAT16 = auto()
+    FLOAT8 = auto()
+    #: An operator that gives either of 0.0 and -0.0 where they meet, by their place.
+    EITHER_ZERO = auto()
+    #: An operator whose kernels drop a NaN, or keep it, by its place.
+    NAN_BY_PLACE = auto()
+    #: A quotient, whose infinity has the sign of a zero.
+    POLE = auto()
+    #: An operator that tells what is not finite, or not equal to itself, from what is.
+    TELLS_NAN = auto()
+    #: An operator that rounds floats.
+    ROUNDS = auto()
+
+
+_NONE = _Trait(0)
+_FLOATS = _Trait.DOUBLE | _Trait.FLOAT | _Trait.BFLOAT16 | _Trait.FLOAT16 | _Trait.FLOAT8
+_BY_OPERATOR = {
+    **dict.fromkeys(("Max", "Min"), _Trait.EITHER_ZERO),
+    **dict.fromkeys(
+        ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO | _Trait.NAN_BY_PLACE
+    ),
+    **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_PLACE),
+    **dict.fromkeys(("Div", "Reciprocal", "Pow"), _Trait.POLE),
+    **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.TELLS_NAN),
+    # floats of integers
+    **dict.fromkeys(
+        ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix", "TfIdfVectorizer"), _Trait.FLOAT
+    ),
+}
+_BY_NAME = {
+    "DOUBLE": _Trait.DOUBLE,
+    "FLOAT": _Trait.FLOAT,
+    "BFLOAT16": _Trait.BFLOAT16,
+    "FLOAT16": _Trait.FLOAT16,
+}
+_COARSEST: dict[_Trait, Coarsest] = {
+    _Trait.FLOAT8: "float8",
+    _Trait.BFLOAT16: "bfloat16",
+    _Trait.FLOAT16: "float16",
+    _Trait.FLOAT: "float32",
+    _Trait.DOUBLE: "float64",
+}
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What is known of the computation of one output.
+
+    Attributes:
+        coarsest: the coarsest float type in it.
+        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
+        sure_nans: whether a NaN reaches it is sure; kernels for a maximum drop it or not by its place.
+        poles: it divides, so that the sign of an infinity may hang on that of a zero.
+        tells_nan: it tells NaN or infinities from numbers.
+        rounds: a float that it depends on is rounded; else no rounding is an excuse.
+    """
+
+    coarsest: Coarsest = "float32"
+    sure_signs: bool = True
+    sure_nans: bool = True
+    poles: bool = False
+    tells_nan: bool = False
+    rounds: bool = True
+
+    @property
+    def halves(self) -> bool:
+        """It computes in half precision, for which onnxruntime casts, and rounds as it likes."""
+        return self.coarsest in ("float16", "bfloat16")
+
+
+def natures_of(model: ir.Model) -> list[Nature]:
+    """The nature of each output of ``model``, told by all that it depends on."""
+    called: dict[object, _Trait] = {}
+    traits = _along(model.graph, {}, model, called)
+    return [_nature(traits.get(output, _NONE)) for output in model.graph.outputs]
+
+
+def coarsest_of(model: ir.Model) -> Coarsest:
+    """The coarsest float type that any output of ``model`` depends on."""
+    found = [nature.coarsest for nature in natures_of(model)]
+    return next((name for name in _COARSEST.values() if name in found), "float32")
+
+
+def _nature(traits: _Trait) -> Nature:
+    return Nature(
+        next((name for trait, name in _COARSEST.items() if trait in traits), "float32"),
+        _Trait.EITHER_ZERO not in traits,
+        _Trait.NAN_BY_PLACE not in traits,
+        _Trait.POLE in traits,
+        _Trait.TELLS_NAN in traits,
+        _Trait.ROUNDS in traits,
+    )
+
+
+def _along(
+    graph: ir.Graph, outer: Mapping[ir.Value, _Trait], model: ir.Model, called: dict[object, _Trait]
+) -> dict[ir.Value, _Trait]:
+    """The traits of every value of ``graph``; its bodies count as a whole where they stand."""
+    found = dict(outer)
+    for value in (*graph.inputs, *graph.initializers.values()):
+        tensor = ir.constant_of(value)
+        found[value] = _of_dtype(value.dtype if tensor is None else tensor.dtype)
+    for node in graph:
+        own = _of_node(node, model, called)
+        for body in ir.bodies(node):
+            own |= reduce(or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(body)), _NONE)
+        own = reduce(or_, (found.get(value, _NONE) for value in ir.reads(node)), own)
+        for output in node.outputs:
+            traits = own | _of_dtype(output.dtype)
+            found[output] = traits if traits & _FLOATS else traits & ~_Trait.ROUNDS
+    return found
+
+
+def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _Trait:
+    """The traits of ``node`` itself, and of the function that it calls."""
+    key = node.op_identifier()
+    function = model.functions.get(key)
+    if function is not None:
+        if key not in called:
+            called[key] = _NONE  # recursion is refused elsewhere
+            called[key] = reduce(
+                or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(function.graph)), _NONE
+            )
+        return called[key]
+    traits = _BY_OPERATOR.get(node.op_type, _NONE) if node.domain == "" else _NONE
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.name in ("to", "dtype"):
+            traits |= _of_dtype(ir.named_dtype(attribute))
+        elif attribute.type == ir.AttributeType.TENSOR:
+            traits |= _of_dtype(attribute.value.dtype)
+    return traits | _Trait.ROUNDS if _rounds(node) else traits
+
+
+#: What a Cast to float32 keeps.
+_FEW_BITS = ("FLOAT16", "BFLOAT16", "BOOL", "INT8", "UINT8", "INT16", "UINT16")
+
+
+def _rounds(node: ir.Node) -> bool:
+    """Whether ``node`` itself rounds floats, if it reads or gives any."""
+    if node.domain != "":
+        return True
+    if node.op_type == "Cast" and "to" in node.attributes:
+        to, dtype = ir.named_dtype(node.attributes["to"]), node.inputs[0] and node.inputs[0].dtype
+        kept = to == ir.DataType.FLOAT and dtype is not None and dtype.name in _FEW_BITS
+        return not kept and to not in (ir.DataType.DOUBLE, ir.DataType.BOOL)
+    return node.op_type not in facts.UNROUNDED and not ir.bodies(node)
+
+
+def _of_dtype(dtype: ir.DataType | None) -> _Trait:
+    name = "" if dtype is None else dtype.name
+    return _Trait.FLOAT8 if name.startswith(("FLOAT8", "FLOAT4", "FLOAT6")) else _BY_NAME.get(name, _NONE)
+
+
+def draws(model: ir.Model) -> tuple[bool, bool]:
+    """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
+    random = [node.op_type for graph in ir.graphs_of(model) for node in graph if facts.is_random(node)]
+    # statistics of a batch change from run to run, too, but come to rest
+    return bool(random), any(op_type != "BatchNormalization" for op_type in random)
+
+
+def has_empties(model: ir.Model) -> bool:
+    """Whether an input, initializer or Constant has no elements: sums over nothing may stay unwritten."""
+    for graph in ir.graphs_of(model):
+        constants = (node.outputs[0] for node in graph if node.op_type == "Constant" and node.outputs)
+        for value in (*graph.inputs, *graph.initializers.values(), *constants):
+            tensor = ir.constant_of(value)
+            shape = tensor.shape if tensor is not None else value.shape
+            if shape is not None and any(dim == 0 for dim in shape):
+                return True
+    return False

@@ -1,0 +1,193 @@
+"""A second judge: ONNX's own reference evaluator."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import onnx
+
+from graphopt import ir
+
+#: As the specification says, with the widest floats, with no zero negative, or with maxima that drop NaN.
+Mode = Literal["plain", "wide", "unsigned", "dropping"]
+#: What onnx's evaluator says before a result and its name.
+_RESULT = " + %s: %s"
+#: Bytes of weights up to which external data is read for the evaluator, which can't find it.
+_EMBEDDED = 1 << 28
+#: Seconds of CPU time that one evaluation may take, so that no excuse depends on the load of the machine.
+_PATIENCE = 5.0
+
+
+class Exact(NamedTuple):
+    """An output as computed in higher precision, and whether every float on the way was finite."""
+
+    value: Any
+    finite: bool
+
+
+class Reference:
+    """What a model computes by onnx's reference evaluator, which follows the specification.
+
+    It is slow and knows no vendor domains, so it is asked only where onnxruntime's own result is
+    in doubt: on tensors with a dim of size 0 some of its kernels give wrong shapes.
+
+    Args:
+        model: gives the model when it is first needed.
+    """
+
+    def __init__(self, model: Callable[[], ir.Model]) -> None:
+        self._model = model
+        self._proto: onnx.ModelProto | None = None
+        self._evaluators: dict[tuple[str, Mode], Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {}
+        self._known: dict[tuple[str, int], tuple[Mapping[str, Any], Exact | None]] = {}
+
+    def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """The output called ``name`` for ``feeds``; ``None`` if the evaluator can't tell."""
+        results = self._run(name, feeds)
+        return None if results is None else results[name]
+
+    def unsigned(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """The output called ``name`` where every -0.0 on the way becomes 0.0."""
+        results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
+        return None if results is None else results[name]
+
+    def dropping(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+        """The output called ``name`` where every NaN is dropped that some kernel drops by its place."""
+        results = self._run(name, feeds, "dropping")
+        return None if results is None else results[name]
+
+    def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
+        """The output called ``name`` where every float has the largest range and precision that numpy has.
+
+        ``None`` if the evaluator can't tell. Asked again of the same feeds, it remembers.
+        """
+        key = (name, id(feeds))
+        if key not in self._known:
+            results = self._run(name, {name: widened(value) for name, value in feeds.items()}, "wide")
+            exact = None
+            if results is not None:
+                floats = [value for value in results.values() if _is_float(value)]
+                finite = all(bool(np.isfinite(value).all()) for value in floats)
+                exact = Exact(results[name], finite)
+            self._known[key] = (feeds, exact)  # the feeds are kept so that their id stays theirs
+        return self._known[key][1]
+
+    def picks(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
+        """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) ones, too.
+
+        Rounding or overflow made them equal to those that come first, which its own indices point to.
+        """
+        results = self._run(name, feeds)
+        if results is None or self._proto is None:
+            return False
+        node = next((node for node in self._proto.graph.node if name in node.output), None)
+        if node is None or node.domain or node.op_type not in ("ArgMax", "ArgMin"):
+            return False
+        options = {attribute.name: attribute.i for attribute in node.attribute}
+        data, axis = results[node.input[0]], options.get("axis", 0)
+        if not options.get("keepdims", 1):
+            indices = np.expand_dims(indices, axis)
+        best = (np.max if node.op_type == "ArgMax" else np.min)(data, axis=axis, keepdims=True)
+        return bool(
+            indices.shape == best.shape
+            and (indices >= 0).all()
+            and (indices < data.shape[axis]).all()
+            and np.array_equal(np.take_along_axis(data, indices, axis), best, equal_nan=True)
+        )
+
+    def _run(self, name: str, feeds: Mapping[str, Any], mode: Mode = "plain") -> dict[str, Any] | None:
+        """Every value that the output called ``name`` depends on, and that output."""
+        key = (name, mode)
+        try:
+            if key not in self._evaluators:
+                self._proto = self._proto or _self_contained(self._model())
+                part = _part_for(self._proto, name)
+                self._evaluators[key] = _evaluator(part, mode)
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                return self._evaluators[key](name, feeds)
+        except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
+            return None
+
+
+def _self_contained(model: ir.Model) -> onnx.ModelProto:
+    """The proto of ``model``, with its external data unless that is large."""
+    if ir.initializer_bytes(model) > _EMBEDDED:
+        return ir.to_proto(model)
+    return onnx.ModelProto.FromString(ir.to_bytes(model))
+
+
+def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
+    """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
+    from onnx.reference import ReferenceEvaluator
+
+    from graphopt.verification import corrected, dropping
+    from graphopt.verification import widened as wide
+
+    class Hasty(ReferenceEvaluator):
+        deadline = math.inf
+
+        def _log(self, level: int, pattern: str, *args: Any) -> None:
+            """Called before each node, and with the name of each value and the value itself."""
+            if time.thread_time() > self.deadline:
+                raise TimeoutError
+            if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
+                np.add(args[-1], 0, out=args[-1])
+
+    of_mode = {"wide": wide.OPERATORS, "dropping": dropping.OPERATORS}
+    evaluator = Hasty(proto, new_ops=corrected.OPERATORS + of_mode.get(mode, []))
+    change = {"wide": widened, "unsigned": _unsigned}.get(mode)
+    if change is not None:
+        evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
+
+    def results(name: str, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        evaluator.deadline = time.thread_time() + _PATIENCE
+        return cast(dict[str, Any], evaluator.run([name], dict(feeds), intermediate=True))
+
+    return results
+
+
+def _unsigned(value: Any) -> Any:
+    """Floats without negative zeros; all else as it is."""
+    return value + value.dtype.type(0) if _is_float(value) else value
+
+
+def widened(value: Any) -> Any:
+    """Floats in numpy's widest type; all else as it is."""
+    return value.astype(np.longdouble) if _is_float(value) else value
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
+
+
+def _part_for(proto: onnx.ModelProto, output: str) -> onnx.ModelProto:
+    """The model with only the nodes that ``output`` depends on, and only that output."""
+    needed = {output}
+    kept = []
+    for node in reversed(proto.graph.node):
+        if not needed.isdisjoint(node.output):
+            kept.append(node)
+            needed.update(_reads(node))
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    del part.graph.node[:], part.graph.output[:]
+    part.graph.node.extend(reversed(kept))
+    part.graph.output.extend(info for info in proto.graph.output if info.name == output)
+    return part
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Every name that ``node`` or a node in its bodies reads."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield from current.input
+        for attribute in current.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(graph.node)
+                yield from (info.name for info in graph.output)

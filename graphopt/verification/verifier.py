@@ -1,0 +1,459 @@
+"""The oracle: do two models compute the same? It runs both and compares.
+
+**What is compared.** Sessions without onnxruntime's optimizations with one another, and default
+sessions with one another, because users run the latter, and onnxruntime's own optimizer can
+break a graph that is right. Several bindings of the dynamic dims, and several flavours of
+inputs. A binding or flavour counts where the original itself runs with it.
+
+**What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
+within :class:`~graphopt.verification.compare.Tolerance`, by the class of the rewrites and the
+coarsest float type that they depend on. Where numbers are not finite:
+
+========================  ====================  =====================  =====================
+inputs                    EXACT                 REASSOCIATES           APPROXIMATES
+========================  ====================  =====================  =====================
+normal, zero, negative,   the same NaN or       the same NaN or        no finite number may
+denormal (tiny)           infinity              infinity, or a huge    be lost
+                                                number for infinity
+large                     the same              no finite number may   no finite number may
+                                                be lost                be lost
+next to the largest       the same              not compared           not compared
+(huge)
+NaN and infinities        the same              not finite in the      nothing
+                                                same places
+========================  ====================  =====================  =====================
+
+Another order of evaluation turns an infinity into NaN (inf - inf), and one that overflows
+later gives a number where the original has an infinity; but it makes no number infinite, nor a
+NaN finite. A later operator, such as a reciprocal or a comparison, may make a finite number of either:
+where infinities were fed, a difference counts only if it is there with large numbers in their place, too.
+That is demanded while optimizations are off; fused kernels treat what is not finite
+in ways of their own, so in default sessions it is enough that no finite number is lost, and with
+NaN and infinities fed in, that they run.
+EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
+``bits``, every bit counts there.
+
+**What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by the
+absolute rounding error of that operator, also behind operators that only move elements
+(:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session
+without optimizations, so may the candidate's. Where a difference is found that is no rounding by its size,
+the original is run again, on inputs that are rounded differently, and with inner results off by two units in
+the last place: if that moves the output as much, in its largest element and in all elements together (an
+argmax that flips, a few quantization steps), the output is ill-conditioned there and the difference allowed,
+except between EXACT sessions without optimizations, unless in half precision, for which onnxruntime puts in
+casts, and takes them out. What the original gives in
+double precision is allowed, too (an argmax of what overflows, the log of a softmax that vanishes),
+and anything where large numbers overflow even there; halves may be rounded at each step or at none;
+a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
+No rounding excuses an output on whose way no float is rounded, and where NaN is fed without infinities, what
+is no float must be the same.
+Outputs that are random in the original must stay random; of them, types and shapes are compared, and of
+those that depend on memory which onnxruntime leaves unwritten (:mod:`graphopt.verification.empty_tensors`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from graphopt import ir
+from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
+from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
+from graphopt.ir.signature import Change, Signature, diff
+from graphopt.numerics import Numerics
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import CPU, Device
+from graphopt.ort.probe import RemoteRuns, Runner, Runs
+from graphopt.ort.risks import may_crash, may_not_end
+from graphopt.ort.session import Optimizations, Source
+from graphopt.ort.session_options import SessionChoice
+from graphopt.process.child import Child
+from graphopt.process.resource_usage import Meter
+from graphopt.verification.cases import (
+    QUICK,
+    Case,
+    Cases,
+    empty_cases,
+    gather,
+    spread_draws,
+    spread_garbage,
+)
+from graphopt.verification.empty_tensors import EmptyTensors, Wrong
+from graphopt.verification.inner_rounding import with_inner_rounding
+from graphopt.verification.judge import Judge, absolute_rounding
+from graphopt.verification.numeric_traits import draws, has_empties, natures_of
+from graphopt.verification.reference import Reference
+from graphopt.verification.room import Room
+from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
+
+#: Seconds of CPU time that one run may take.
+_PATIENCE = 20.0
+#: Bytes of weights that add a second to that, and nodes that add one to the time for making a session.
+_BYTES_A_SECOND, _NODES_A_SECOND = 100_000_000, 1000
+#: Bytes of weights with which a model is not changed and loaded again to learn more of it.
+_MANY = 1 << 29
+#: Seconds of CPU time that one run may take where it may never end: at first, and if none ends in that time.
+_HASTE, _IMPATIENCE = 1.0, 5.0
+
+
+def verify(
+    original: ir.Model | Source,
+    candidate: ir.Model | Source,
+    *,
+    numerics: Numerics = Numerics.REASSOCIATES,
+    options: InputOptions | None = None,
+    signature: bool = True,
+    libraries: Sequence[str] = (),
+    **settings: Any,
+) -> Verdict:
+    """Compare ``candidate`` with ``original``; ``settings`` as for :class:`Oracle`."""
+    with Oracle(original, options=options, **settings) as oracle:
+        return oracle.verify(candidate, numerics=numerics, signature=signature, libraries=libraries)
+
+
+class Oracle:
+    """Judges candidates against one original, which is run only once for all of them.
+
+    Args:
+        original: a model, or its serialized form, or its path.
+        options: inputs that the user gave.
+        device: where to run.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        seconds: CPU time of runs; after about half of it, only the most telling inputs are tried.
+        empty: also try dynamic dims of size 0.
+        isolate: use child processes on any device. On the CPU everything runs in them, elsewhere what
+            may crash or not end, and dims of size 0.
+        memory: bytes that a child may take besides the weights; ``None`` for any size.
+        cpu_level: the level of x86-64 whose kernels run, of candidates with libraries of them.
+        allow_external: folders outside the model's own that external data may lie in.
+        signature: the interface that candidates must have; by default the original's.
+
+    Attributes:
+        given: the user gave shapes, arrays or sizes of dims.
+
+    Raises:
+        InvalidModel, UsageError: the original can't be read, or the options do not fit it.
+    """
+
+    def __init__(
+        self,
+        original: ir.Model | Source,
+        *,
+        options: InputOptions | None = None,
+        device: Device = CPU,
+        threads: int | None = None,
+        seconds: float = 10.0,
+        empty: bool = True,
+        isolate: bool = False,
+        memory: int | None = None,
+        cpu_level: int | None = None,
+        allow_external: Sequence[str | os.PathLike[str]] = (),
+        signature: Signature | None = None,
+    ) -> None:
+        self.given = options is not None and options.given
+        self._device, self._threads, self._seconds = device, threads, seconds
+        self._cpu_level = cpu_level
+        self._allow_external = allow_external
+        self._remote: list[RemoteRuns] = []
+        self._candidates: list[RemoteRuns] = []
+        self._peak = 0
+        self._artifact = Artifact(original, allow_external)
+        model = self._artifact.model()
+        self._signature = Signature.of(model)
+        self._required_signature = signature or self._signature
+        self._natures = natures_of(model)
+        pairs = zip(model.graph.outputs, self._natures, strict=True)
+        self._rounding = [absolute_rounding(value, nature.coarsest) for value, nature in pairs]
+        self._random, self._draws = draws(model)
+        self._empties = has_empties(model)
+        self._small = ir.initializer_bytes(model) < _MANY
+        endless = self._endless = may_not_end(model) is not None
+        work = ir.initializer_bytes(model) / _BYTES_A_SECOND
+        self._patience = _IMPATIENCE if endless else _PATIENCE + work
+        self._loading = self._patience + len(model.graph) / _NODES_A_SECOND
+        self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
+        self._room = Room.of(model, memory) if device.kind == "cpu" else Room()
+        self._unfeedable: str | None = None
+        self._inputs: Inputs | None = None
+        try:
+            self._inputs = Inputs(model, options, reload=self._artifact.model)
+        except UnsupportedModel as error:  # an input of a type that can't be made up
+            self._unfeedable = str(error)
+        self._empty = empty and self._inputs is not None and self._inputs.dynamic
+        # where there is no room, nothing runs, and no weights are written
+        source = b"" if self._room.refusal is not None else self._artifact.source
+        self._original: Runner = self._runner(source, isolated=self._isolated)
+        self._perturbed: Runner | None = None
+        self._reference = Reference(self._artifact.model)
+        self._empty_tensors = EmptyTensors(
+            self._artifact.model, lambda source: self._runner(source, isolated=True)
+        )
+        self._cases: Cases | None = None
+        self._empty_cases: Cases | None = None
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End child processes and remove temporary files."""
+        self._rest([*self._remote, *self._candidates])
+        self._artifact.close()
+
+    def verify(
+        self,
+        candidate: ir.Model | Source,
+        *,
+        numerics: Numerics = Numerics.REASSOCIATES,
+        signature: bool = True,
+        bits: bool = False,
+        like: Row | None = None,
+        libraries: Sequence[str] = (),
+    ) -> Verdict:
+        """Compare ``candidate`` with the original.
+
+        Args:
+            candidate: a model, or its serialized form, or its path.
+            numerics: the furthest class of the rewrites made.
+            signature: demand that the interface stands.
+            bits: demand identical outputs where optimizations are off. Not even a rewrite that keeps
+                every bit guarantees that: some kernels compute in another order where an operand is
+                constant.
+            like: compare on nothing but the inputs of this row of an earlier verdict.
+            libraries: of operators of the candidate. It is compared without them, and again with them.
+
+        Raises:
+            InvalidModel, UsageError: the candidate can't be read.
+            RuntimeFailure: onnxruntime crashes while it loads the original.
+        """
+        with Meter() as meter:
+            artifact = Artifact(candidate, self._allow_external)
+            try:
+                rows, changes, skipped, unverifiable = self._judge(
+                    artifact, numerics, signature, bits, like, tuple(libraries)
+                )
+            finally:
+                self._rest(self._candidates)
+                self._candidates.clear()
+                self._perturbed = None
+                artifact.close()
+        return Verdict(
+            tuple(rows),
+            tuple(map(str, changes)),
+            tuple(skipped),
+            unverifiable,
+            str(self._device),
+            meter.seconds,
+            meter.peak_bytes + self._peak,
+        )
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be compared, if so: no run of the original succeeds. It is run once to find out."""
+        refusal = self._gathered().refusal
+        if refusal is None or self._room.refusal is not None:
+            return self._room.refusal
+        model = self._artifact.model()
+        suspect = ir.find_unknown(model) or ir.find_misuse(model)
+        return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
+
+    def default_fault(self) -> str | None:
+        """Why onnxruntime can't load the original with its optimizations, if so; it is loaded to find out."""
+        try:
+            self._original.load("default")
+        except (RuntimeFailure, ResourceLimit) as failure:
+            return str(failure)
+        return None
+
+    def feeds(self, row: Row) -> Feeds | None:
+        """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
+        known = (self._cases, self._empty_cases)
+        found = [case for cases in known if cases is not None for case in _like(cases.found, row)]
+        return found[0].feeds if found else None
+
+    # Where things run ---------------------------------------------------------------------------
+
+    def _start(self) -> Child:
+        if self._room.single:  # no memory for the sessions of two models
+            self._rest([*self._remote, *self._candidates])
+        fresh = self._device.kind != "cpu"
+        return Child(memory=self._room.limit, preload=("graphopt.ort.probe",), fresh=fresh)
+
+    def _rest(self, running: Sequence[RemoteRuns]) -> None:
+        """End processes; those that are needed again are started anew."""
+        for runs in running:
+            self._peak = max(self._peak, runs.peak_bytes)
+            runs.rest()
+
+    def _candidate(
+        self, source: Source, model: ir.Model, choice: SessionChoice | None, *, empty: bool = False
+    ) -> Runner:
+        isolated = self._isolated or empty or may_crash(model) is not None
+        return self._runner(source, isolated=isolated, choice=choice, among=self._candidates)
+
+    def _runner(
+        self,
+        source: Source,
+        *,
+        isolated: bool,
+        choice: SessionChoice | None = None,
+        among: list[RemoteRuns] | None = None,
+    ) -> Runner:
+        if not isolated:
+            return Runs(source, self._device, self._threads, self._patience, choice)
+        runs = RemoteRuns(
+            self._start,
+            source,
+            self._device,
+            self._threads,
+            self._patience,
+            choice,
+            single=self._room.single,
+            loading=self._loading,
+        )
+        (self._remote if among is None else among).append(runs)
+        return runs
+
+    def _perturb(self) -> Runner | None:
+        """The original with other roundings of its inner results in each run; ``None`` if it is large."""
+        if self._perturbed is None and self._small:
+            source = with_inner_rounding(ir.to_bytes(self._artifact.model()))
+            self._perturbed = self._runner(source, isolated=self._isolated, among=self._candidates)
+        return self._perturbed
+
+    # Judging ----------------------------------------------------------------------------------
+
+    def _judge(
+        self,
+        artifact: Artifact,
+        numerics: Numerics,
+        signature: bool,
+        bits: bool,
+        like: Row | None,
+        libraries: tuple[str, ...],
+    ) -> tuple[list[Row], list[Change], list[Skipped], str | None]:
+        cases = self._gathered()
+        if cases.crash is not None:
+            raise cases.crash
+        model = artifact.model()
+        changes: list[Change] = []
+        if signature:
+            changes = diff(self._required_signature, Signature.of(model), distrusted=self._lies(cases))
+        if any(change.kind in ("gone", "new") for change in changes):
+            return [], changes, cases.skipped, None
+        kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
+        forms = [None, kernels] if libraries else [None]
+        if self._room.refusal is not None:
+            return [], changes, cases.skipped, self.refusal
+        if cases.slow:
+            return [], changes, cases.skipped, self.refusal
+        if cases.refusal is not None:
+            rows = [
+                replace(row, libraries=form is not None)
+                for form in forms
+                for row in self._loads(self._candidate(artifact.source, model, form))
+            ]
+            return rows, changes, cases.skipped, self.refusal
+        outputs = [port.name for port in self._signature.outputs]
+        references = (self._reference, Reference(artifact.model))
+        rows, skipped = [], [*cases.skipped]
+        for form in forms:
+            runs = self._candidate(artifact.source, model, form)
+            judge = Judge(
+                outputs,
+                runs,
+                numerics,
+                self._natures,
+                self._rounding,
+                self._original,
+                references,
+                bits=bits,
+                draws=self._draws,
+                empties=self._empties,
+                perturbed=self._perturb,
+                wrong=self._wrong_in,
+            )
+            found = judge.rows(_like(cases.found, like))
+            if self._empty and (like is None or not found):
+                empty = self._gathered_empty(cases)
+                skipped += empty.skipped if form is None else []
+                if isinstance(runs, Runs):
+                    runs = self._candidate(artifact.source, model, form, empty=True)
+                judge = replace(judge, candidate=runs, original=None)
+                found += judge.rows(_like(empty.found, like))
+            rows += found if form is None else [replace(row, libraries=True) for row in found]
+        return rows, changes, skipped, None
+
+    def _gathered(self) -> Cases:
+        if self._cases is None:
+            refusal = self._room.refusal or self._unfeedable
+            if self._inputs is None or refusal is not None:
+                self._cases = Cases(refusal=refusal)
+            else:
+                self._cases = gather(
+                    self._inputs,
+                    self._original,
+                    random=self._random,
+                    seconds=self._seconds / 2,
+                    quick=_HASTE if self._endless else QUICK,
+                )
+                spread = spread_draws if self._draws else spread_garbage
+                spread(self._cases.found)
+        return self._cases
+
+    def _wrong_in(self, case: Case) -> Wrong:
+        """What onnxruntime gets wrong in ``case`` because of empty tensors, which is found out once."""
+        if case.wrong is None:
+            may = self._small and (case.empty or self._empties or self._empty_tensors.data_dependent)
+            case.wrong = self._empty_tensors.wrong(case.feeds) if may else Wrong()
+        return case.wrong
+
+    def _gathered_empty(self, cases: Cases) -> Cases:
+        if self._empty_cases is None:
+            assert self._inputs is not None
+            original = self._original
+            if not self._isolated:
+                original = self._runner(self._artifact.source, isolated=True)
+            self._empty_cases = empty_cases(self._inputs, original, cases.legal, random=self._random)
+        return self._empty_cases
+
+    def _lies(self, cases: Cases) -> set[str]:
+        """Outputs whose declared shape a run of the original contradicts."""
+        found = set()
+        for case in cases.found:
+            for port, value in zip(self._signature.outputs, case.off, strict=True):
+                shape = getattr(value, "shape", None)
+                if port.dims is None or shape is None or port.kind != "tensor":
+                    continue
+                pairs = zip(port.dims, shape, strict=False)
+                if len(port.dims) != len(shape) or any(
+                    isinstance(dim, int) and dim != size for dim, size in pairs
+                ):
+                    found.add(port.name)
+        return found
+
+    def _loads(self, candidate: Runner) -> list[Row]:
+        """An original that loads but runs on no inputs: the candidate must load too."""
+        rows = []
+        levels: tuple[Optimizations, ...] = ("off", "default")
+        for level in levels:
+            try:
+                self._original.load(level)
+            except (RuntimeFailure, ResourceLimit):
+                continue
+            try:
+                candidate.load(level)
+            except (RuntimeFailure, ResourceLimit) as failure:
+                rows.append(Row("no inputs", "normal", level, None, "", False, str(failure)))
+        return rows
+
+
+def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
+    """The cases that ``row`` is about; all if there is none."""
+    if row is None:
+        return cases
+    return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]

@@ -1,0 +1,47 @@
+"""Operators of onnx's reference evaluator that would narrow floats, or lose NaN, for a wider evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.helper
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_max_pool
+
+from graphopt.verification.reference import widened
+
+#: A Cast to these loses what the model means to lose: the result is rounded, and overflows.
+_NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+class Constant(OpRun):
+    """Constant, whatever its attribute."""
+
+    def _run(self, **attributes: Any) -> tuple[Any]:
+        (value,) = (value for value in attributes.values() if value is not None)
+        return (widened(np.asarray(value)),)
+
+
+class Cast(OpRun):
+    """Cast, which to float32 and double changes nothing of a float."""
+
+    def _run(self, x: Any, to: int = 1, **options: Any) -> tuple[Any]:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+        if np.dtype(dtype).kind == "f" and x.dtype.kind == "f" and to not in _NARROW:
+            return (x,)
+        return (widened(x.astype(dtype)),)
+
+
+class MaxPool(op_max_pool.MaxPool):
+    """MaxPool, which is NaN where one is in the window."""
+
+    def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
+        nans = np.isnan(x)
+        numbers = np.where(nans, -np.inf, x).astype(x.dtype)
+        found, *places = super()._run(numbers, **options)  # type: ignore[no-untyped-call]
+        lost, *_ = super()._run(nans.astype(x.dtype), **options)  # type: ignore[no-untyped-call]
+        return np.where(lost > 0, np.nan, found).astype(x.dtype), *places
+
+
+OPERATORS = [Constant, Cast, MaxPool]

@@ -1,0 +1,70 @@
+"""The target: what the installed runtime says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import ir
+from graphopt.errors import RuntimeFailure
+from graphopt.ort import session, target
+from graphopt.ort.devices import Device
+from graphopt.ort.target import Target
+from tests.ort.build import data
+
+CPU = Target()
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "opset", "dtype", "expected"),
+    [
+        ("Relu", "", 13, "float", True),
+        ("Relu", "", 13, "int32", False),
+        ("Relu", "", 14, "int32", True),
+        ("MatMul", "", 13, "float", True),
+        ("MatMul", "", 13, ir.DataType.FLOAT, True),
+        ("MatMul", "", 13, ir.DataType.DOUBLE, True),
+        ("MatMul", "", 13, ir.DataType.INT8, False),
+        ("MatMul", "", 13, None, True),
+        ("Gather", "", 13, "string", True),
+        ("GlobalLpPool", "", 21, "float", True),
+        ("GlobalLpPool", "", 22, "float", False),
+        ("Attention", "", 22, "float", False),
+        ("HardSwish", "", 22, "float", False),
+        ("QuickGelu", "com.microsoft", 1, "float", True),
+        ("QuickGelu", "", 17, None, False),
+        ("NoSuchThing", "", 17, None, False),
+        ("Relu", "com.example", 17, None, False),
+    ],
+)
+def test_kernels(op_type, domain, opset, dtype, expected):
+    assert CPU.has_kernel(op_type, domain, opset, dtype) is expected
+
+
+def test_ceilings():
+    graph = "g (float[1] x) => (float[1] y) { y = Neg(x) }"
+    assert session.create(data(graph, opset=CPU.opset_ceiling, ir_version=CPU.ir_ceiling))
+    with pytest.raises(RuntimeFailure):
+        session.create(data(graph, opset=CPU.opset_ceiling + 1))
+    with pytest.raises(RuntimeFailure):
+        session.create(data(graph, ir_version=CPU.ir_ceiling + 1))
+
+
+def test_what_it_is():
+    import onnxruntime
+
+    assert (CPU.provider, CPU.version) == ("CPUExecutionProvider", onnxruntime.__version__)
+    assert Target(Device("cuda", 1)).provider == "CUDAExecutionProvider"
+
+
+def test_a_device_whose_kernels_cannot_be_asked_for_has_those_of_the_cpu(monkeypatch):
+    def crash(*arguments, **settings):
+        raise RuntimeFailure("onnxruntime crashed (SIGSEGV)")
+
+    monkeypatch.setattr(target, "run_in_child", crash)
+    target._kernels.cache_clear()
+    try:
+        cuda = Target(Device("cuda"))
+        assert cuda.has_kernel("Relu", "", 14, "float")
+        assert not cuda.has_kernel("NoSuchThing", "", 14, "float")
+    finally:
+        target._kernels.cache_clear()

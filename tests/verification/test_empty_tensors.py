@@ -1,0 +1,134 @@
+"""Outputs that onnxruntime leaves unwritten, or gives a wrong shape, where tensors are empty: never compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphopt import ir
+from graphopt.numerics import Numerics
+from graphopt.ort.probe import Runs
+from graphopt.verification.cases import Case
+from graphopt.verification.empty_tensors import EmptyTensors, Wrong
+from graphopt.verification.judge import Judge
+from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.verifier import Oracle
+from tests.ort.build import data, parse
+
+#: Outputs y [t, 1, 1, 3], h and c [1, 1, 3] of an LSTM over x [t, 1, 4].
+LSTM = (
+    "g (float[t, 1, 4] x, float[1, 12, 4] w, float[1, 12, 3] r) => (float[t, 1, 1, 3] y, float[D, 1, 3] h, {more}) "
+    "{{ y, h, c = LSTM<hidden_size = 3>(x, w, r) {steps} }}"
+)
+RECURRENT = {
+    "x": np.zeros((0, 1, 4), np.float32),
+    "w": np.ones((1, 12, 4), np.float32),
+    "r": np.ones((1, 12, 3), np.float32),
+}
+
+
+def wrong(text: str, feeds: Mapping[str, Any], **header: Any) -> Wrong:
+    model: ir.Model = parse(text, **header)
+    return EmptyTensors(lambda: model, Runs).wrong(dict(feeds))
+
+
+def zeros(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+def test_final_states_of_a_recurrence_over_nothing() -> None:
+    text = LSTM.format(more="float[D, 1, 3] c, int64[3] s", steps="s = Shape(c)")
+    assert wrong(text, RECURRENT) == Wrong(elements=frozenset([1, 2])), "not y, which is empty, nor the shape"
+    assert wrong(text, {**RECURRENT, "x": zeros(2, 1, 4)}) == Wrong()
+
+
+PRODUCT = "g (float[N, K] a, float[B, K, M] b) => (float[B, N, M] y, float[N, K] z) { p = MatMul(a, b) y = Neg(p) z = Neg(a) }"
+
+
+def test_products_over_nothing() -> None:
+    assert wrong(PRODUCT, {"a": zeros(2, 0), "b": zeros(5, 0, 3)}) == Wrong(elements=frozenset([0]))
+    assert wrong(PRODUCT, {"a": zeros(2, 4), "b": zeros(5, 4, 3)}) == Wrong()
+    assert wrong(PRODUCT, {"a": zeros(0, 4), "b": zeros(5, 4, 3)}) == Wrong(), "the product is empty, too"
+
+
+def test_products_in_bodies_and_functions() -> None:
+    body = (
+        "g (bool c, float[N, K] a, float[K, M] b) => (float[N, M] y) { y = If(c) <"
+        "then_branch = t () => (float[N, M] u) { u = MatMul(a, b) },"
+        " else_branch = e () => (float[N, M] v) { w = MatMul(a, b) v = Neg(w) }> }"
+    )
+    feeds = {"c": np.array(True), "a": zeros(2, 0), "b": zeros(0, 3)}
+    assert wrong(body, feeds) == Wrong(elements=frozenset([0]))
+    function = (
+        '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N, K] a, float[K, M] b) => (float[N, M] y)'
+        ' { y = local.product(a, b) } <domain: "local", opset_import: ["" : 17]>'
+        " product (p, q) => (r) { r = MatMul(p, q) }"
+    )
+    assert wrong(function, {"a": zeros(2, 0), "b": zeros(0, 3)}) == Wrong(elements=frozenset([0]))
+
+
+@pytest.mark.parametrize(
+    ("node", "size", "strays"),
+    [
+        ("ReduceMean<axes = [-1]>", 0, True),
+        ("ReduceMean<axes = [-1]>", 2, False),
+        ("ReduceMean<axes = [1]>", 0, False),
+        ("ArgMax<axis = -1>", 0, True),
+        ("ArgMin<axis = 1>", 0, False),
+    ],
+)
+def test_reductions_over_negative_axes_of_nothing(node: str, size: int, strays: bool) -> None:
+    text = f"g (float[N, 2] x) => (y, int64[2] s) {{ y = {node}(x) s = Shape(y) }}"
+    found = wrong(text, {"x": zeros(size, 2)})
+    assert found.shapes == (frozenset([0, 1]) if strays else frozenset())
+
+
+def test_data_that_is_filtered_may_be_empty() -> None:
+    filtered = "g (float[N, 2] x, float[N, 3] w) => (float[2, 3] y) { n = NonZero(x) k = Gather(x, n) y = MatMul(k, w) }"
+    for text, dependent in ((filtered, True), (PRODUCT, False)):
+        model = parse(text)
+        assert EmptyTensors(lambda model=model: model, Runs).data_dependent is dependent
+
+
+class Gives:
+    """A runner that gives one value."""
+
+    seconds: float | None = None
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        return [self._value]
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "ok"),
+    [
+        (Wrong(), zeros(2, 2) + 7, False),
+        (Wrong(elements=frozenset([0])), zeros(2, 2) + 7, True),
+        (Wrong(elements=frozenset([0])), zeros(2, 1), False),
+        (Wrong(shapes=frozenset([0])), zeros(2, 1), True),
+        (Wrong(shapes=frozenset([0])), np.zeros((2, 2)), False),
+        (Wrong(elements=frozenset([1]), shapes=frozenset([1])), zeros(2, 2) + 7, False),
+    ],
+)
+def test_what_is_wrong_is_not_compared(found: Wrong, given: Any, ok: bool) -> None:
+    case = Case("N=0", "normal", {}, [zeros(2, 2)], None, [[0.0]], empty=True)
+    judge = Judge(["y"], Gives(given), Numerics.EXACT, [Nature()], [0.0], None, wrong=lambda case: found)
+    (row,) = judge.rows([case])
+    assert row.ok is ok and not row.excused
+
+
+def test_a_model_equals_itself_and_a_right_rewrite_over_nothing() -> None:
+    recurrent = LSTM.format(more="float[D, 1, 3] e", steps="e = Exp(c)")
+    twice = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [-1]>(x) y = Identity(a) }"
+    reshaped = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [1]>(x) y = Identity(a) }"
+    for before, after in ((recurrent, recurrent), (PRODUCT, PRODUCT), (twice, reshaped)):
+        with Oracle(data(before)) as oracle:
+            verdict = oracle.verify(data(after))
+            assert verdict.ok and verdict.unverifiable is None, verdict.summary()
+            assert any("=0" in row.binding for row in verdict.rows)

@@ -1,0 +1,152 @@
+"""The judge: where kernels leave numbers undefined, the specification decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from graphopt import ir
+from graphopt.numerics import Numerics
+from graphopt.verification.cases import Case
+from graphopt.verification.compare import Movement
+from graphopt.verification.judge import Judge
+from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.reference import Reference
+from graphopt.verification.verdict import Row, Verdict
+from tests.ort.build import parse, parse_proto
+
+NOTHING = {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32)}
+CASE = Case("K=0", "normal", NOTHING, [np.zeros((2, 2), np.float32)], None, [[0.0]], empty=True)
+PRODUCT = "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) { y = MatMul(a, b) }"
+SHIFTED = (
+    "g (float[2, K] a, float[K, 2] b) => (float[2, 2] y) "
+    "{ m = MatMul(a, b) one = Constant<value = float {1.0}>() y = Add(m, one) }"
+)
+
+
+class Gives:
+    """A runner that gives ``value``, as a kernel does that leaves its output uninitialized."""
+
+    seconds: float | None = None
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+        return [self._value]
+
+
+def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = Numerics.REASSOCIATES) -> bool:
+    models: list[ir.Model] = [parse(PRODUCT), parse(candidate)]
+    original, rewritten = (Reference(lambda model=model: model) for model in models)
+    judge = Judge(
+        ["y"],
+        Gives(value),
+        numerics,
+        [Nature()],
+        [0.0],
+        None,
+        (original, rewritten),
+    )
+    (row,) = judge.rows([case])
+    return row.ok
+
+
+@pytest.mark.parametrize(
+    ("candidate", "value", "ok"),
+    [
+        (PRODUCT, np.full((2, 2), np.nan, np.float32), True),  # onnxruntime's MatMul, now and then
+        (SHIFTED, np.full((2, 2), np.nan, np.float32), False),
+        (SHIFTED, np.ones((2, 2), np.float32), False),
+        (PRODUCT, np.zeros((2, 3), np.float32), False),
+        (PRODUCT, np.zeros((2, 2), np.float64), False),
+    ],
+)
+def test_a_difference_over_nothing_is_settled_by_the_specification(
+    candidate: str, value: Any, ok: bool
+) -> None:
+    assert judged(candidate, value) is ok
+
+
+def test_a_shape_that_is_wrong_already_says_nothing() -> None:
+    strays = replace(CASE, off=[np.zeros((2, 3), np.float32)])
+    assert judged(PRODUCT, np.zeros((3, 2), np.float32), strays)
+    assert not judged(SHIFTED, np.zeros((3, 2), np.float32), strays)
+
+
+def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> None:
+    there = np.array([[0, np.nan], [0, 0]], np.float32)
+    special = replace(CASE, flavour="special", empty=False, off=[there])
+    moved = np.array([[np.nan, 0], [0, 0]], np.float32)
+    assert judged(PRODUCT, moved, special)
+    assert not judged(SHIFTED, moved, special)
+    assert not judged(PRODUCT, moved, special, Numerics.EXACT)
+    assert not judged(PRODUCT, moved, replace(CASE, empty=False))
+    assert not judged(
+        PRODUCT, moved, replace(CASE, flavour="special", empty=False)
+    )  # it does not stray itself
+
+
+@pytest.mark.parametrize("halves", [True, False])
+def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> None:
+    case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[Movement(0.5, 1.0)]])
+    off = np.full(2, 1.5, np.float32)
+    nature = Nature("float16" if halves else "float32")
+    judge = Judge(["y"], Gives(off), Numerics.EXACT, [nature], [0.0], Gives(off))
+    (row,) = judge.rows([case])
+    assert row.ok is halves
+
+
+def test_the_reference_reads_external_data(tmp_path: Path) -> None:
+    text = "g (float[2, 2] a) => (float[2, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = MatMul(a, w) }"
+    onnx.save(
+        parse_proto(text),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+        location="m.data",
+    )
+    reference = Reference(lambda: ir.load(tmp_path / "m.onnx"))
+    assert reference.output("y", {"a": np.eye(2, dtype=np.float32)}).tolist() == [[1, 2], [3, 4]]
+
+
+def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> None:
+    there, moved = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    there[0, 1] = moved[0, 0] = np.nan
+    right, wrong = np.zeros(1, np.float32), np.ones(1, np.float32)
+    excusable = replace(CASE, flavour="special", empty=False, off=[right, there], noise=[[0.0], [0.0]])
+    without_excuse = replace(excusable, flavour="normal", off=[right, np.ones((2, 2), np.float32)])
+    other_output = replace(excusable, flavour="normal", off=[wrong, there])
+
+    class GivesBoth(Gives):
+        def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
+            return [right, moved]
+
+    text = PRODUCT.replace("=> (", "=> (float[1] x, ").replace(
+        "}", "x = Constant<value = float[1] {0.0}>() }"
+    )
+    product = Reference(lambda: parse(text))
+    natures = [Nature(), Nature()]
+    judge = Judge(
+        ["x", "y"], GivesBoth(None), Numerics.REASSOCIATES, natures, [0.0, 0.0], None, (product, product)
+    )
+    for cases, allowed in (
+        ([excusable, without_excuse], [True, False]),
+        ([without_excuse, excusable], [False, False]),
+        ([other_output, excusable], [False, True]),
+    ):
+        assert [row.ok for row in judge.rows(cases)] == allowed
+
+
+def test_the_largest_difference_leaves_out_excused_ones_and_special_numbers() -> None:
+    row = Row("N=1", "normal", "off", 0.25, "y", True)
+    excused = replace(row, delta=2.0, reason="'y' is ill-conditioned")
+    special = replace(row, delta=3.0, flavour="special")
+    assert Verdict((row, excused, special)).delta == 0.25
+    assert Verdict((row, excused, replace(row, delta=1.0, ok=False))).delta == 1.0

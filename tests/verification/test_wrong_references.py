@@ -1,0 +1,42 @@
+"""A reference evaluator that computes something else than onnxruntime excuses nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.numerics import Numerics
+from graphopt.verification.verifier import verify
+from tests.ort.build import data
+
+NUMBERS = "float[3] s = {1, 1, 1}, float[3] b = {0, 0.5, 1}, float[3] v = {0.1, 0.2, 0.3}"
+NORMALIZED = (
+    "n = BatchNormalization <momentum = 0.9> (x, s, b, b, v) a = OP(n) z = ReduceMean <axes = [2, 3]> (a)"
+)
+#: onnxruntime makes an output of a window that does not fit, and the evaluator makes none.
+POOLED = "p = MaxPool <kernel_shape = [9, 9], strides = [9, 9]> (x) a = OP(p) z = GlobalAveragePool(a)"
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+@pytest.mark.parametrize("body", [NORMALIZED, POOLED])
+def test_a_wrong_operator_is_found(body: str, opset: int) -> None:
+    text = f"g (float[N, 3, 4, 6] x) => (float[N, 3, 1, 1] z) <{NUMBERS}> {{ {body} }}"
+    right, wrong = (data(text.replace("OP", op), opset=opset) for op in ("Relu", "Identity"))
+    assert verify(right, right, numerics=Numerics.REASSOCIATES, empty=False).ok
+    assert not verify(right, wrong, numerics=Numerics.REASSOCIATES, empty=False).ok
+
+
+def test_the_sign_of_a_zero_is_excused_after_a_pool_of_no_batch() -> None:
+    """The mean over an empty batch is 0 in onnxruntime; times -1, its reciprocal is -inf, or inf if 0 is added."""
+    body = "p = GlobalAveragePool(x) m = ReduceMean <keepdims = 0> (p) n = Mul(m, k)"
+    text = "g (float[N, 3, 4, 6] x) => (float[] z) <float k = {-1}, float o = {0}> { BODY }"
+    rests = "s = Add(n, o) r = Reciprocal(s) z = Sqrt(r)", "r = Reciprocal(n) z = Sqrt(r)"
+    added, dropped = (data(text.replace("BODY", f"{body} {rest}"), opset=13) for rest in rests)
+    assert verify(added, dropped, numerics=Numerics.REASSOCIATES).ok
+    assert not verify(added, dropped, numerics=Numerics.EXACT).ok
+
+
+def test_the_largest_difference_counts_differences_that_are_not_allowed() -> None:
+    text = "g (float[N] x) => (float[N] y) <float b = {OFFSET}> { y = Add(x, b) }"
+    original, moved = (data(text.replace("OFFSET", offset), opset=17) for offset in ("0", "0.5"))
+    verdict = verify(original, moved)
+    assert not verdict.ok and verdict.delta == pytest.approx(0.5)
