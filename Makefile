@@ -9,7 +9,8 @@ MODELS ?=
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
-TARGETS := help demo test test-full test-all lint bench bench-specialize gpu-check lock clean installed installed-dev installed-peers
+TARGETS := help demo test test-full test-all lint docs bench bench-specialize gpu-check lock clean installed installed-dev \
+           installed-docs installed-peers
 .PHONY: $(TARGETS)
 
 # make -f DIR/Makefile: run in DIR
@@ -24,6 +25,7 @@ help:
 	@echo "make test-full  the rest of it, about 8 minutes"
 	@echo "make test-all   both, and the long sweeps: hours"
 	@echo "make lint       ruff (rules and format) and mypy"
+	@echo "make docs       render the documentation, with an API reference, to build/site"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
 	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
@@ -35,6 +37,9 @@ installed:
 
 installed-dev:
 	$(INSTALL) dev
+
+installed-docs:
+	$(INSTALL) docs
 
 installed-peers:
 	$(INSTALL) dev peers
@@ -61,6 +66,10 @@ lint: installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: installed-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the documentation is build/site/index.html"
+
 bench: installed-peers
 	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)
 	$(if $(MODELS),,$(BIN)/python -m benchmarks.transcript --docs README.md)
@@ -79,7 +88,7 @@ gpu-check:
 lock: installed-dev
 	$(PIP) install -q pip-tools
 	$(BIN)/pip-compile -q --upgrade --strip-extras --no-header --no-annotate --no-emit-index-url \
-	  --no-emit-find-links --extra dev --extra peers -o requirements-dev.lock pyproject.toml
+	  --no-emit-find-links --extra dev --extra docs --extra peers -o requirements-dev.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

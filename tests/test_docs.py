@@ -74,6 +74,11 @@ def test_links_between_pages_exist() -> None:
     assert broken == []
 
 
+def test_the_index_lists_every_page() -> None:
+    listed = set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / "index.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} == listed | {"index.md"}
+
+
 def test_links_to_headings() -> None:
     assert _leads_somewhere(DOCS / "cli.md", "architecture.md#adding-things")
     assert _leads_somewhere(DOCS / "architecture.md", "#adding-things")
