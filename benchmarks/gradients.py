@@ -34,7 +34,7 @@ from benchmarks.split_step import difference
 from graphopt import ir
 from graphopt.autodiff.split import split
 from graphopt.errors import GraphoptError, RuntimeFailure
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.ort import session
 
 #: Relative step sizes. They must agree to AGREES.
@@ -153,7 +153,7 @@ class Differences:
     """Directional derivatives of a test by finite differences."""
 
     def __init__(self, case: Case) -> None:
-        if not all(facts.is_deterministic(node, {}) for node in ir.from_proto(case.model).graph):
+        if not all(traits.is_deterministic(node, {}) for node in ir.from_proto(case.model).graph):
             raise ValueError("it draws numbers")
         self._case = case
         self._evaluator = ReferenceEvaluator(doubled(case.model))
@@ -359,7 +359,7 @@ def split_of(case: Case, budget: float) -> tuple[str, str]:
         found.joint.cotangents[name]: np.asarray(random.standard_normal(value.shape), value.dtype)
         for name, value in zip(case.real, outputs, strict=True)
     }
-    if not all(facts.is_deterministic(node, {}) for node in found.joint.model.graph):
+    if not all(traits.is_deterministic(node, {}) for node in found.joint.model.graph):
         return "random", ""
     return difference(found, {**case.feeds, **given})
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from onnx import defs
 
 from graphopt.cost import Costs, shipped
-from graphopt.passes.described import options_of, prose
-from graphopt.pipelines import PIPELINES, SUMMARIES, registry
+from graphopt.passes.describe import options_of, prose
+from graphopt.passes.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules
 
 DOCS = Path(__file__).parent

@@ -16,7 +16,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
-from graphopt.ops import facts, guards
+from graphopt.ops import guards, traits
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.budget import Budget
 
@@ -268,7 +268,7 @@ class Context:
 
     def is_deterministic(self, node: ir.Node) -> bool:
         """Whether ``node`` is known to give the same outputs for the same inputs."""
-        return facts.is_deterministic(node, self.model.functions)
+        return traits.is_deterministic(node, self.model.functions)
 
     def has_to_run(self, node: ir.Node) -> bool:
         """Whether ``node`` stays though nothing reads it: guards are there to be checked."""

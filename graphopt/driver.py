@@ -34,7 +34,7 @@ from graphopt.ort.devices import CPU, Device
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.rewrite.rule import Rule
 from graphopt.util.budget import Budget
 
@@ -89,7 +89,7 @@ class Job:
         stats = Stats(by_pass=self.weigh_each)
         gate = self.gate
         if self.stop_after is not None:
-            from graphopt.gates import Limits
+            from graphopt.rewrite.filter import Limits
 
             gate = Limits(first=self.stop_after)
         start = time.perf_counter()
@@ -255,7 +255,7 @@ def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes: a process with a limit is to run it."""
     from graphopt.analysis.result_size import result_bytes
     from graphopt.ort.risks import may_not_end
-    from graphopt.passes.inline_functions import InlineFunctions
+    from graphopt.transforms.functions.inline_functions import InlineFunctions
 
     if may_not_end(model) is not None:
         return True

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Action, Context, Options
 from graphopt.passes.pipeline import History, Pipeline
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 
 #: Four heads of size 8 of rows q, k and v of [.., .., 32], with ``heads``, ``rows`` and ``scale`` as constants.
 ATTENTION_STEPS = """

@@ -17,9 +17,9 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
 from graphopt.ort import devices
-from graphopt.passes.dce import DeadCodeElimination
 from graphopt.passes.pipeline import Pipeline
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
+from graphopt.transforms.scalar.dce import DeadCodeElimination
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
 from tests.support import ops, parse
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.rules import all_rules
 
 DOCS = Path(__file__).parent.parent / "docs"

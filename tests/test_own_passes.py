@@ -18,10 +18,10 @@ from graphopt import ir
 from graphopt.context import Context, Options
 from graphopt.errors import ExitStatus, PassFailed, UsageError, blamed
 from graphopt.passes.base import Pass
-from graphopt.passes.dce import DeadCodeElimination
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.rule import Rule
+from graphopt.transforms.scalar.dce import DeadCodeElimination
 from tests.support import ops, parse, run_pipeline
 
 MODEL = "g (float[N] x) => (float[N] y) { a = Relu(x)  b = Neg(a)  y = Sin(b) }"

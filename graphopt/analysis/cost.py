@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim, product
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 if TYPE_CHECKING:
     from graphopt.context import Context
@@ -97,7 +97,7 @@ def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
         if size is None:
             return None
         traffic += size
-    if node.domain == "" and node.op_type in facts.VIEW | {"Constant", "Shape", "Size"}:
+    if node.domain == "" and node.op_type in traits.VIEW | {"Constant", "Shape", "Size"}:
         return NodeCost(0, traffic)
     formula = _FORMULAS.get(node.op_type) if node.domain in ("", ir.MICROSOFT) else None
     flops = formula(node, cx) if formula is not None else _per_element(node, cx)

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.facts import same_number
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 if TYPE_CHECKING:
     from graphopt.analysis.node_facts import NodeFacts
@@ -214,7 +214,7 @@ def _is_negative(number: np.generic) -> bool:
 
 
 _RULES: dict[str, _Rule] = {
-    **dict.fromkeys(facts.SELECTS, _first),
+    **dict.fromkeys(traits.SELECTS, _first),
     "ConstantOfShape": _constant_of_shape,
     "Concat": _concat,
     "Pad": _pad,

@@ -59,13 +59,13 @@ def partition(
     from graphopt.partitioning.partitioned import partitioned
 
     if policy == "autodiff":
-        from graphopt.partitioning.autodiff_groups import AutodiffGroups
+        from graphopt.transforms.autodiff.group_kind import AutodiffGroups
 
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         return partitioned(loaded(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
     if policy == "fusion":
-        from graphopt.fusion.fusion_groups import FusionGroups
         from graphopt.fusion.policy import Shapes
+        from graphopt.transforms.fusion.group_kind import FusionGroups
 
         if shapes not in (known := [one.value for one in Shapes]):
             raise unknown("kind of shapes", shapes, known, plural="kinds of shapes")

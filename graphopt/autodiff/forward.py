@@ -10,7 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.gradient import NoGradient, spelt
 from graphopt.context import Context, Dim
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 
 class Forward:
@@ -107,7 +107,7 @@ class Forward:
         found = self.raw.attributes.get(name)
         if found is not None and not found.is_ref():
             return tuple(found.value) if isinstance(found.value, list) else found.value
-        standard = facts.default_attribute(self.raw.domain, self.raw.op_type, self.version, name)
+        standard = traits.default_attribute(self.raw.domain, self.raw.op_type, self.version, name)
         return default if standard is None else standard
 
     def constant(self, index: int) -> np.ndarray | None:

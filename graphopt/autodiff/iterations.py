@@ -9,8 +9,8 @@ from graphopt.autodiff.bodies import Draft, as_output
 from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.operations import Operations
 from graphopt.autodiff.reverse import cycles
-from graphopt.ops.facts import COMPUTE_BOUND
-from graphopt.passes._loops import changing, entries_of, loop_form, symbols_outside
+from graphopt.control_flow.loops import changing, entries_of, loop_form, symbols_outside
+from graphopt.ops.traits import COMPUTE_BOUND
 
 
 class Iteration:

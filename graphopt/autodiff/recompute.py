@@ -10,7 +10,7 @@ from graphopt.analysis.dims import TYPICAL, Dim, evaluate, symbols
 from graphopt.autodiff.state import is_training
 from graphopt.context import Context
 from graphopt.errors import unknown
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 #: Bytes of a value of which nothing is known.
 _UNKNOWN = 4 * TYPICAL * TYPICAL
@@ -41,7 +41,7 @@ def obstacle(node: ir.Node, cx: Context) -> str | None:
 def is_heavy(node: ir.Node) -> bool:
     """Whether ``node`` does so much arithmetic that its result is rather saved."""
     if node.domain == "":
-        return node.op_type in facts.COMPUTE_BOUND
+        return node.op_type in traits.COMPUTE_BOUND
     return any(word in node.op_type for word in _HEAVY_WORDS)
 
 
@@ -90,7 +90,7 @@ class Estimates:
         cost = cost_of(node, self._cx)
         if cost is None:
             return _START + sum(self.bytes(value) for value in node.outputs)
-        views = node.domain == "" and node.op_type in (*facts.RESHAPES, "Identity", "Shape", "Size")
+        views = node.domain == "" and node.op_type in (*traits.RESHAPES, "Identity", "Shape", "Size")
         moved = 0 if views else self._number(cost.bytes) or 0
         return _START + moved + (self._number(cost.flops) or 0)
 

@@ -19,7 +19,7 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import Gradient, NoGradient, Stopped, Stops, UnknownType
 from graphopt.autodiff.operations import Operations
 from graphopt.context import Context
-from graphopt.ops import versions
+from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
 
 
@@ -285,7 +285,7 @@ def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None])
 def _is_of_here(op: Operations, function: ir.Function) -> bool:
     """Whether the operators of ``function``, all of the standard, mean the same in the graph."""
     there = ir.standard_version(function.opset_imports)
-    return all(versions.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
+    return all(convert.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
 
 
 def _kind(node: Forward, x: ir.Value | None) -> ir.TensorKind | None:

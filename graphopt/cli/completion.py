@@ -25,7 +25,7 @@ def _listed(names: Callable[[], Iterable[str]], before: str = ",") -> Complete:
 
 
 def _passes() -> list[str]:
-    from graphopt.pipelines import registry
+    from graphopt.passes.pipelines import registry
 
     return sorted(registry().passes)
 
@@ -44,7 +44,7 @@ def _patterns() -> list[str]:
 
 
 def _pipelines() -> list[str]:
-    from graphopt.pipelines import PIPELINES
+    from graphopt.passes.pipelines import PIPELINES
 
     return list(PIPELINES)
 

@@ -47,8 +47,8 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
     from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.passes.check_aliasing import pairs_of
     from graphopt.request import prepare as prepare_request
+    from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
     inputs, pipeline = option_values.given_inputs(run, values), option_values.chosen_pipeline(values)

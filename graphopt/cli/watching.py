@@ -29,7 +29,7 @@ def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
 def make_log(spec: str) -> Watcher:
     """The instrument that ``--log`` asks for; it prints to stderr."""
     from graphopt.instrument.log import Log
-    from graphopt.pipelines import registry
+    from graphopt.passes.pipelines import registry
     from graphopt.rules import all_rules
 
     return Log(spec, sys.stderr, registry().passes, all_rules())

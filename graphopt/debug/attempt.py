@@ -18,11 +18,11 @@ from graphopt import ir, publish
 from graphopt.context import Action, Context, Options
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
-from graphopt.gates import Limits, Place
 from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline, spelt
 from graphopt.process.child import Child, ProcessCrashed
+from graphopt.rewrite.filter import Limits, Place
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _text(error: Exception) -> str:
 
 def steps_text(pipeline: Pipeline) -> list[str]:
     """Each step as text that :func:`graphopt.driver.make_pipeline` understands, foreign passes too."""
-    from graphopt.pipelines import registry
+    from graphopt.passes.pipelines import registry
 
     known = registry()
     return [spelt(step, known) for step in pipeline.steps]

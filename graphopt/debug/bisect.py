@@ -27,7 +27,7 @@ from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
 from graphopt.errors import VerificationFailed
-from graphopt.gates import Limits, Place
+from graphopt.rewrite.filter import Limits, Place
 
 #: Runs that looking for a smallest set may take.
 _MINIMIZING = 100

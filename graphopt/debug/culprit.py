@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.debug.attempt import Step, find_node
-from graphopt.gates import Limits, Place
 from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.printing import printed
 from graphopt.modeldiff.snapshot import Snapshot
+from graphopt.rewrite.filter import Limits, Place
 
 #: Lines of the neighbourhood.
 _SHOWN = 24

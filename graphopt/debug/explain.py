@@ -9,12 +9,12 @@ from graphopt import ir
 from graphopt.context import Context, Options
 from graphopt.driver import context_for
 from graphopt.errors import unknown
-from graphopt.passes.fuse_builtin import FuseBuiltin
 from graphopt.passes.pipeline import Pipeline, Step
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to, weighed_against
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_rules, all_rules
+from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin
 
 _PRESET = "O3"
 

@@ -21,10 +21,10 @@ from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
-from graphopt.gates import Limits
 from graphopt.inputs.feeds import Feeds
-from graphopt.passes.check_aliasing import CheckAliasing
 from graphopt.process.child import Child
+from graphopt.rewrite.filter import Limits
+from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 
 #: Sizes that a dim is shrunk to, the smallest first.
 _SIZES = (1, 2, 3, 4)

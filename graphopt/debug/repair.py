@@ -16,8 +16,8 @@ from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
-from graphopt.gates import Limits
 from graphopt.instrument.report import Dropped, Report
+from graphopt.rewrite.filter import Limits
 
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
 _HINTS = {

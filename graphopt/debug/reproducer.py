@@ -25,13 +25,13 @@ from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError, unwritable
-from graphopt.gates import Limits, Place
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, choose, parse_device
 from graphopt.ort.health import version_of
 from graphopt.passes.pipeline import Pipeline
 from graphopt.process.child import Child
+from graphopt.rewrite.filter import Limits, Place
 from graphopt.util import npz
 
 _FORMAT = 1

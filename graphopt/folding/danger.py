@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.ort.risks import dtype_of, is_safe_divisor
 
 Constant = Callable[[ir.Value], ir.TensorProtocol | None]
@@ -34,7 +34,7 @@ _SIZED_BY = {
 }
 #: Besides element-wise operators: those that move elements, and what shapes are computed with.
 _PLAIN = frozenset(
-    {*facts.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
+    {*traits.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
 )
 _RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
@@ -57,7 +57,7 @@ def is_plain(node: ir.Node) -> bool:
     convolutions, recurrences, operators of vendors, bodies and calls) have kernels or type inference in
     onnxruntime that malformed models may crash.
     """
-    return facts.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
+    return traits.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 
 
 def danger_of(

@@ -24,7 +24,7 @@ from graphopt.context import Context
 from graphopt.fusion.index import ONLY, CantFuse, Map
 from graphopt.fusion.loops import Element
 from graphopt.fusion.nest import Nest
-from graphopt.ops.facts import default_attribute
+from graphopt.ops.traits import default_attribute
 
 _PACKAGE = "graphopt.fusion.operators"
 

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.dims import known_nonzero
 from graphopt.context import Context
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.partitioning.outlining import drop_if_unread
 
 
@@ -24,7 +24,7 @@ def count_axes_from_front(model: ir.Model, cx: Context) -> None:
     """
     for graph in list(ir.graphs_of(model)):
         for node in list(graph):
-            if facts.reduces(node) and _may_be_empty(node, cx):
+            if traits.reduces(node) and _may_be_empty(node, cx):
                 _count_from_front(node, graph, cx)
 
 

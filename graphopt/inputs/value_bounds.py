@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim, dim_max, dim_min, floordiv
 from graphopt.analysis.dims import at_least as proven_at_least
 from graphopt.analysis.shapes import ShapeFacts
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 #: Operators back from an index that are looked at.
 _DEPTH = 48
@@ -20,7 +20,7 @@ _DEPTH = 48
 _ELEMENTS = 1 << 16
 
 #: Operators whose results have the bounds of their first input.
-_SAME_BOUNDS = frozenset({*facts.SELECTS, "ReduceMax", "ReduceMin"})
+_SAME_BOUNDS = frozenset({*traits.SELECTS, "ReduceMax", "ReduceMin"})
 
 #: The smallest and the largest element, each ``None`` where it is not known.
 Interval = tuple[Dim | None, Dim | None]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
-from graphopt.ops.facts import COMPUTE_BOUND
+from graphopt.ops.traits import COMPUTE_BOUND
 from graphopt.util.coerce import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})

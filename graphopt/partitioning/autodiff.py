@@ -13,13 +13,13 @@ from graphopt.autodiff.gradient import Gradient, Stops
 from graphopt.autodiff.reverse import is_real
 from graphopt.autodiff.sequences import is_sequence
 from graphopt.context import Context
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Place, Ruling
 from graphopt.partitioning.requires_grad import requires_grad, sources
 
 #: The seed's seven: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
-VIEWS = facts.VIEW - {"Identity"}
+VIEWS = traits.VIEW - {"Identity"}
 
 
 @dataclass(eq=False)
@@ -151,7 +151,7 @@ class AutodiffPolicy:
 
 
 def _state(node: ir.Node) -> str:
-    if facts.is_random(node):
+    if traits.is_random(node):
         trains = node.op_type in ("Dropout", "BatchNormalization")
         return "it trains, and keeps its turn" if trains else "it draws random numbers, and keeps its turn"
     if node.attributes and ir.bodies(node):

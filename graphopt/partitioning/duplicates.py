@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 #: What only passes a value on is not executed.
 _PASSED_ON = frozenset({"Identity", "Constant"})
@@ -33,7 +33,7 @@ def _key(node: ir.Node, stands_for: dict[ir.Value, ir.Value]) -> Hashable:
         return node
     inputs = [None if value is None else stands_for.get(value, value) for value in node.inputs]
     order: tuple[int, ...] = tuple(map(id, inputs))
-    if len(inputs) == 2 and facts.commutes_exactly(node.domain, node.op_type):
+    if len(inputs) == 2 and traits.commutes_exactly(node.domain, node.op_type):
         order = tuple(sorted(order))
     used = tuple(bool(output.name) for output in node.outputs)
     attributes = tuple(sorted((name, ir.attribute_key(item)) for name, item in node.attributes.items()))

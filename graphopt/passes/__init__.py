@@ -1,1 +1,1 @@
-"""Passes, one file each, found by walking this package; pipelines of them, and their text."""
+"""The infrastructure of passes: base class, registry, pipelines and their text."""

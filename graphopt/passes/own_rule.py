@@ -8,8 +8,8 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
-from graphopt.passes._located import located
 from graphopt.passes.base import Pass
+from graphopt.passes.located import located
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 

@@ -28,9 +28,9 @@ from graphopt.errors import (
     blame,
     unknown,
 )
-from graphopt.passes._quantized_pairs import QuantizedPairs
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import load_pass
+from graphopt.passes.quantized_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
 from graphopt.util.tables import counted

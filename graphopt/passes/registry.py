@@ -57,17 +57,18 @@ def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -
 
 
 class Passes(Mapping[str, type[Pass]]):
-    """The passes of some packages, and others, by name.
+    """The passes of some packages and their subpackages, and others, by name.
 
-    Those of the packages are imported when they are asked for: ``fold-if`` is in ``fold_if.py``. Its modules
-    without a pass of their own name hold what passes have in common.
+    A pass is imported on first access: ``fold-if`` is in ``fold_if.py``. Modules without a pass of their own
+    name hold helpers that passes share.
     """
 
     def __init__(self, packages: Iterable[str], others: Iterable[type[Pass]] = ()) -> None:
         found: dict[str, str] = {}
         for package in packages:
             paths = importlib.import_module(package).__path__
-            found.update((info.name, f"{package}.{info.name}") for info in pkgutil.iter_modules(paths))
+            for info in pkgutil.walk_packages(paths, f"{package}."):
+                found[info.name.rpartition(".")[2]] = info.name
         self._modules = dict(sorted(found.items()))
         self._others = {kind.name: kind for kind in others}
 

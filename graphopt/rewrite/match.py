@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.analysis.fills import is_number, may_fill
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 
@@ -125,7 +125,7 @@ def attribute_of(node: ir.Node, name: str, version: int) -> Any:
     """
     attribute = node.attributes.get(name)
     if attribute is None:
-        return facts.default_attribute(node.domain, node.op_type, version, name)
+        return traits.default_attribute(node.domain, node.op_type, version, name)
     return attribute if attribute.is_ref() else attribute.value
 
 
@@ -182,7 +182,7 @@ class Matcher:
             if any(value is not None for value in inputs[len(pattern.operands) :]):
                 return
         yield goals
-        if len(goals) == 2 and len(inputs) == 2 and facts.is_commutative(node.domain, node.op_type):
+        if len(goals) == 2 and len(inputs) == 2 and traits.is_commutative(node.domain, node.op_type):
             (a, x), (b, y) = goals
             yield [(a, y), (b, x)]
 
@@ -258,7 +258,7 @@ def _may_match(pattern: OpPattern, node: ir.Node) -> bool:
     needs = pattern.needs
     if not needs or _stand_before(node, needs, swapped=False):
         return True
-    swaps = len(pattern.operands) == 2 and facts.is_commutative(node.domain, node.op_type)
+    swaps = len(pattern.operands) == 2 and traits.is_commutative(node.domain, node.op_type)
     return swaps and len(node.inputs) == 2 and _stand_before(node, needs, swapped=True)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite.pattern import OpPattern, alternatives
 from graphopt.util.arguments import checked
 
@@ -73,7 +73,7 @@ class Rule:
 
 
 #: Operators that tell of no pattern, since they are in most of them.
-_COMMON = facts.VIEW | {
+_COMMON = traits.VIEW | {
     *("Add", "Cast", "Concat", "Constant", "Conv", "Div", "Gather", "Gemm", "MatMul", "Mul", "Pow", "Shape"),
     *("Slice", "Split", "Sub", "Where"),
 }

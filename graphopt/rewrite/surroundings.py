@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite.nearest import display_name
 
 #: How many nodes far.
@@ -70,7 +70,7 @@ def views_before(nodes: Iterable[ir.Node]) -> list[ir.Node]:
             producer = None if value is None else value.producer()
             if value is None or producer is None or ir.only_reader(value) is not node:
                 continue
-            if producer.domain == "" and producer.op_type in facts.VIEW:
+            if producer.domain == "" and producer.op_type in traits.VIEW:
                 found.append(producer)
                 pending.append(producer)
     return found

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _ranges as ranges
-from graphopt.rules._constants import keeps_shape
-from graphopt.rules._forms import producer_of
+from graphopt.rules.support import ranges
+from graphopt.rules.support.constants import keeps_shape
+from graphopt.rules.support.forms import producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -24,7 +24,7 @@ def _twice(op_type: str) -> Callable[..., Any]:
 
 
 @rule(
-    *map(_twice, sorted(facts.IDEMPOTENT)),
+    *map(_twice, sorted(traits.IDEMPOTENT)),
     numerics=Exact,
     tags=(
         "onnxoptimizer:eliminate_consecutive_idempotent_ops",
@@ -90,10 +90,10 @@ def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
     softmax, node = producer_of(x, "Softmax"), x.producer()
     if softmax is not None and m.attribute(softmax, "axis") == axis:
         return False
-    while node is not None and node.domain == "" and node.op_type in facts.VIEW:
+    while node is not None and node.domain == "" and node.op_type in traits.VIEW:
         source = node.inputs[0]
         node = source.producer() if source is not None else None
-    return node is not None and node.domain == "" and node.op_type in facts.BOUNDED | {"Softplus"}
+    return node is not None and node.domain == "" and node.op_type in traits.BOUNDED | {"Softplus"}
 
 
 @rule(

@@ -10,9 +10,9 @@ from graphopt import ir
 from graphopt.analysis.fills import is_number
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _runtime_fusions as fusions
-from graphopt.rules._constants import (
+from graphopt.rules.support import forms
+from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support.constants import (
     FLOATS,
     INTEGERS,
     OLD_BROADCASTING,
@@ -20,7 +20,7 @@ from graphopt.rules._constants import (
     aligns_right,
     keeps_shape,
 )
-from graphopt.rules._denormals import never_denormal
+from graphopt.rules.support.denormals import never_denormal
 
 # Neutral elements ----------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from graphopt.analysis import dims
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._attention_choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
-from graphopt.rules._attention_core import Attention, attention_of
-from graphopt.rules._attention_guard import takes_floats, without_nan
-from graphopt.rules._attention_heads import split_rows
-from graphopt.rules._attention_mask import bias_of
-from graphopt.rules._attention_profit import saved_by
+from graphopt.rules.support import forms
+from graphopt.rules.support.attention.choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
+from graphopt.rules.support.attention.core import Attention, attention_of
+from graphopt.rules.support.attention.guard import takes_floats, without_nan
+from graphopt.rules.support.attention.heads import split_rows
+from graphopt.rules.support.attention.mask import bias_of
+from graphopt.rules.support.attention.profit import saved_by
 
 #: GroupQueryAttention takes heads whose size this divides.
 _GROUPED_SIZES = 8

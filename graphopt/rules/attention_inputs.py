@@ -10,8 +10,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._constants import times_number
+from graphopt.rules.support import forms
+from graphopt.rules.support.constants import times_number
 
 Values = Sequence[ir.Value | None]
 

@@ -11,8 +11,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._attention_heads import Heads, heads_of, split_rows
+from graphopt.rules.support import forms
+from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 
 
 def _by_heads(m: Match, *values: ir.Value) -> list[Heads] | None:

@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import OLD_BROADCASTING, affordable, aligns_right, along_axis, exact, rounded
-from graphopt.rules._linear import LAYERS, channels_of, folded_name, with_affine
+from graphopt.rules.support.constants import (
+    OLD_BROADCASTING,
+    affordable,
+    aligns_right,
+    along_axis,
+    exact,
+    rounded,
+)
+from graphopt.rules.support.linear import LAYERS, channels_of, folded_name, with_affine
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
     """The effect of ``node`` if it does not train and its parameters are constant."""
     parameters = [m.constant(value) for value in node.inputs[1:5]]
     epsilon, spatial = m.attribute(node, "epsilon"), m.attribute(node, "spatial")
-    if facts.batchnorm_trains(node) or spatial == 0:
+    if traits.batchnorm_trains(node) or spatial == 0:
         return None
     if not isinstance(epsilon, float) or len(parameters) != 4:
         return None

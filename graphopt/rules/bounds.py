@@ -11,8 +11,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
+from graphopt.rules.support import forms
+from graphopt.rules.support.constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 

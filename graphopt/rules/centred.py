@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import FLOATS, OLD_BROADCASTING, aligns_right
+from graphopt.rules.support.constants import FLOATS, OLD_BROADCASTING, aligns_right
 
 #: How many values before the scale are looked at; the variance, which needs the difference, is near.
 _FAR = 12

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules._constants import (
+from graphopt.rules.support.constants import (
     FLOATS,
     INTEGERS,
     OLD_BROADCASTING,

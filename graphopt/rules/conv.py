@@ -9,8 +9,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _runtime_fusions as fusions
-from graphopt.rules._constants import (
+from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support.constants import (
     OLD_BROADCASTING,
     affordable,
     aligns_right,
@@ -19,8 +19,8 @@ from graphopt.rules._constants import (
     factor_of,
     rounded,
 )
-from graphopt.rules._forms import axes_of, int_of
-from graphopt.rules._linear import LAYERS, by_channel, channels_of, folded_name, with_affine
+from graphopt.rules.support.forms import axes_of, int_of
+from graphopt.rules.support.linear import LAYERS, by_channel, channels_of, folded_name, with_affine
 
 _CONVS = ("Conv", "ConvTranspose")
 

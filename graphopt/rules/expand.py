@@ -8,12 +8,12 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
-_BROADCASTING = (*sorted(facts.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
+_BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
 
 
 @rule(

@@ -12,8 +12,7 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
+from graphopt.rules.support import forms, quantized
 
 #: What FusedConv and FusedGemm can end in, with the attributes that go along in their order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}

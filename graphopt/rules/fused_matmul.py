@@ -15,10 +15,9 @@ from graphopt.analysis import dims
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
-from graphopt.rules import _runtime_fusions as fusions
-from graphopt.rules._constants import times_number
+from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support.constants import times_number
 
 _NAME = "FusedMatMul"
 

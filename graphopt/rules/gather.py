@@ -7,7 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 
 @rule(

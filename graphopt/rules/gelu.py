@@ -13,8 +13,7 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _polynomials as polynomials
+from graphopt.rules.support import forms, polynomials
 
 #: Relative error of constants that exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3

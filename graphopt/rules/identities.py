@@ -6,10 +6,10 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 
 @rule(
@@ -42,7 +42,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
 def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """Dropout(x) = x in inference, and where the ratio is 0."""
     ratio = m.constant(m.root.inputs[1]) if len(m.root.inputs) > 1 else None
-    if facts.is_random(m.root) and (ratio is None or ratio.any()):
+    if traits.is_random(m.root) and (ratio is None or ratio.any()):
         return m.no("it may run in training mode")
     if len(m.root.outputs) == 1:
         return x
@@ -53,7 +53,7 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 
 
 @rule(
-    lambda op, x, rest: op.one_of(*facts.RESHAPES, "Expand", "Tile")(x, rest.rest()),
+    lambda op, x, rest: op.one_of(*traits.RESHAPES, "Expand", "Tile")(x, rest.rest()),
     numerics=Exact,
     tags=(
         "onnxslim:reshape-noop",

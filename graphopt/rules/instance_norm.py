@@ -13,9 +13,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _norms as norms
-from graphopt.rules._constants import exact, keeps_shape, rounded
+from graphopt.rules.support import forms, norms
+from graphopt.rules.support.constants import exact, keeps_shape, rounded
 
 _NAME = "InstanceNormalization"
 

@@ -11,7 +11,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Approximates, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 #: A length below this is nothing: shorter vectors are divided by a number instead of their length.
 _NOTHING = 1e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._constants import keeps_shape
+from graphopt.rules.support import forms
+from graphopt.rules.support.constants import keeps_shape
 
 _BOOL = ir.DataType.BOOL
 

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 
 @rule(

@@ -14,8 +14,7 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _norms as norms
+from graphopt.rules.support import forms, norms
 
 # Cores ----------------------------------------------------------------------------------------
 

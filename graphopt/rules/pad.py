@@ -11,8 +11,7 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
+from graphopt.rules.support import forms, quantized
 
 
 @rule(

@@ -13,9 +13,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
-from graphopt.rules._quantized import BYTES, WORDS
+from graphopt.rules.support import forms, quantized
+from graphopt.rules.support.quantized import BYTES, WORDS
 
 
 @rule(

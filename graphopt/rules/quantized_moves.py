@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, propagation, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
-from graphopt.rules._quantized import BYTES, WORDS, is_quantizer
+from graphopt.rules.support import forms, quantized
+from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer
 
 _COMPLETES = "onnxruntime would then run an operator on integers, and round otherwise"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
@@ -194,10 +193,10 @@ _LOOK_UPS = ("Gather", "GatherElements", "GatherND")
 
 
 @rule(
-    lambda op, x, a, b: op.one_of("Slice", "Transpose", *facts.RESHAPES, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *traits.RESHAPES, *_LOOK_UPS)(
         op.DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
-    lambda op, x, a, b: op.one_of("Slice", "Transpose", *facts.RESHAPES, *_LOOK_UPS)(
+    lambda op, x, a, b: op.one_of("Slice", "Transpose", *traits.RESHAPES, *_LOOK_UPS)(
         op.domain(ir.MICROSOFT).DequantizeLinear(x, a.rest(), tag="dequantize"), b.rest()
     ),
     numerics=Exact,
@@ -211,7 +210,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
     else:
         fits = dtype in (*BYTES, *WORDS)
-        joins_views = move.op_type in facts.RESHAPES and forms.producer_of(x, *facts.RESHAPES) is not None
+        joins_views = move.op_type in traits.RESHAPES and forms.producer_of(x, *traits.RESHAPES) is not None
         if move.op_type != "Slice" and not joins_views:
             return m.no("nothing is gained by it, or more elements may be taken than there are", x)
         if quantized.stays_paired(m, x):
@@ -235,8 +234,8 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
 
 
 @rule(
-    lambda op, x, a, q, b: op.one_of(*facts.RESHAPES)(
-        op.QuantizeLinear(op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
+    lambda op, x, a, q, b: op.one_of(*traits.RESHAPES)(
+        op.QuantizeLinear(op.one_of(*traits.RESHAPES)(x, a.rest(), tag="inner"), q.rest(), tag="quantize"),
         b.rest(),
     ),
     numerics=Exact,

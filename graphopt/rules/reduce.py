@@ -6,9 +6,8 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _ranges as ranges
-from graphopt.rules import _runtime_fusions as fusions
+from graphopt.rules.support import forms, ranges
+from graphopt.rules.support import runtime_fusions as fusions
 
 _KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
 #: What a normalization does to a mean: it subtracts it, or adds an epsilon to it.

@@ -11,16 +11,16 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.context import Refusal
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _runtime_fusions as fusions
+from graphopt.rules.support import forms
+from graphopt.rules.support import runtime_fusions as fusions
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")
 #: Elementwise operators whose first operand may be the only one with more than one element.
-_ELEMENTWISE = tuple(sorted((facts.UNARY_ELEMENTWISE | facts.BINARY_ELEMENTWISE) - {"Identity"}))
+_ELEMENTWISE = tuple(sorted((traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWISE) - {"Identity"}))
 
 
 @rule(
@@ -60,8 +60,8 @@ def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[d
 
 
 @rule(
-    lambda op, x, a, b: op.one_of(*facts.RESHAPES)(
-        op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), b.rest()
+    lambda op, x, a, b: op.one_of(*traits.RESHAPES)(
+        op.one_of(*traits.RESHAPES)(x, a.rest(), tag="inner"), b.rest()
     ),
     numerics=Exact,
     tags=(
@@ -247,9 +247,9 @@ def _is_row(m: Match, c: ir.Value) -> bool:
 
 
 @rule(
-    lambda op, x, a, c, b: op.one_of(*facts.RESHAPES)(
+    lambda op, x, a, c, b: op.one_of(*traits.RESHAPES)(
         op.one_of(*_ELEMENTWISE)(
-            op.one_of(*facts.RESHAPES)(x, a.rest(), tag="inner"), c.rest(), tag="between"
+            op.one_of(*traits.RESHAPES)(x, a.rest(), tag="inner"), c.rest(), tag="between"
         ),
         b.rest(),
     ),

@@ -15,9 +15,9 @@ from graphopt.analysis import dims
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._attention_heads import Heads, heads_of, split_rows
-from graphopt.rules._rotary_tables import comes_twice, tables_of
+from graphopt.rules.support import forms
+from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
+from graphopt.rules.support.rotary_tables import comes_twice, tables_of
 
 _ROTARY = "RotaryEmbedding"
 #: The opsets that brought RotaryEmbedding, and ``allowzero``.

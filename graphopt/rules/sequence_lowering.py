@@ -7,8 +7,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
 from graphopt.rules.sequence import split_of
+from graphopt.rules.support import forms
 
 #: What takes a sequence of tensors at hand apart, or makes another one of it.
 _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInsert", "SequenceErase")

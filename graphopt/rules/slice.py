@@ -6,8 +6,8 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules._forms import INT64_MAX, Range
+from graphopt.rules.support import forms
+from graphopt.rules.support.forms import INT64_MAX, Range
 
 
 @rule(

@@ -8,7 +8,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SINCE = 13

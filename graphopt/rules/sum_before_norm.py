@@ -5,9 +5,8 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _norms as norms
-from graphopt.rules import _runtime_fusions as fusions
+from graphopt.rules.support import forms, norms
+from graphopt.rules.support import runtime_fusions as fusions
 
 
 @rule(lambda op, x, y: op.Add(x, y), numerics=Exact, by="fuse-builtin", last=True)

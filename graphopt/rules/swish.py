@@ -11,7 +11,7 @@ import math
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis.dims import Dim
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
-from graphopt.rules import _quantized as quantized
-from graphopt.rules import _runtime_fusions as fusions
-from graphopt.rules._permute import Region
+from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support.permute import Region
 
 Perm = tuple[int, ...]
 #: Operators of several operands of one shape, or that are joined along an axis.
-_JOINS = (*sorted(facts.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mean", "Concat")
+_JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mean", "Concat")
 
 
 @rule(
@@ -222,8 +221,8 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: obj
 
 
 @rule(
-    lambda op, x, p, a: op.one_of(*facts.RESHAPES)(op.Transpose(x, perm=p, tag="T"), a.rest()),
-    lambda op, x, p, a: op.Transpose(op.one_of(*facts.RESHAPES)(x, a.rest()), perm=p, tag="T"),
+    lambda op, x, p, a: op.one_of(*traits.RESHAPES)(op.Transpose(x, perm=p, tag="T"), a.rest()),
+    lambda op, x, p, a: op.Transpose(op.one_of(*traits.RESHAPES)(x, a.rest()), perm=p, tag="T"),
     numerics=Exact,
     tags=("onnxslim:transpose-as-reshape",),
 )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules import _forms as forms
+from graphopt.rules.support import forms
 
 #: Before, Reshape took its shape as an attribute, and not every type.
 _SHAPE_INPUT = 5
 
 
-@rule(lambda op, x, rest: op.one_of(*facts.RESHAPES)(x, rest.rest()), numerics=Exact, by="views-to-reshape")
+@rule(lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, by="views-to-reshape")
 def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A view, or a view of a view, whose shape is known but for one dim is one Reshape to a constant."""
     if m.version < _SHAPE_INPUT:
@@ -35,7 +35,7 @@ def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcom
 
 
 def _is_view(node: ir.Node) -> bool:
-    return node.op_type in facts.RESHAPES and not node.domain and not node.overload
+    return node.op_type in traits.RESHAPES and not node.domain and not node.overload
 
 
 def _says(node: ir.Node, target: tuple[int, ...]) -> bool:

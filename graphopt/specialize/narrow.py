@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.driver import context_for, copy
-from graphopt.passes.specialize_types import SpecializeTypes
 from graphopt.profile import Guard
 from graphopt.profile.notes import note
+from graphopt.transforms.profile.specialize_types import SpecializeTypes
 
 
 def narrowed(model: ir.Model, guard: Guard) -> ir.Model:

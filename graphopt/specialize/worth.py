@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.control_flow.loops import loop_form, trips_of
 from graphopt.driver import context_for
-from graphopt.passes._loops import loop_form, trips_of
 from graphopt.profile import Guard
 from graphopt.specialize.narrow import narrowed
 

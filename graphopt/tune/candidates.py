@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.gates import Place
 from graphopt.instrument.base import Watcher
 from graphopt.ops import native
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Record
+from graphopt.rewrite.filter import Place
 from graphopt.rules import all_rules
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
@@ -31,7 +31,7 @@ class Group:
     Attributes:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as
-            :class:`graphopt.gates.Place` reads as text.
+            :class:`graphopt.rewrite.filter.Place` reads as text.
         rewrites: how many these are.
         speed: they do nothing but make a model faster: they stay only if they do.
         whole: its owners are not tried one by one.

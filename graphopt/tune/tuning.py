@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from graphopt.errors import ResourceLimit
-from graphopt.fusion.passes.fuse_groups import FuseGroups
 from graphopt.ort.session_options import SessionChoice
+from graphopt.transforms.fusion.fuse_groups import FuseGroups
 from graphopt.tune.candidates import Variant
 from graphopt.tune.readings import Finding, Reading
 from graphopt.tune.search import Found

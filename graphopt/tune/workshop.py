@@ -11,7 +11,6 @@ from graphopt import ir
 from graphopt.driver import Job, copy, make_pipeline
 from graphopt.errors import GraphoptError
 from graphopt.fusion.libraries import Libraries
-from graphopt.gates import Limits, Place
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
 from graphopt.ops import native
@@ -19,6 +18,7 @@ from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
 from graphopt.process.child import Child
+from graphopt.rewrite.filter import Limits, Place
 from graphopt.timing.stopwatch import Setup
 from graphopt.tune.candidates import Group, Kernels, Variant
 from graphopt.tune.readings import Size

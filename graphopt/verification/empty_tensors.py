@@ -21,7 +21,7 @@ import onnx.helper
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.ort.probe import Runner
 
 #: Operators whose results may be empty for operands that are not.
@@ -145,9 +145,9 @@ def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | No
     bodies = [function] if function is not None else ir.bodies(node)
     kinds = [kind for body in bodies for inner in body if (kind := _suspicion(inner, functions)) is not None]
     if function is None:
-        if facts.reduces(node) and _may_be_negative(node):
+        if traits.reduces(node) and _may_be_negative(node):
             kinds.append(True)
-        elif node.domain not in ("", "ai.onnx.ml") or node.op_type in facts.COMPUTE_BOUND:
+        elif node.domain not in ("", "ai.onnx.ml") or node.op_type in traits.COMPUTE_BOUND:
             kinds.append(False)
     return any(kinds) if kinds else None
 

@@ -8,7 +8,7 @@ import onnx
 import onnx.helper
 import onnx.shape_inference
 
-from graphopt.ops import facts
+from graphopt.ops import traits
 
 #: Two units in the last place, relative to the number, of the types that onnxruntime draws random numbers of.
 _UNITS: dict[int, float] = {onnx.TensorProto.FLOAT: 2.0**-22, onnx.TensorProto.DOUBLE: 2.0**-51}
@@ -45,7 +45,7 @@ def _round(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
         for body in _bodies(node):
             count = _round(body, types, count)
         added = []
-        if node.op_type not in _KEPT and (node.domain != "" or node.op_type not in facts.UNROUNDED):
+        if node.op_type not in _KEPT and (node.domain != "" or node.op_type not in traits.UNROUNDED):
             for index, name in enumerate(node.output):
                 unit = _UNITS.get(types.get(name, onnx.TensorProto.UNDEFINED))
                 if not name or unit is None:

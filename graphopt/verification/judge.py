@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.samples import Flavour
 from graphopt.numerics import Numerics
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.ort.probe import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
@@ -302,10 +302,10 @@ def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
         node = value.producer()
         if node is None:
             return 0.0
-        if node.domain == "" and node.op_type in facts.BOUNDED:
+        if node.domain == "" and node.op_type in traits.BOUNDED:
             bounded = True
             continue
-        moved = facts.moved_inputs(node)
+        moved = traits.moved_inputs(node)
         if not moved:
             return 0.0
         pending += [item for item in moved if item not in visited]

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.verification.compare import Coarsest
 
 
@@ -166,7 +166,7 @@ def _rounds(node: ir.Node) -> bool:
         to, dtype = ir.named_dtype(node.attributes["to"]), node.inputs[0] and node.inputs[0].dtype
         kept = to == ir.DataType.FLOAT and dtype is not None and dtype.name in _FEW_BITS
         return not kept and to not in (ir.DataType.DOUBLE, ir.DataType.BOOL)
-    return node.op_type not in facts.UNROUNDED and not ir.bodies(node)
+    return node.op_type not in traits.UNROUNDED and not ir.bodies(node)
 
 
 def _of_dtype(dtype: ir.DataType | None) -> _Trait:
@@ -176,7 +176,7 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
 
 def draws(model: ir.Model) -> tuple[bool, bool]:
     """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
-    random = [node.op_type for graph in ir.graphs_of(model) for node in graph if facts.is_random(node)]
+    random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
     # statistics of a batch change from run to run, too, but come to rest
     return bool(random), any(op_type != "BatchNormalization" for op_type in random)
 

@@ -35,7 +35,7 @@ EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may
 
 **What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by the
 absolute rounding error of that operator, also behind operators that only move elements
-(:data:`graphopt.ops.facts.MOVES`). Where the original's default session strays from its own session
+(:data:`graphopt.ops.traits.MOVES`). Where the original's default session strays from its own session
 without optimizations, so may the candidate's. Where a difference is found that is no rounding by its size,
 the original is run again, on inputs that are rounded differently, and with inner results off by two units in
 the last place: if that moves the output as much, in its largest element and in all elements together (an

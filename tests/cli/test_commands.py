@@ -13,8 +13,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt import pipelines
-from graphopt.pipelines import registry
+from graphopt.passes import pipelines
+from graphopt.passes.pipelines import registry
 from tests.cli.conftest import Invoke
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 
 from graphopt import config
 from graphopt.cli.main import cli
-from graphopt.pipelines import PIPELINES
+from graphopt.passes.pipelines import PIPELINES
 from tests.cli.conftest import Invoke
 
 

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt import pipelines
+from graphopt.passes import pipelines
 from tests.cli.conftest import Invoke
 
 

@@ -23,11 +23,11 @@ from graphopt.debug.reduce import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
-from graphopt.gates import Limits, Place
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.passes.pipeline import Fixpoint, Pipeline
 from graphopt.process.child import Child
+from graphopt.rewrite.filter import Limits, Place
 from graphopt.rules.identities import drop_identity
 from tests.debug import faults
 from tests.support import ops, parse
@@ -189,8 +189,8 @@ def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path)
 
 
 def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.passes import peephole
     from graphopt.rewrite import Exact, rule
+    from graphopt.transforms.scalar import peephole
 
     @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
     def divide_by_zero(op: object, m: object, x: object) -> object:
@@ -206,8 +206,8 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
 def test_a_rule_that_does_not_end_is_named(
     model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from graphopt.passes import peephole
     from graphopt.rewrite import Exact, rule
+    from graphopt.transforms.scalar import peephole
 
     @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
     def double(op: Any, m: Any, x: ir.Value) -> object:
@@ -232,8 +232,8 @@ def test_a_wrong_rule_of_the_default_pipeline_is_dropped(
     model: ir.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import graphopt
-    from graphopt.passes import peephole
     from graphopt.rewrite import Exact, rule
+    from graphopt.transforms.scalar import peephole
 
     @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
     def to_log_softmax(op: Any, m: Any, x: ir.Value) -> object:

@@ -12,11 +12,11 @@ import graphopt
 from graphopt import ir
 from graphopt.debug.reproducer import replay
 from graphopt.errors import ExitStatus, NotFused, PassFailed, VerificationFailed
-from graphopt.passes import peephole
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import all_rules
+from graphopt.transforms.scalar import peephole
 from tests.cli.broken_passes import Crash
 from tests.debug import faults
 from tests.support import ops, parse

@@ -11,9 +11,9 @@ from graphopt import ir
 from graphopt.debug.bisect import quoted_names
 from graphopt.debug.repair import _alike
 from graphopt.errors import PassFailed, VerificationFailed
-from graphopt.passes import peephole
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
+from graphopt.transforms.scalar import peephole
 from tests.debug import faults
 from tests.support import parse
 

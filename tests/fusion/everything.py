@@ -11,10 +11,10 @@ from graphopt.context import Context
 from graphopt.driver import context_for
 from graphopt.fusion.functions import kernels_of, note_signatures
 from graphopt.fusion.loops import Kernel
-from graphopt.fusion.passes.fuse_groups import make_groups
 from graphopt.fusion.policy import FusionPolicy
 from graphopt.fusion.propose import propose_kernels
 from graphopt.fusion.signature import Signature
+from graphopt.transforms.fusion.fuse_groups import make_groups
 
 
 @dataclass(eq=False)

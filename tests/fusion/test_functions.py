@@ -13,8 +13,8 @@ from graphopt.errors import InvalidModel
 from graphopt.fusion.functions import digest, groups_of, name_of, signatures_of
 from graphopt.fusion.signature import Signature, Tensor
 from graphopt.ops import native
-from tests.fusion.test_fuse_groups import GROUPS, fused
 from tests.support import parse
+from tests.transforms.test_fuse_groups import GROUPS, fused
 
 
 def written(change: Callable[[onnx.ModelProto], None]) -> ir.Model:

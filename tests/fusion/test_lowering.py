@@ -16,8 +16,8 @@ from graphopt.fusion.signature import Signature
 from graphopt.fusion.sizes import Sizes
 from graphopt.ort import session
 from tests.fusion import interpreter
-from tests.fusion.test_fuse_groups import fused, ops
 from tests.support import parse
+from tests.transforms.test_fuse_groups import fused, ops
 
 X, Y = "float[N,64] x", "float[N,64] y"
 ENDS = (

@@ -20,7 +20,7 @@ from graphopt.instrument.stats import Refused, Stats
 from graphopt.instrument.summary import Interface, Summary, weights
 from graphopt.instrument.validate_each import ValidateEach
 from graphopt.passes.pipeline import Pipeline, Record
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.rules import all_rules
 from tests.cli.broken_passes import ReluToSigmoid, Unsort
 from tests.support import parse

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime.capi.onnxruntime_pybind11_state as bindings
 
 from graphopt import ir
-from graphopt.ops import facts, vendor_attributes
+from graphopt.ops import traits, vendor_attributes
 
 
 def _in_runtime(domain: str) -> dict[str, dict[str, Any]]:
@@ -32,8 +32,8 @@ def _plain(value: Any) -> Any:
 
 def test_table_agrees_with_the_schemas_of_onnxruntime() -> None:
     for op_type, attributes in _in_runtime(ir.MICROSOFT).items():
-        if op_type in facts.VENDOR_DETERMINISTIC:
-            told = {name: facts.default_attribute(ir.MICROSOFT, op_type, 1, name) for name in attributes}
+        if op_type in traits.VENDOR_DETERMINISTIC:
+            told = {name: traits.default_attribute(ir.MICROSOFT, op_type, 1, name) for name in attributes}
             assert told == {name: _plain(value) for name, value in attributes.items()}, op_type
 
 
@@ -47,12 +47,12 @@ def test_operators_in_the_standard_domain() -> None:
     runtime = _in_runtime("")
     for op_type, attributes in vendor_attributes.IN_STANDARD_DOMAIN.items():
         for name in attributes:
-            assert facts.default_attribute("", op_type, 9, name) == runtime[op_type][name]
+            assert traits.default_attribute("", op_type, 9, name) == runtime[op_type][name]
 
 
 def test_defaults_of_kernels() -> None:
-    assert facts.default_attribute(ir.MICROSOFT, "MultiHeadAttention", 1, "mask_filter_value") == -10000.0
-    assert facts.default_attribute(ir.MICROSOFT, "FusedMatMul", 1, "alpha") == 1.0
-    epsilon = facts.default_attribute(ir.MICROSOFT, "SkipLayerNormalization", 1, "epsilon")
+    assert traits.default_attribute(ir.MICROSOFT, "MultiHeadAttention", 1, "mask_filter_value") == -10000.0
+    assert traits.default_attribute(ir.MICROSOFT, "FusedMatMul", 1, "alpha") == 1.0
+    epsilon = traits.default_attribute(ir.MICROSOFT, "SkipLayerNormalization", 1, "epsilon")
     assert epsilon == float(np.float32(1e-12))
-    assert facts.default_attribute("com.example", "FusedMatMul", 1, "alpha") is None
+    assert traits.default_attribute("com.example", "FusedMatMul", 1, "alpha") is None

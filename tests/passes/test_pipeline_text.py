@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.errors import UsageError
 from graphopt.passes.pipeline import Pipeline, spelt
-from graphopt.pipelines import PIPELINES, registry
+from graphopt.passes.pipelines import PIPELINES, registry
 from tests.debug.faults import WrongFactor
 
 

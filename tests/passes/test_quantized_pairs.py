@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.rewrite import propagation
 
 #: Two pairs with other parameters, which onnxruntime makes one of where nothing else reads ``q``, ``d`` or ``p``.

@@ -54,16 +54,16 @@ from graphopt.numerics import Numerics
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.passes.base import Pass
-from graphopt.passes.decompose import Decompose, decompositions
-from graphopt.passes.fuse_builtin import FuseBuiltin
-from graphopt.passes.lower_sequences import LowerSequences
-from graphopt.passes.peephole import Peephole
 from graphopt.passes.pipeline import Pipeline
-from graphopt.passes.views_to_reshape import ViewsToReshape
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from graphopt.process.child import Child
 from graphopt.rewrite import Rule
 from graphopt.rules import all_rules
+from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin
+from graphopt.transforms.scalar.decompose import Decompose, decompositions
+from graphopt.transforms.scalar.peephole import Peephole
+from graphopt.transforms.scalar.views_to_reshape import ViewsToReshape
+from graphopt.transforms.sequences.lower_sequences import LowerSequences
 
 CASES = Path(__file__).parent / "cases"
 Feeds = dict[str, np.ndarray]

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Options
 from graphopt.ort import session
-from graphopt.passes.peephole import Peephole
+from graphopt.transforms.scalar.peephole import Peephole
 
 _FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _SPECIAL = np.array(

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
-from graphopt.pipelines import registry
+from graphopt.passes.pipelines import registry
 from tests.rules.test_random_layouts import Grower, count_nodes, run
 
 _LAYOUTS = ("transpose", "reshape", "squeeze", "unsqueeze", "slice", "concat", "split", "pad", "gather")

@@ -15,19 +15,19 @@ from tests.rules import harness
 
 RULES = Path(graphopt.rules.__file__).parent
 #: Files that rules which fuse share, all of whose answers are theirs.
-SHARED = ("_attention_*", "_operands", "_norms", "_rotary_tables", "_runtime_fusions")
+SHARED = ("attention/*", "operands", "norms", "rotary_tables", "runtime_fusions")
 
 
 def _files() -> list[Path]:
     families = {rule.family for rule in all_rules() if rule.fuses}
-    shared = [path for name in SHARED for path in RULES.glob(f"{name}.py")]
+    shared = [path for name in SHARED for path in RULES.glob(f"support/{name}.py")]
     return sorted({*(RULES / f"{family}.py" for family in families), *shared})
 
 
 def _texts() -> dict[str, str]:
     """By name, the texts that files of rules give names to."""
     found = {}
-    for path in RULES.glob("*.py"):
+    for path in RULES.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 found |= {

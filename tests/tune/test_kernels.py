@@ -13,9 +13,9 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.driver import Job, copy, make_options, make_pipeline
 from graphopt.fusion.libraries import Libraries, libraries_for
-from graphopt.gates import Place
 from graphopt.ops import native
 from graphopt.ort.session_options import SessionChoice
+from graphopt.rewrite.filter import Place
 from graphopt.timing.ratios import Band
 from graphopt.timing.stopwatch import Setup
 from graphopt.tune import tuned

@@ -16,7 +16,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.ops import facts
+from graphopt.ops import traits
 from graphopt.verification.judge import absolute_rounding
 from graphopt.verification.verifier import Oracle
 from tests.support import parse
@@ -117,4 +117,4 @@ def test_operators_that_move_elements_are_looked_through(steps: str, bounded: bo
 
 
 def test_what_moves_elements_rounds_none() -> None:
-    assert set(facts.MOVES) <= facts.UNROUNDED
+    assert set(traits.MOVES) <= traits.UNROUNDED

@@ -13,8 +13,8 @@ from graphopt.autodiff.forward import Forward
 from graphopt.autodiff.gradient import gradient
 from graphopt.autodiff.iterations import Iteration
 from graphopt.autodiff.operations import Operations, Size
-from graphopt.passes._ifs import branches_of
-from graphopt.passes._loops import entries_of
+from graphopt.control_flow.ifs import branches_of
+from graphopt.control_flow.loops import entries_of
 
 
 @gradient("If")

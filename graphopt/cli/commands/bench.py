@@ -240,8 +240,8 @@ class _Contestants:
 
     def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
         from graphopt import api
-        from graphopt.passes.check_aliasing import pairs_of
         from graphopt.timing.bench import Contestant
+        from graphopt.transforms.scalar.check_aliasing import pairs_of
 
         passes["share_buffers"] = pairs_of(passes["share_buffers"])
         pipeline = option_values.chosen_pipeline(passes)

@@ -118,7 +118,7 @@ def command(
     from graphopt import api, ir
     from graphopt.cli.watching import make_log
     from graphopt.instrument.dump import Dump, What
-    from graphopt.passes.check_aliasing import pairs_of
+    from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
     target = _Target.of(output, format_, pass_by_pass)

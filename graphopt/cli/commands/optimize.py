@@ -229,7 +229,7 @@ def _shared_buffers(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The pairs of input and output that ``--share-buffers`` names."""
     if not texts:
         return ()
-    from graphopt.passes.check_aliasing import pairs_of
+    from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     return pairs_of(texts)
 

@@ -34,7 +34,7 @@ def command(run: Run, name: str | None) -> None:
     The description has its options and the rules that it applies. NAME may also be a rule, or a family of
     rules.
     """
-    from graphopt.pipelines import registry
+    from graphopt.passes.pipelines import registry
     from graphopt.rules import all_rules
 
     known, rules = registry(), all_rules()
@@ -81,7 +81,7 @@ def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
 def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
     """All passes by the pipelines that hold them, in the order in which they run."""
     from graphopt.driver import make_pipeline
-    from graphopt.pipelines import PIPELINES
+    from graphopt.passes.pipelines import PIPELINES
 
     left = dict.fromkeys(sorted(passes))
     for title, pipelines in (
@@ -99,7 +99,7 @@ def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]
 
 
 def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
-    from graphopt.passes.described import options_of, prose
+    from graphopt.passes.describe import options_of, prose
 
     run.console.json(
         {**_describe(kind), "rules": [_rule_dict(rule) for rule in rules]} if rules else _describe(kind)
@@ -127,7 +127,7 @@ def _show_rules(run: Run, rules: list[Rule]) -> None:
     if len(rules) > 1:
         _print_rules(run, rules)
         return
-    from graphopt.passes.described import prose
+    from graphopt.passes.describe import prose
 
     (rule,) = rules
     run.console.print(rule.name, bold=True)
@@ -148,7 +148,7 @@ def _print_rules(run: Run, rules: list[Rule]) -> None:
 
 
 def _describe(kind: type[Pass]) -> dict[str, Any]:
-    from graphopt.passes.described import options_of
+    from graphopt.passes.describe import options_of
 
     return {
         "name": kind.name,

@@ -39,7 +39,7 @@ def command(run: Run, action: str | None, name: str | None) -> None:
 
 
 def _list(run: Run) -> None:
-    from graphopt.pipelines import PIPELINES, SUMMARIES
+    from graphopt.passes.pipelines import PIPELINES, SUMMARIES
 
     run.console.json(
         {name: {"summary": SUMMARIES.get(name, ""), "text": text} for name, text in PIPELINES.items()}
@@ -53,7 +53,7 @@ def _list(run: Run) -> None:
 
 def _show(run: Run, text: str) -> None:
     from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Planned, Slot, Step
-    from graphopt.pipelines import SUMMARIES, registry
+    from graphopt.passes.pipelines import SUMMARIES, registry
 
     known = registry()
     pipeline = Pipeline.parse(text, known)

@@ -48,7 +48,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
-    from graphopt.gates import Limits
+    from graphopt.rewrite.filter import Limits
     from graphopt.util import npz
 
     check_model_file(output, model)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import UsageError, unknown
-from graphopt.passes.insert_guards import InsertGuards
 from graphopt.profile import Profile, check_profile
 from graphopt.profile.notes import note
 from graphopt.specialize.bailouts.places import Place, places_behind, places_of_guards
 from graphopt.specialize.unforeseen_values import unforeseen
+from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.util.coerce import parse_natural
 
 

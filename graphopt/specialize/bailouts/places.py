@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.control_flow.loops import LoopForm, loop_form
 from graphopt.driver import context_for, copy
 from graphopt.errors import UnsupportedModel
 from graphopt.ops import guards
-from graphopt.passes._loops import LoopForm, loop_form
-from graphopt.passes.remove_profile_nodes import RemoveProfileNodes
 from graphopt.profile import Seen
 from graphopt.profile.notes import asserted
+from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphopt import ir
-from graphopt.passes._loops import LoopForm
+from graphopt.control_flow.loops import LoopForm
 from graphopt.specialize.bailouts.places import Level
 from graphopt.specialize.bailouts.writer import Writer
 

@@ -1,1 +1,0 @@
-"""Passes that make groups which run as kernels."""

@@ -1,0 +1,1 @@
+"""Conversion of nodes between opset versions."""

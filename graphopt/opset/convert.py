@@ -1,0 +1,235 @@
+"""Nodes under another opset version of ai.onnx: what changes, and onnx's version converter, a node at a time.
+
+The converter works on whole models and loses much of them: functions, bodies' contents, names,
+types that it does not know. So it is handed models of one node, and only where an operator changes
+in more than the types it takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import onnx
+import onnx.defs
+
+from graphopt import ir
+from graphopt.errors import UnsupportedModel
+from graphopt.opset.upgrade import ADAPTERS
+
+_Option = onnx.defs.OpSchema.FormalParameterOption
+
+#: The newest ai.onnx opset that the installed onnx knows.
+NEWEST = int(onnx.defs.onnx_opset_version())
+
+
+def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    """A model of few nodes under opset ``target`` of ai.onnx, its only import.
+
+    The layers of a model are alike, and the converter takes milliseconds: equal models are converted once.
+
+    Raises:
+        UnsupportedModel: a step on the way has no adapter, or the adapter refuses.
+    """
+    return onnx.ModelProto.FromString(_converted(model.SerializeToString(deterministic=True), target))
+
+
+@lru_cache(maxsize=1024)
+def _converted(data: bytes, target: int) -> bytes:
+    model = onnx.ModelProto.FromString(data)
+    while (version := model.opset_import[0].version) != target:
+        following = version + (1 if target > version else -1)
+        changed = [node for node in model.graph.node if changes(node.op_type, version, following)]
+        if all(same_form(node.op_type, version, following) for node in changed):
+            model.opset_import[0].version = following
+        else:
+            model = _stepped(model, following, changed)
+    return model.SerializeToString()
+
+
+def changes(op_type: str, version: int, other: int) -> bool:
+    """Whether the operator is defined anew between two opset versions."""
+    before, after = ir.operator_schema("", op_type, version), ir.operator_schema("", op_type, other)
+    if before is None or after is None:
+        return before is not after
+    return before.since_version != after.since_version
+
+
+def is_function(op_type: str, version: int) -> bool:
+    """Whether the standard also defines the operator by others, so that runtimes need no kernel for it."""
+    found: Any = ir.operator_schema("", op_type, version)
+    return found is None or found.has_function or found.has_context_dependent_function
+
+
+@lru_cache(maxsize=8192)
+def same_form(op_type: str, version: int, other: int) -> bool:
+    """Whether a node means the same under both: attributes, defaults, inputs and outputs are alike."""
+    steps = range(min(version, other), max(version, other) + 1)
+    if any(step in ADAPTERS for step in _steps(op_type, version, other)):
+        return False  # what looks alike may still have another meaning
+    found = [ir.operator_schema("", op_type, step) for step in steps]
+    if version < other:  # before ONNX knew it, it was the runtime's own
+        found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
+    if any(definition is None or definition.deprecated for definition in found):
+        return not any(found)  # an operator that ONNX does not know is the runtime's affair
+    forms = [_form(definition) for definition in found if definition is not None]
+    return all(form == forms[0] for form in forms)
+
+
+def still_means_the_same(op_type: str, version: int, newer: int) -> bool:
+    """Whether a node means the same under a newer version, which may know more attributes and inputs."""
+    if newer < version:
+        return same_form(op_type, version, newer)
+    if any(step in ADAPTERS for step in _steps(op_type, version, newer)):
+        return False
+    old, new = (ir.operator_schema("", op_type, step) for step in (version, newer))
+    if old is None or new is None or new.deprecated:
+        return False
+    (attributes, *operands), (more, *others) = _form(old), _form(new)
+    added = [item for item in more if item not in attributes]
+    return (
+        all(item in more for item in attributes)
+        and not any(required for _, _, required, _ in added)
+        and all(mine == theirs[: len(mine)] for mine, theirs in zip(operands, others, strict=True))
+    )
+
+
+def _steps(op_type: str, version: int, other: int) -> Iterator[tuple[str, int, int]]:
+    """The keys of adapters on the way."""
+    step = 1 if other > version else -1
+    return ((op_type, at, at + step) for at in range(version, other, step))
+
+
+def _form(definition: onnx.defs.OpSchema) -> tuple[list[Any], list[Any], list[Any]]:
+    attributes = sorted(
+        (name, str(item.type), item.required, item.default_value.SerializeToString())
+        for name, item in definition.attributes.items()
+    )
+    inputs = [(item.option, item.is_homogeneous) for item in definition.inputs]
+    outputs = [(item.option, item.is_homogeneous) for item in definition.outputs]
+    return attributes, inputs, outputs
+
+
+def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int, target: int) -> str | None:
+    """Why ``node`` can't stand under opset ``target``, if its definition there tells.
+
+    Args:
+        node: as it stands under ``target``.
+        types: by the name of the value, as schemas write them (``tensor(float)``), where they are known.
+        source: the version that it came from; what was beyond the definition there already is let be.
+    """
+    before, after = ir.operator_schema("", node.op_type, source), ir.operator_schema("", node.op_type, target)
+    if after is None or after.deprecated:
+        return None if after is before else f"opset {target} has no {node.op_type}"
+    for attribute in node.attribute:
+        if attribute.name not in after.attributes and (before is None or attribute.name in before.attributes):
+            return f"{node.op_type} has no attribute {attribute.name!r} in opset {target}"
+    for verb, what, names, found, allowed in (
+        ("takes", "inputs", node.input, _inputs(after), None if before is None else _inputs(before)),
+        ("gives", "outputs", node.output, _outputs(after), None if before is None else _outputs(before)),
+    ):
+        if not found.count(names) and (allowed is None or allowed.count(names)):
+            return f"{node.op_type} can't have {len(names)} {what} in opset {target}"
+        for index, name in enumerate(names):
+            if not (name or found.may_lack(index)) and (allowed is None or allowed.may_lack(index)):
+                return f"{node.op_type} can't leave out {what[:-1]} {index} in opset {target}"
+            type_ = types.get(name)
+            if not (type_ is None or found.takes(index, type_)) and (
+                allowed is None or allowed.takes(index, type_)
+            ):
+                return f"{node.op_type} {verb} no {type_} in opset {target}"
+    return None
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """The inputs or outputs of an operator's definition, and how many a node may have."""
+
+    items: Sequence[onnx.defs.OpSchema.FormalParameter]
+    least: int
+    most: int
+
+    def count(self, names: Sequence[str]) -> bool:
+        """Whether there may be as many as ``names``, of which the last may be left out."""
+        count = max((index + 1 for index, name in enumerate(names) if name), default=0)
+        return self.least <= len(names) and count <= self.most
+
+    def may_lack(self, index: int) -> bool:
+        """Whether one may be left out though others follow it."""
+        return index >= len(self.items) or self.items[index].option != _Option.Single
+
+    def takes(self, index: int, type_: str) -> bool:
+        """Whether one may be of this type."""
+        if index < len(self.items):
+            return type_ in self.items[index].types
+        variadic = self.items and self.items[-1].option == _Option.Variadic
+        return bool(variadic and type_ in self.items[-1].types)
+
+
+def _inputs(definition: onnx.defs.OpSchema) -> _Parameters:
+    return _Parameters(definition.inputs, definition.min_input, definition.max_input)
+
+
+def _outputs(definition: onnx.defs.OpSchema) -> _Parameters:
+    return _Parameters(definition.outputs, definition.min_output, definition.max_output)
+
+
+def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """``model`` after one step of onnx's converter."""
+    from onnx import shape_inference, version_converter
+
+    refusals = (RuntimeError, version_converter.ConvertError, shape_inference.InferenceError)
+    version = model.opset_import[0].version
+    ops = ", ".join(dict.fromkeys(node.op_type for node in changed))
+    for node in changed:
+        adapt = ADAPTERS.get((node.op_type, version, following))
+        if adapt is not None:
+            return adapt(model, node)
+        if following < version and ir.operator_schema("", node.op_type, following) is None:
+            raise UnsupportedModel(f"{node.op_type} came with opset {version}")
+    try:
+        return version_converter.convert_version(model, following)
+    except refusals as error:  # the converter asserts what it supports
+        if "No Adapter" in str(error) and all(_means_the_same(node, version, following) for node in changed):
+            model.opset_import[0].version = following
+            return model
+        raise UnsupportedModel(
+            f"{ops} can't go from opset {version} to {following}: {_reason(str(error))}"
+        ) from error
+
+
+def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
+    """Whether ``node`` is also one of the older version; attributes at their defaults are dropped."""
+    before, after = (
+        ir.operator_schema("", node.op_type, version),
+        ir.operator_schema("", node.op_type, following),
+    )
+    if before is None or after is None or not after.min_input <= len(node.input) <= after.max_input:
+        return False
+    kept = []
+    for attribute in node.attribute:
+        definition = before.attributes.get(attribute.name)
+        if attribute.name in after.attributes or definition is None:
+            kept.append(attribute)
+        elif attribute != definition.default_value:
+            return False
+    told = {attribute.name for attribute in kept}
+    for name, definition in after.attributes.items():
+        known = before.attributes.get(name)
+        if name not in told and (known is None or known.default_value != definition.default_value):
+            return False
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    return True
+
+
+def _reason(told: str) -> str:
+    """The telling part of an error of onnx's version converter."""
+    if "No Adapter" in told:
+        return "onnx's converter has no adapter for it"
+    match = re.search(r"Assertion `.*?` failed: (.*)", told, re.S)
+    return " ".join((match[1] if match and match[1].strip() else told).split())[-200:]

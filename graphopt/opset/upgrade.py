@@ -1,0 +1,189 @@
+"""Steps to a newer opset version that onnx's version converter gets wrong, or has not; and all steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from graphopt.errors import UnsupportedModel
+from graphopt.opset.downgrade import OLDER
+from graphopt.opset.stubs import (
+    Adapter,
+    attribute,
+    constant,
+    constant_node,
+    dims,
+    element_type,
+    int64s,
+    moved,
+    no_floats,
+    renamed,
+    replaced,
+    without,
+)
+
+#: The name of a Resize that is known not to shrink.
+_GROWS = "grows"
+#: The name of a node with attributes that are the function's: what it becomes must do for all values of them.
+REFERRING = "referring"
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _clip_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """The bounds become inputs of the operand's type, whose largest number may be beyond the default."""
+    dtype = _type_of(model, node)
+    is_double = dtype == onnx.TensorProto.DOUBLE
+    made = without(node, "min", "max")
+    constants = []
+    for name, default in (("min", -_LARGEST), ("max", _LARGEST)):
+        bound = attribute(node, name, default if is_double else None)
+        if bound is not None:
+            constants.append(constant_node(f"{node.name}_{name}", [bound], dtype, []))
+        made.input.append("" if bound is None else constants[-1].output[0])
+    while not made.input[-1]:
+        made.input.pop()
+    return replaced(model, node, [*constants, made], 11)
+
+
+def _pad_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Pads and value become inputs, the value one of the operand's type."""
+    constants = [int64s(f"{node.name}_pads", attribute(node, "pads", []))]
+    value = attribute(node, "value")
+    if value is not None:
+        constants.append(constant_node(f"{node.name}_value", [value], _type_of(model, node), []))
+    made = without(node, "pads", "value")
+    made.input.extend(item.output[0] for item in constants)
+    return replaced(model, node, [*constants, made], 11)
+
+
+def _type_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
+    dtype = element_type(model, node.input[0])
+    if not dtype:
+        raise UnsupportedModel(f"the type of what {node.op_type} takes is unknown")
+    return dtype
+
+
+def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Coordinates were asymmetric; the nearest one was the next smaller, when shrinking the next larger."""
+    scales = constant(model, node.input[1])
+    nearest = attribute(node, "mode", b"nearest") == b"nearest"
+    rounding = "floor"
+    if node.name == _GROWS:
+        pass
+    elif nearest and scales is None:
+        raise UnsupportedModel("which is the nearest pixel depends on scales that are not constant")
+    elif nearest and scales is not None:
+        factors = onnx.numpy_helper.to_array(scales)
+        rounding = "ceil" if factors.min(initial=1) < 1 else "floor"
+        if factors.min(initial=1) < 1 < factors.max(initial=1):
+            raise UnsupportedModel("one axis grows and one shrinks, with different nearest pixels")
+    roi = no_floats(f"{node.name}_no_roi")  # which could not be left out yet
+    made = onnx.helper.make_node(
+        "Resize",
+        [node.input[0], roi.output[0], node.input[1]],
+        list(node.output),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode=rounding,
+    )
+    made.attribute.extend(item for item in node.attribute if item.name == "mode")
+    return replaced(model, node, [roi, made], 11)
+
+
+def _resize_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Inputs that are empty tensors because they could not be left out now can."""
+    made = without(node)
+    for index, name in enumerate(node.input):
+        if index and 0 in (dims(model, name) or ()):
+            made.input[index] = ""
+    return replaced(model, node, [made], 13)
+
+
+def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """It became a Resize that never shrinks."""
+    made = onnx.helper.make_node("Resize", list(node.input), list(node.output), name=_GROWS)
+    made.attribute.extend(node.attribute)
+    return replaced(model, node, [made], 10)
+
+
+def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Over the flattened axes; onnx's converter, which spares that for some, has to know the axis."""
+    if node.name == REFERRING:
+        shape, flat, done = (f"{node.name}_{what}" for what in ("shape", "flat", "done"))
+        flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
+        flatten.attribute.extend(node.attribute)  # of the same default
+        made = [
+            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
+            flatten,
+            onnx.helper.make_node(node.op_type, [flat], [done], axis=-1),
+            onnx.helper.make_node("Reshape", [done, shape], list(node.output)),
+        ]
+        return replaced(model, node, made, 13)
+    from onnx import version_converter
+
+    op_type, node.op_type = node.op_type, "Softmax"
+    model = version_converter.convert_version(model, 13)
+    for item in model.graph.node:
+        item.op_type = op_type if item.op_type == "Softmax" else item.op_type
+    return model
+
+
+def _mean_variance_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """The axes are told: its function in the standard is broken without them."""
+    made = without(node)
+    if attribute(node, "axes") is None:
+        made.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
+    return replaced(model, node, [made], 13)
+
+
+def _grid_sample_from_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Modes were called after two dimensions."""
+    return renamed(
+        model, node, "mode", {b"bilinear": "linear", b"bicubic": "cubic", b"nearest": "nearest"}, 20
+    )
+
+
+def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """Scale and bias were one for each group, and are one for each channel."""
+    shape = dims(model, node.input[0]) or []
+    groups = attribute(node, "num_groups")
+    channels = shape[1] if len(shape) > 1 else 0
+    if not channels or not isinstance(channels, int) or groups < 1 or channels % groups:
+        raise UnsupportedModel("the number of channels is unknown")
+    numbers = {"column": [-1, 1], "repeats": [1, channels // groups], "flat": [-1]}
+    made = [int64s(f"{node.name}_{name}", items) for name, items in numbers.items()]
+    for index in (1, 2):
+        column, wide, flat = (f"{node.name}_{index}_{what}" for what in ("column", "wide", "flat"))
+        made += [
+            onnx.helper.make_node("Reshape", [node.input[index], f"{node.name}_column"], [column]),
+            onnx.helper.make_node("Expand", [column, f"{node.name}_repeats"], [wide]),
+            onnx.helper.make_node("Reshape", [wide, f"{node.name}_flat"], [flat]),
+        ]
+    changed = without(node)
+    changed.input[1], changed.input[2] = f"{node.name}_1_flat", f"{node.name}_2_flat"
+    return replaced(model, node, [*made, changed], 21)
+
+
+def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
+    """A shape that was read off a tensor by a step before holds no 0 that stands for another dim."""
+    shapes = [name for item in model.graph.node if item.op_type == "Shape" for name in item.output]
+    if node.input[1] in shapes:
+        node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
+    return moved(model, 14)
+
+
+#: Steps that onnx's converter gets wrong, or refuses without need.
+ADAPTERS: dict[tuple[str, int, int], Adapter] = {
+    ("Upsample", 9, 10): _upsample_from_9,
+    ("Clip", 10, 11): _clip_from_10,
+    ("Pad", 10, 11): _pad_from_10,
+    ("Resize", 10, 11): _resize_from_10,
+    ("MeanVarianceNormalization", 12, 13): _mean_variance_from_12,
+    ("Resize", 12, 13): _resize_from_12,
+    ("Softmax", 12, 13): _softmax_from_12,
+    ("LogSoftmax", 12, 13): _softmax_from_12,
+    ("Hardmax", 12, 13): _softmax_from_12,
+    ("Reshape", 13, 14): _reshape_from_13,
+    ("GridSample", 19, 20): _grid_sample_from_19,
+    ("GroupNormalization", 20, 21): _group_normalization_from_20,
+    **OLDER,
+}

@@ -1,1 +1,0 @@
-"""Passes that make groups of nodes, and take them apart."""

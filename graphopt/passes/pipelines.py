@@ -1,0 +1,116 @@
+"""The named pipelines, as text.
+
+``noopt`` and the other lower-case names follow the order of PyTorch's JIT executor and of
+Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O3`` are the presets that
+``graphopt optimize`` offers.
+"""
+
+from __future__ import annotations
+
+from graphopt.passes.base import Pass
+from graphopt.passes.registry import Passes, Registry
+from graphopt.util.extensions import extensions
+
+_CLEAN = (
+    "dce,fixpoint(canonicalize,constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"
+    "index-split-lists,gather-loop-lists,trim-loops,hoist-loop-invariants,"
+    "{peephole},constant-pooling,cse,split-slices,dce),"
+    "merge-functions"
+)
+
+PIPELINES = {
+    "fallback": "lower-grad-of,remove-expands",
+    "noopt": "inline-functions,lower-grad-of,remove-expands,canonicalize,dce",
+    "pre-autodiff": (
+        "lower-grad-of,specialize-autograd-zero,remove-expands,canonicalize,dce,"
+        "peephole,constant-propagation,dce,cse,peephole,constant-propagation,"
+        "constant-pooling,unroll-loops,remove-sequence-mutation,peephole,"
+        "constant-propagation,cse,check-aliasing"
+    ),
+    "no-grad": (
+        "pre-passes,lower-sequences,specialize-types,batch-mm,fuse-groups,"
+        "post-passes,remove-type-specializations"
+    ),
+    "no-grad-builtin": (
+        "pre-passes,lower-sequences,batch-mm,fuse-builtin,post-passes,remove-type-specializations"
+    ),
+    "profiling-insensitive": (
+        "inline-functions,clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce,"
+        "decompose,constant-propagation,dce,cse,constant-pooling,peephole,dce,lower-sequences,check-aliasing"
+    ),
+    "profiling-insensitive-noopt": (
+        "clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce"
+    ),
+    "profiling": "pre-autodiff,no-grad,dce",
+    "profiling-builtin": "pre-autodiff,no-grad-builtin,dce",
+    "profiling-gradients": (
+        "pre-autodiff,create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,"
+        "lower-fallbacks,remove-profile-nodes,dce"
+    ),
+    "profiling-noopt": "noopt",
+    "forward": "remove-type-specializations,remove-profile-nodes,update-requires-grad,lower-fallbacks",
+    "joint": "fixpoint(peephole,constant-propagation,cse,dce)",
+    "final": "add-if-then-else",
+    "plan-general": "profiling-insensitive",
+    "plan-profiled": "profiling-insensitive,instrument,profile-autograd-zero",
+    "plan-optimized": "drop-counters,profiling,lower-fallbacks,final,check-strict-fusion",
+    "plan-optimized-builtin": "drop-counters,profiling-builtin,lower-fallbacks,final,check-strict-fusion",
+    "plan-optimized-gradients": "drop-counters,profiling-gradients,lower-fallbacks,final,check-strict-fusion",
+    "O0": "",
+    "O1": _CLEAN.format(peephole="peephole{numerics=exact}"),
+    "O2": _CLEAN.format(peephole="peephole"),
+    "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
+}
+PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"
+
+SUMMARIES = {
+    "fallback": "used when optimization or profiling is off: removes only what onnxruntime cannot run",
+    "noopt": "inline and clean, nothing else",
+    "pre-autodiff": "clean the graph and unroll its loops before groups of nodes are differentiated or fused",
+    "no-grad": "where no gradients are wanted: groups of nodes are fused by the types that were seen",
+    "no-grad-builtin": "the same with the fused operators of the runtime instead of groups",
+    "profiling-insensitive": "optimize without facts from profiled runs",
+    "profiling-insensitive-noopt": "the same where optimizing is switched off: only clean",
+    "profiling": "optimize with facts from profiled runs, where no gradients are wanted",
+    "profiling-builtin": "the same with the fused operators of the runtime instead of groups",
+    "profiling-gradients": "optimize with facts from profiled runs, where gradients are wanted",
+    "profiling-noopt": "the same where optimizing is switched off",
+    "forward": "what differentiate makes of the forward of each group, which is compiled by itself",
+    "joint": "clean a graph that computes gradients along with what it computes",
+    "final": "what comes last, when nothing looks for Ifs any more",
+    "plan-general": "what the JIT's executor runs when it may specialize no more",
+    "plan-profiled": "what the JIT's executor runs to see types and contents",
+    "plan-optimized": "what the JIT's executor makes of a copy of plan-profiled after enough runs",
+    "plan-optimized-builtin": "the same with the fused operators of the runtime instead of groups",
+    "plan-optimized-gradients": "the same where gradients are wanted",
+    "O0": "load and save",
+    "O1": "clean the graph with rewrites that keep every bit",
+    "O2": "clean the graph; sums may be evaluated in another order (the default)",
+    "O3": "like O2, and use the fused operators of the runtime where they are faster",
+    "native": "like O3, and compile kernels for what the runtime would compute in several passes over memory",
+}
+
+#: Steps that pipelines name though they are not built yet, and what they will do.
+PLANNED: dict[str, str] = {
+    "differentiate": "guard each group by the types that were seen, and make a forward and a backward of it",
+    "drop-counters": "remove what counts profiled runs",
+    "instrument": "put what records types and contents behind values",
+    "lower-fallbacks": "make Ifs of guards, with the general version of what they guard in the other branch",
+    "profile-autograd-zero": "record which gradients are zero, before other values are recorded",
+}
+
+#: The packages of passes; those in ``graphopt.passes`` run passes and rules of callers.
+_PASSES = ("graphopt.passes", "graphopt.transforms")
+
+
+def registry() -> Registry:
+    """All passes and pipelines: graphopt's own, and those that installed packages add.
+
+    Third parties add passes through the entry-point group ``graphopt.passes``.
+    """
+    passes = Passes(_PASSES, filter(_is_pass, extensions("graphopt.passes")))
+    return Registry(passes, PIPELINES, {name: text for name, text in PLANNED.items() if name not in passes})
+
+
+def _is_pass(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, Pass)

@@ -1,0 +1,1 @@
+"""Helpers that families of rules share."""

@@ -1,0 +1,1 @@
+"""Parts of attention patterns: heads, scores, masks, and when fusing pays."""

@@ -1,0 +1,207 @@
+"""How a tensor is split into heads, and of which tensor it is a view.
+
+Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axes are told by letters:
+``bnsd`` is a tensor [B, N, S, D], and ``p`` an axis along which queries, keys and values are packed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.context import Dim
+from graphopt.rewrite import Match
+from graphopt.rewrite.builder import Builder
+from graphopt.rules.support import forms
+
+
+@dataclass(frozen=True)
+class Rows:
+    """[B, S, N * D]: a tensor, or columns of one, which may have two of its axes the other way round.
+
+    Attributes:
+        source: [B, S, *], or [S, B, *] if ``time_first``, or [B, *, S] if ``turned``.
+        columns: first column and the one after the last; all if ``None``.
+    """
+
+    source: ir.Value
+    columns: tuple[int, int] | None = None
+    time_first: bool = False
+    turned: bool = False
+
+    def built(self, op: Builder, m: Match) -> ir.Value:
+        """The tensor itself."""
+        rows = self.source
+        if self.time_first or self.turned:
+            rows = op.Transpose(rows, perm=[1, 0, 2] if self.time_first else [0, 2, 1])
+        if self.columns is None:
+            return rows
+        part = forms.slice_(op, m, rows, [forms.Range(2, *self.columns)])
+        assert part is not None
+        return part
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A tensor by heads, in all the ways in which it is there; at least one.
+
+    Attributes:
+        shape: B, N, S and D.
+        rows: [B, S, N * D].
+        flat: [B, S, N, D].
+        split: [B, N, S, D].
+        transposed: [B, N, D, S].
+        shared: the heads that stand for several of these each, [B, N / groups, S, D].
+    """
+
+    shape: tuple[Dim, ...]
+    rows: Rows | None = None
+    flat: ir.Value | None = None
+    split: ir.Value | None = None
+    transposed: ir.Value | None = None
+    shared: Heads | None = None
+
+    @property
+    def as_given(self) -> ir.Value:
+        """One of the tensors that are there."""
+        given = (
+            self.split or self.transposed or self.flat or (None if self.rows is None else self.rows.source)
+        )
+        assert given is not None
+        return given
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its rows are there, or a view of what is."""
+        return self.rows is not None or self.flat is not None
+
+    @property
+    def width(self) -> int:
+        """N * D."""
+        return int(self.shape[1] * self.shape[3])
+
+    def as_rows(self, op: Builder, m: Match) -> ir.Value:
+        """[B, S, N * D]."""
+        if self.rows is not None:
+            return self.rows.built(op, m)
+        if self.flat is not None:
+            flat = self.flat
+        elif self.split is not None:
+            flat = op.Transpose(self.split, perm=[0, 2, 1, 3])
+        else:
+            flat = op.Transpose(self.transposed, perm=[0, 3, 1, 2])
+        return forms.reshape(op, m, flat, [0, 0, self.width])
+
+    def as_split(self, op: Builder, m: Match) -> ir.Value:
+        """[B, N, S, D]."""
+        if self.split is not None:
+            return self.split
+        if self.transposed is not None:
+            result = op.Transpose(self.transposed, perm=[0, 1, 3, 2])
+        elif self.flat is not None:
+            result = op.Transpose(self.flat, perm=[0, 2, 1, 3])
+        else:
+            assert self.rows is not None
+            result = split_rows(op, m, self.rows.built(op, m), self.shape)
+        assert isinstance(result, ir.Value)
+        return result
+
+
+def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
+    """[B, S, N * D] as [B, N, S, D]; what joins the heads again cancels this."""
+    _, heads, _, size = shape
+    result = op.Transpose(forms.reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | None:
+    """``value`` as heads: it is [B, N, S, D], or [B, N, D, S] if ``transposed``; without N, N is 1."""
+    shape = m.shape(value)
+    if shape is None or len(shape) not in (3, 4):
+        return None
+    axes = ("bnds" if transposed else "bnsd") if len(shape) == 4 else "bds" if transposed else "bsd"
+    sizes = dict(zip(axes, shape, strict=True))
+    heads = Heads(tuple(sizes.get(axis, 1) for axis in "bnsd"))
+    pack: int | None = None
+    while True:
+        if axes == "bnsd":
+            heads = replace(heads, split=value, shared=_shared(m, value, heads.shape))
+        elif axes == "bnds":
+            heads = replace(heads, transposed=value)
+        elif axes in ("bsd", "sbd"):
+            return replace(heads, rows=Rows(value, None, axes == "sbd"))
+        node = forms.producer_of(value)
+        if node is None or not node.inputs or node.inputs[0] is None:
+            break
+        if node.op_type == "Transpose":
+            perm = forms.perm_of(m, node)
+            if perm is None or len(perm) != len(axes):
+                break
+            before = dict(zip(perm, axes, strict=True))
+            axes, value = "".join(before[axis] for axis in range(len(perm))), node.inputs[0]
+        elif node.op_type == "Gather" and pack is None and (taken := _taken(m, node)) is not None:
+            axis, pack = taken
+            axes, value = f"{axes[:axis]}p{axes[axis:]}", node.inputs[0]
+        else:
+            break
+    if len(axes) == 3:
+        return replace(heads, rows=Rows(value, None, turned=True)) if axes == "bds" else None
+    rows = _rows(m, value, axes, heads.shape, pack)
+    return replace(heads, rows=rows, flat=value if rows is None and axes == "bsnd" else None)
+
+
+def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
+    """(axis, index) if the Gather ``node`` takes one index of an axis, which goes."""
+    data, index = node.inputs
+    assert data is not None
+    number = ir.scalar_of(index)
+    rank = m.rank(data)
+    axis = forms.axis_of(m, node, rank)
+    if number is None or axis is None or rank != 5:
+        return None
+    size = (m.shape(data) or ())[axis]
+    return (axis, int(number) % size) if isinstance(size, int) and size > 0 else None
+
+
+def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
+    """[B, S, N * D], or what holds it, of which ``value`` is a view with these axes."""
+    node = forms.producer_of(value, "Reshape")
+    if node is None or node.inputs[0] is None:
+        return None
+    batch, heads, length, size = shape
+    known = ("bsnd", "sbnd", "bspnd", "sbpnd", *(("bnsd", "bnds") if length == 1 else ()))
+    if not isinstance(heads, int) or not isinstance(size, int) or axes not in known:
+        return None
+    width = heads * size
+    packed = 1 if pack is None else (m.shape(value) or ())[2]
+    first = (length, batch) if axes[0] == "s" else (batch, length)
+    source = node.inputs[0]
+    if not isinstance(packed, int) or not forms.same_shape(m, m.shape(source), (*first, packed * width)):
+        return None
+    columns = None if pack is None else (pack * width, (pack + 1) * width)
+    return Rows(source, columns, axes[0] == "s")
+
+
+def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
+    """The heads of which ``value``, [B, N, S, D], repeats each a number of times."""
+    steps: list[ir.Node] = []
+    for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
+        node = forms.producer_of(steps[-1].inputs[0] if steps else value, *op_types)
+        if node is None:
+            return None
+        steps.append(node)
+    source, repeated = steps[2].inputs[0], m.shape(steps[1].outputs[0])
+    assert source is not None
+    told, apart = m.shape(source), m.shape(steps[2].outputs[0])
+    if told is None or repeated is None or apart is None or (len(told), len(repeated)) != (4, 5):
+        return None
+    batch, heads, length, size = shape
+    groups = repeated[2]
+    fits = isinstance(groups, int) and isinstance(told[1], int) and told[1] * groups == heads
+    same = forms.same_shape(m, told, (batch, told[1], length, size))
+    if not (fits and same and forms.same_shape(m, apart, (*told[:2], 1, *told[2:]))):
+        return None
+    if not forms.same_shape(m, repeated, (*told[:2], groups, *told[2:])):
+        return None
+    return heads_of(m, source)

@@ -1,0 +1,94 @@
+"""Values that are never denormal: each element is 0, or far enough from it that its reciprocal is finite."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.ops import traits
+from graphopt.rewrite import Match
+
+#: Operators that give 0 or a number of at least the root of the least denormal one.
+_ROOTS = frozenset({"Sqrt", "ReduceL2"})
+#: Operators that give no number below 0.
+_NONNEGATIVE = frozenset(
+    {
+        "Abs",
+        "Exp",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "Relu",
+        "Sigmoid",
+        "Softmax",
+        "Softplus",
+        "Sqrt",
+    }
+)
+#: Operators that give a sum or an average of what they read.
+_SUMS = frozenset({"Add", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sum"})
+#: Producers that are looked at for one value.
+_MOST = 32
+
+
+def never_denormal(m: Match, value: ir.Value) -> bool:
+    """Whether no element of ``value``, of any float type, is denormal, whatever is fed."""
+    node = _source(m, value)
+    if node is None or node.domain != "":
+        return _least(m, value) is not None
+    if node.op_type in _ROOTS:
+        return True
+    if node.op_type == "Cast":
+        dtype = None if node.inputs[0] is None else m.dtype(node.inputs[0])
+        return dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL)
+    operands = [operand for operand in node.inputs if operand is not None]
+    if node.op_type == "Max":
+        return any((least := _least(m, operand)) is not None and least > 0 for operand in operands)
+    if node.op_type == "Clip" and len(operands) > 1 and node.inputs[1] is not None:
+        least = _least(m, node.inputs[1])
+        return least is not None and least > 0
+    if node.op_type == "Add":
+        positive = [(least := _least(m, operand)) is not None and least > 0 for operand in operands]
+        return any(positive) and all(
+            sure or _nonnegative(m, operand) for sure, operand in zip(positive, operands, strict=True)
+        )
+    return _least(m, value) is not None
+
+
+def _source(m: Match, value: ir.Value) -> ir.Node | None:
+    """The node that computes the elements of ``value``."""
+    node = value.producer()
+    for _ in range(_MOST):
+        if node is None or node.domain != "" or node.op_type not in traits.VIEW or node.inputs[0] is None:
+            return node
+        node = node.inputs[0].producer()
+    return None
+
+
+def _least(m: Match, value: ir.Value) -> float | None:
+    """The least element of a constant none of whose elements is denormal; ``None`` for all else."""
+    number = m.constant(value)
+    if number is None or number.dtype.kind != "f" or number.size == 0:
+        return None
+    normal = np.abs(number) >= np.finfo(number.dtype).tiny
+    return float(number.min()) if bool((normal | (number == 0)).all()) else None
+
+
+def _nonnegative(m: Match, value: ir.Value, depth: int = 4) -> bool:
+    """Whether no element of ``value`` is below 0."""
+    node = _source(m, value)
+    if node is None or node.domain != "":
+        least = _least(m, value)
+        return least is not None and least >= 0
+    if node.op_type in _NONNEGATIVE:
+        return True
+    operands = [operand for operand in node.inputs if operand is not None]
+    if node.op_type == "Mul" and len(operands) == 2 and operands[0] is operands[1]:
+        return True
+    if node.op_type == "Pow":
+        exponent = m.constant(operands[1])
+        return exponent is not None and bool((exponent % 2 == 0).all())
+    if node.op_type in _SUMS and depth:
+        data = operands if node.op_type in ("Add", "Sum") else operands[:1]
+        return all(_nonnegative(m, operand, depth - 1) for operand in data)
+    return False

@@ -1,0 +1,148 @@
+"""Layers that multiply by a weight and add a bias: Conv, ConvTranspose, Gemm.
+
+What scales or shifts each channel of their result can be made part of weight and bias.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Match
+from graphopt.rewrite.builder import Builder
+from graphopt.rules.support.constants import affordable, aligns_right, along_axis, exact, rounded
+from graphopt.rules.support.forms import int_of, operand
+
+#: Which have the channels of their result as axis 1, and take weight and bias as inputs 1 and 2.
+LAYERS = ("Conv", "ConvTranspose", "Gemm")
+
+
+def channels_of(m: Match, layer: ir.Node) -> int | None:
+    """The number of channels of the layer's result."""
+    weight = layer.inputs[1]
+    shape = None if weight is None else m.shape(weight)
+    if not shape:
+        return None
+    match layer.op_type:
+        case "Conv":
+            count: Any = shape[0]
+        case "ConvTranspose":
+            group = int_of(m, layer, "group", 1)
+            count = None if group is None else shape[1] * group
+        case _:
+            transposed = int_of(m, layer, "transB", 0)
+            count = None if transposed is None else shape[0 if transposed else 1]
+    return count if isinstance(count, int) else None
+
+
+def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarray | None:
+    """``numbers``, broadcast with the layer's result, as one for each channel.
+
+    ``None`` if there are none, or they differ within a channel or widen the result.
+    """
+    channels, weight = channels_of(m, layer), layer.inputs[1]
+    if not aligns_right(m):
+        return None
+    rank = None if weight is None else m.rank(weight)
+    if numbers is None or channels is None or rank is None:
+        return None
+    return along_axis(numbers, 1, rank, channels)
+
+
+def with_affine(
+    op: Builder,
+    m: Match,
+    layer: ir.Node,
+    scale: np.ndarray | None,
+    shift: np.ndarray | None,
+    replaced: tuple[ir.Value, ...] = (),
+) -> Any:
+    """The layer with each channel of its result times ``scale`` plus ``shift``, or a refusal.
+
+    Args:
+        scale, shift: float64, one number for each channel; ``None`` for 1 and 0.
+        replaced: the constants that scale and shift come from.
+    """
+    x, weight, bias = layer.inputs[0], layer.inputs[1], operand(layer, 2)
+    assert x is not None and weight is not None
+    dtype = m.dtype(layer.outputs[0])
+    if dtype is None:
+        return m.no("type unknown", layer.outputs[0])
+    number = dtype.numpy()
+    new_weight: Any = weight
+    if scale is not None:
+        folded = _scaled_weight(m, layer, scale)
+        if folded is None:
+            return m.no("the weight is not constant, or the scaled one loses digits", weight)
+        if not affordable(m, folded.nbytes, weight):
+            return m.no("others read the weight, and a second one is large", weight, shared=True)
+        new_weight = op.constant(folded, folded_name(weight))
+    changed: dict[str, Any] = {}
+    new_bias: Any = bias
+    if bias is not None or shift is not None:
+        total = _new_bias(m, layer, bias, scale, shift)
+        if total is None:
+            return m.no("the bias is not constant", bias)
+        folded = rounded(total, number, tuple(range(total.ndim)))
+        if folded is None:
+            return m.no("the bias becomes too large", bias)
+        if not affordable(m, folded.nbytes, bias, *replaced):
+            return m.no("the new bias is larger than what it replaces", bias)
+        new_bias = op.constant(folded, folded_name(bias or layer.outputs[0]))
+        if layer.op_type == "Gemm":
+            changed["beta"] = None
+    return op.like(layer, [x, new_weight] if new_bias is None else [x, new_weight, new_bias], **changed)
+
+
+def folded_name(value: ir.Value) -> str:
+    """A name for the constant that takes the place of ``value``."""
+    return re.sub(r"_folded(_\d+)?$", "", value.name or "constant") + "_folded"
+
+
+def _scaled_weight(m: Match, layer: ir.Node, scale: np.ndarray) -> np.ndarray | None:
+    array = m.constant(layer.inputs[1])
+    if array is None:
+        return None
+    weight = exact(array)
+    match layer.op_type:
+        case "Conv":
+            grouped, factor, over = weight, _spread(scale, 0, weight.ndim), list(range(1, weight.ndim))
+        case "ConvTranspose":  # (C, M / group, …): the channels of a group come from its share of the inputs
+            group = int_of(m, layer, "group", 1)
+            if not group or weight.shape[0] % group:
+                return None
+            grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:])
+            factor = scale.reshape(group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
+            over = [index for index in range(grouped.ndim) if index not in (0, 2)]
+        case _:
+            axis = 0 if int_of(m, layer, "transB", 0) else 1
+            grouped, factor, over = weight, _spread(scale, axis, 2), [1 - axis]
+    folded = rounded(grouped * factor, array.dtype, tuple(over))
+    return None if folded is None else folded.reshape(weight.shape)
+
+
+def _spread(numbers: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    return numbers.reshape(tuple(-1 if index == axis else 1 for index in range(rank)))
+
+
+def _new_bias(
+    m: Match, layer: ir.Node, bias: ir.Value | None, scale: np.ndarray | None, shift: np.ndarray | None
+) -> np.ndarray | None:
+    total = np.zeros(1)
+    if bias is not None:
+        array = m.constant(bias)
+        if array is None:
+            return None
+        total = exact(array)
+        if layer.op_type == "Gemm":
+            beta = m.attribute(layer, "beta")
+            if not isinstance(beta, float) or not math.isfinite(beta):
+                return None
+            total = total * beta
+    if scale is not None:
+        total = total * scale
+    return total if shift is None else total + shift

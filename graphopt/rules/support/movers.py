@@ -1,0 +1,203 @@
+"""How each operator lets a Transpose of its result move to its operands: a table.
+
+A Transpose by ``perm`` gives axis ``perm[i]`` of its operand as axis ``i``, so what a node does along
+axis ``a`` is done along ``perm.index(a)`` once its operands are transposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.ops import traits
+from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.match import Match
+from graphopt.rules.support import forms, quantized
+
+#: Larger constants are not transposed when others read them as they are.
+_SMALL = 1024
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
+
+Perm = Sequence[int]
+Inputs = Sequence[ir.Value | None]
+
+
+@dataclass(frozen=True)
+class Mover:
+    """How a Transpose moves through the nodes of some operators.
+
+    Attributes:
+        lets_pass: whether it does, at a node whose result has the rank of the permutation.
+        data: the operands that must be transposed with the result.
+        rebuild: the node anew, on transposed operands.
+        reduces: it is work along axes, which lets a Transpose pass only where that is wanted.
+    """
+
+    lets_pass: Callable[[Match, ir.Node, Perm], bool]
+    data: Callable[[Match, ir.Node], list[ir.Value]]
+    rebuild: Callable[[Builder, Match, ir.Node, Inputs, Perm], object]
+    reduces: bool = False
+
+
+def mover_of(m: Match, node: ir.Node) -> Mover | None:
+    """How a Transpose moves through ``node``, if at all."""
+    if node.domain == "":
+        return _MOVERS.get(node.op_type, _ELEMENTWISE)
+    return _MICROSOFT_MOVERS.get(node.op_type) if node.domain == ir.MICROSOFT else None
+
+
+def is_cheap(m: Match, value: ir.Value) -> bool:
+    """Whether ``value`` is a constant that may be written transposed."""
+    dequantize = quantized.dequantized_constant(m, value)
+    if dequantize is not None and dequantize.inputs[0] is not None:
+        value = dequantize.inputs[0]
+    constant = ir.constant_of(value)
+    return constant is not None and (constant.size <= _SMALL or m.only_use(value))
+
+
+# Which operands ----------------------------------------------------------------------------------
+
+
+def _all(m: Match, node: ir.Node) -> list[ir.Value]:
+    return [value for value in node.inputs if value is not None]
+
+
+def _first(m: Match, node: ir.Node) -> list[ir.Value]:
+    return _all(m, node)[:1]
+
+
+def _shaped(m: Match, node: ir.Node) -> list[ir.Value]:
+    """Operands of one element fit any order of the axes."""
+    return [value for value in _all(m, node) if not forms.has_one_element(m, value)]
+
+
+def _two_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
+    """Those of an operator on two quantized tensors: each is followed by its scale and zero point."""
+    data = forms.operand(node, 0), forms.operand(node, 3)
+    return [value for value in data if value is not None and not forms.has_one_element(m, value)]
+
+
+def _joined_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
+    """Those of a QLinearConcat, which has the scale and zero point of the result in front."""
+    return [value for value in node.inputs[2::3] if value is not None]
+
+
+# Element by element ------------------------------------------------------------------------------
+
+
+def _is_elementwise(m: Match, node: ir.Node, perm: Perm, data: list[ir.Value]) -> bool:
+    return traits.is_elementwise(node) and bool(data) and all(_fits(m, value, perm) for value in data)
+
+
+def _all_fit(m: Match, node: ir.Node, perm: Perm) -> bool:
+    data = _two_tensors(m, node)
+    return bool(data) and all(_fits(m, value, perm) for value in data)
+
+
+def _fits(m: Match, value: ir.Value, perm: Perm) -> bool:
+    """Whether ``value`` has all axes, or is a constant to which the others can be added."""
+    rank = m.rank(value)
+    return rank is not None and (rank == len(perm) or (rank < len(perm) and is_cheap(m, value)))
+
+
+def _same(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    return op.like(node, inputs)
+
+
+# Along one axis ----------------------------------------------------------------------------------
+
+
+def _has_axis(m: Match, node: ir.Node, perm: Perm) -> bool:
+    return _axis(m, node, perm) is not None
+
+
+def _is_along_one(m: Match, node: ir.Node, perm: Perm) -> bool:
+    # below opset 13 they flatten what is before and behind the axis
+    return m.version >= 13 and _has_axis(m, node, perm)
+
+
+def _axis(m: Match, node: ir.Node, perm: Perm) -> int | None:
+    return forms.axis_of(m, node, len(perm))
+
+
+def _along_axis(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    axis = _axis(m, node, perm)
+    assert axis is not None
+    return op.like(node, inputs, axis=perm.index(axis))
+
+
+# Quantizers --------------------------------------------------------------------------------------
+
+
+def _quantizes(m: Match, node: ir.Node, perm: Perm) -> bool:
+    """By one scale for the whole tensor, or one for each index of an axis."""
+    scale = node.inputs[1]
+    by_axis = scale is not None and m.rank(scale) == 1
+    return quantized.is_per_tensor(m, node) or (
+        by_axis and forms.axis_of(m, node, len(perm), default=1) is not None
+    )
+
+
+def _quantized(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    rebuild = _same if quantized.is_per_tensor(m, node) else _along_axis
+    return rebuild(op, m, node, inputs, perm)
+
+
+# Others ------------------------------------------------------------------------------------------
+
+
+def _pads(m: Match, node: ir.Node, perm: Perm) -> bool:
+    return forms.padding_of(m, node) is not None
+
+
+def _padded(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    padding = forms.padding_of(m, node)
+    assert padding is not None
+    before, after = ([side[axis] for axis in perm] for side in (padding.before, padding.after))
+    return forms.pad(op, m, node, inputs[0], before + after)
+
+
+def _slices(m: Match, node: ir.Node, perm: Perm) -> bool:
+    return forms.slice_ranges(m, node) is not None
+
+
+def _sliced(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    ranges = forms.slice_ranges(m, node)
+    assert ranges is not None and inputs[0] is not None
+    moved = [replace(taken, axis=perm.index(taken.axis)) for taken in ranges]
+    return forms.slice_(op, m, inputs[0], moved)
+
+
+def _reduces(m: Match, node: ir.Node, perm: Perm) -> bool:
+    return m.attribute(node, "keepdims") == 1 and bool(forms.axes_of(m, node))
+
+
+def _reduced(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
+    axes = forms.axes_of(m, node)
+    assert axes is not None and inputs[0] is not None
+    moved = sorted(perm.index(axis) for axis in axes)
+    return forms.reduce(op, m, node.op_type, inputs[0], moved, keepdims=True)
+
+
+_ELEMENTWISE = Mover(lambda m, node, perm: _is_elementwise(m, node, perm, _shaped(m, node)), _shaped, _same)
+_CLIP = Mover(lambda m, node, perm: _is_elementwise(m, node, perm, _first(m, node)), _first, _same)
+_QUANTIZER = Mover(_quantizes, _first, _quantized)
+_SOFTMAX = Mover(_is_along_one, _shaped, _along_axis, reduces=True)
+
+_MOVERS = {
+    "Clip": _CLIP,
+    "Concat": Mover(_has_axis, _all, _along_axis),
+    "Pad": Mover(_pads, _first, _padded),
+    "Slice": Mover(_slices, _first, _sliced),
+    "Softmax": _SOFTMAX,
+    "LogSoftmax": _SOFTMAX,
+    **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
+    **dict.fromkeys(forms.REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
+}
+_MICROSOFT_MOVERS = {
+    **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid"), Mover(lambda m, node, perm: True, _first, _same)),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), Mover(_all_fit, _two_tensors, _same)),
+    "QLinearConcat": Mover(_has_axis, _joined_tensors, _along_axis),
+}

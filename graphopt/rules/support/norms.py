@@ -1,0 +1,240 @@
+"""Normalizations: how exporters write them, and which of ONNX's operators they become.
+
+onnxruntime runs some of these at older opsets, too, but then the standard does not have them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Dim, Refusal
+from graphopt.rewrite import Match
+from graphopt.rewrite.builder import Builder, Operand
+from graphopt.rules.support import forms
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A normalization over the last axes: ONNX's operator, and since which opset there is one."""
+
+    name: str
+    since: int
+
+
+LAYER, RMS = Kind("LayerNormalization", 17), Kind("RMSNormalization", 23)
+#: All operators that are a normalization with a scale; the last is onnxruntime's own.
+OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
+#: The rule that reports name where a sum and its normalization are kept apart.
+SKIP_RULE = "skip-norm"
+
+
+def write(
+    op: Builder,
+    m: Match,
+    kind: Kind,
+    operands: Sequence[Operand],
+    dtype: ir.DataType,
+    axis: int,
+    epsilon: float,
+) -> ir.Value | Refusal:
+    """A normalization of operands of ``dtype`` that computes in float at least, as ONNX says by default."""
+    x = operands[0]
+    assert isinstance(x, ir.Value)
+    if (refusal := forms.unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
+        return refusal
+    attributes = {"axis": axis, "epsilon": epsilon}
+    if dtype == ir.DataType.DOUBLE:
+        attributes["stash_type"] = int(dtype)
+    result = op.fused(op.node(kind.name, operands, attributes))
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def write_unscaled(
+    op: Builder,
+    m: Match,
+    kind: Kind,
+    x: ir.Value,
+    dims: Sequence[Dim],
+    first: int,
+    dtype: ir.DataType,
+    epsilon: float,
+) -> ir.Value | Refusal:
+    """A normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
+    size = ir.all_ints(dims[first:])
+    if size is None:
+        return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
+    ones = np.ones(size, dtype.numpy())
+    return write(op, m, kind, [x, ones], dtype, first - len(dims), epsilon)
+
+
+#: Operators that take a mean; exporters from TensorFlow write the pooling for axes 2 and up.
+MEANS = ("ReduceMean", "GlobalAveragePool")
+
+
+def first_axis(m: Match, rank: int) -> int | None:
+    """The first of the axes that all means of a match reduce, if these are the last axes and stay as 1."""
+    found = {_reduced(m, node, rank) for node in m.nodes if node.op_type in MEANS}
+    return found.pop() if len(found) == 1 else None
+
+
+def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
+    if node.op_type == "GlobalAveragePool":
+        return 2 if rank > 2 else None
+    axes = forms.axes_of(m, node)
+    if not axes or m.attribute(node, "keepdims") != 1 or sorted(axes) != list(range(min(axes), rank)):
+        return None
+    return min(axes)
+
+
+def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: float) -> ir.Value:
+    """(x - mean) / sqrt(mean of squares + epsilon) over the axes from ``first`` on, in float32.
+
+    onnxruntime fuses this spelling with the scale and the bias behind it, whatever the opset.
+    """
+    axes, numbers = range(first, rank), np.float32
+    deviation = op.Sub(x, forms.reduce(op, m, "ReduceMean", x, axes, keepdims=True))
+    square = op.Pow(deviation, np.array(2, numbers))
+    variance = forms.reduce(op, m, "ReduceMean", square, axes, keepdims=True)
+    result = op.Div(deviation, op.Sqrt(op.Add(variance, np.array(epsilon, numbers))))
+    assert isinstance(result, ir.Value)
+    return result
+
+
+def is_spelled(m: Match) -> bool:
+    """Whether a LayerNorm with scale and bias is spelt as :func:`spell` does it."""
+    found = Counter(node.op_type for node in m.nodes)
+    return found == Counter(("Sub", "ReduceMean", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"))
+
+
+#: A scale of 1 for each of more elements than this would be a large constant.
+_MANY = 4096
+
+
+def is_spatial(m: Match, x: ir.Value, first: int, scale: ir.Value | None = None) -> bool:
+    """Whether the axes of ``x`` from ``first`` on are places of a channel, axis 1, not features of a token.
+
+    Features are scaled one by one, places of a channel together.
+
+    Args:
+        scale: a factor that the match includes.
+    """
+    shape = m.shape(x)
+    if shape is None or first != 2 or not isinstance(shape[1], int):
+        return False
+    size = ir.all_ints(shape[2:])
+    if len(shape) == 3 and size is not None and math.prod(size) <= _MANY:
+        return False
+    result = m.root.outputs[0]
+    scales = [] if scale is None else [scale]
+    for node in ir.readers(result):
+        factors = [value for value in node.inputs if value is not None and value is not result]
+        scales += factors if node.op_type == "Mul" and not node.domain and len(factors) == 1 else []
+    return not any(
+        dims and shape[-1] != 1 and m.cx.facts.dim_equal(dims[-1], shape[-1]) for dims in map(m.shape, scales)
+    )
+
+
+# What exporters write -------------------------------------------------------------------------
+
+
+def _mean(op: Any, x: Any, axes: Any) -> Any:
+    return op.one_of(*MEANS)(x, axes.rest())
+
+
+def _squares(op: Any, x: Any) -> Iterator[Any]:
+    """x squared."""
+    yield op.Pow(x, 2)
+    yield op.Mul(x, x)
+
+
+def _inverses(op: Any, variance: Any) -> Iterator[Any]:
+    """1 over the root of ``variance``."""
+    yield op.Reciprocal(op.Sqrt(variance))
+    yield op.Div(1, op.Sqrt(variance))
+    yield op.Sqrt(op.Reciprocal(variance))
+    yield op.Pow(variance, -0.5)
+
+
+def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    """x over the root of ``variance``."""
+    yield op.Div(x, op.Sqrt(variance))
+    yield op.Div(x, op.Pow(variance, 0.5))
+    for inverse in _inverses(op, variance):
+        yield op.Mul(x, inverse)
+
+
+def _scaled(op: Any, x: Any, variance: Any, scale: Any) -> Iterator[Any]:
+    """x over the root of ``variance`` times ``scale``, which is multiplied by the inverse, or by x, first."""
+    yield op.Mul(x, op.Div(scale, op.Sqrt(variance)))
+    yield op.Div(op.Mul(x, scale), op.Sqrt(variance))
+    for inverse in _inverses(op, variance):
+        yield op.Mul(x, op.Mul(inverse, scale))
+        yield op.Mul(op.Mul(x, scale), inverse)
+
+
+def _over_root(op: Any, x: Any, variance: Any) -> Iterator[Any]:
+    yield op.Div(x, op.Sqrt(variance))
+    yield op.Mul(x, op.Reciprocal(op.Sqrt(variance)))
+
+
+def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
+    return op.Add(_mean(op, square, axes), eps.constant())
+
+
+def layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
+    """(x - mean) / sqrt(mean of squares + eps), and the same times ``scale``."""
+    deviation = op.Sub(x, _mean(op, x, a))
+    for square in _squares(op, deviation):
+        variance = _variance(op, square, b, eps)
+        yield from _quotients(op, deviation, variance)
+        yield from _over_root(op, deviation, _mean(op, square, b))
+        yield from _scaled(op, deviation, variance, scale)
+
+
+def layer_norms_with_bias(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any) -> Iterator[Any]:
+    """(x - mean) / sqrt(mean of squares + eps) * scale + bias, where scale and bias are constant."""
+    deviation = op.Sub(x, _mean(op, x, a))
+    for square in _squares(op, deviation):
+        variance = _variance(op, square, b, eps)
+        for core in _quotients(op, deviation, variance):
+            yield op.Add(op.Mul(core, scale.constant()), bias.constant())
+        for scaled in _scaled(op, deviation, variance, scale.constant()):
+            yield op.Add(scaled, bias.constant())
+
+
+def rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
+    """x / sqrt(mean of squares + eps), and the same times ``scale``."""
+    for square in _squares(op, x):
+        variance = _variance(op, square, b, eps)
+        yield from _quotients(op, x, variance)
+        yield from _over_root(op, x, _mean(op, square, b))
+        yield from _scaled(op, x, variance, scale)
+
+
+def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
+    """x / sqrt(mean of squares + eps) * scale, but for the form that onnxruntime fuses by itself."""
+    for square in _squares(op, x):
+        variance = _variance(op, square, b, eps)
+        for core in _quotients(op, x, variance):
+            if square.op_types != ("Pow",) or core.op_types != ("Div",):
+                yield op.Mul(core, scale.constant())
+        yield from _scaled(op, x, variance, scale.constant())
+
+
+def layer_norms_by_batch_norm(
+    op: Any, x: Any, before: Any, after: Any, a: Any, b: Any, c: Any, n: Any
+) -> Any:
+    """Keras' LayerNormalization: a BatchNormalization with rows as channels, by their own moments."""
+    rows = op.Reshape(x, before, tag="rows")
+    mean = op.ReduceMean(rows, a.rest(), tag="mean")
+    squares = op.ReduceSumSquare(op.Sub(rows, mean), b.rest(), tag="squares")
+    norm = op.BatchNormalization(rows, 1, 0, op.Squeeze(mean, c.rest()), op.Div(squares, n), tag="norm")
+    return op.Reshape(norm, after)

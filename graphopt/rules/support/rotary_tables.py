@@ -1,0 +1,162 @@
+"""Tables of cosines and sines for rotary embedding: which numbers come twice, and how to take each once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.ops import traits
+from graphopt.rewrite import Match
+from graphopt.rewrite.builder import Builder
+from graphopt.rules.support import forms
+
+#: Nodes that are followed from a table to where its numbers are doubled.
+_FAR = 16
+#: Operators of one tensor, perhaps with numbers beside it, that leave equal numbers equal.
+_KEEPS = traits.UNARY_ELEMENTWISE | {"Mul", "Div", "Add", "Sub", "Cast"}
+
+#: Operators that leave a last axis alone, or turn it round, if it stays as long.
+_VIEWS = ("Expand", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+
+
+def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
+    """Whether each number along the last axis comes twice: side by side in ``pairs``, else half apart."""
+    current: ir.Value | None = value
+    for _ in range(_FAR):
+        if current is None:
+            return False
+        array = m.constant(current)
+        if array is not None:
+            return _is_doubled(array, pairs=pairs)
+        node = forms.producer_of(current)
+        if node is None:
+            return False
+        if _doubles(m, node, pairs=pairs):
+            return True
+        current = _kept(m, node)
+    return False
+
+
+def _is_doubled(array: np.ndarray, *, pairs: bool) -> bool:
+    if array.ndim == 0:
+        return False
+    half = array.shape[-1] // 2
+    first, second = (array[..., ::2], array[..., 1::2]) if pairs else (array[..., :half], array[..., half:])
+    return np.array_equal(first, second)
+
+
+def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
+    """Whether ``node`` writes each number twice."""
+    rank = m.rank(node.outputs[0])
+    if node.op_type == "Concat" and not pairs:
+        last = rank is not None and forms.axis_of(m, node, rank) == rank - 1
+        return last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
+    if node.op_type == "Gather" and rank is not None and node.inputs[0] is not None:
+        source = m.rank(node.inputs[0])
+        index = m.constant(node.inputs[1])
+        last = source is not None and forms.axis_of(m, node, source) == source - 1
+        return last and index is not None and _is_doubled(index, pairs=pairs)
+    return pairs and node.op_type == "Reshape" and _joins_pairs(m, node)
+
+
+def _joins_pairs(m: Match, view: ir.Node) -> bool:
+    """Whether the Reshape ``view`` puts pairs of equal numbers, each on an axis of its own, in rows."""
+    before = None if view.inputs[0] is None else m.shape(view.inputs[0])
+    if not before or before[-1] != 2:
+        return False
+    joined = forms.producer_of(view.inputs[0], "Concat")
+    if joined is not None:
+        last = forms.axis_of(m, joined, len(before)) == len(before) - 1
+        return last and joined.inputs[0] is joined.inputs[1]
+    repeated = forms.producer_of(view.inputs[0], "Expand")
+    single = None if repeated is None or repeated.inputs[0] is None else m.shape(repeated.inputs[0])
+    return bool(single and single[-1] == 1)
+
+
+def _kept(m: Match, node: ir.Node) -> ir.Value | None:
+    """The operand whose last axis ``node`` leaves as it is, but for what is done to all numbers alike."""
+    source = node.inputs[0] if node.inputs else None
+    before, after = None if source is None else m.shape(source), m.shape(node.outputs[0])
+    if node.op_type in _KEEPS:
+        others = [x for x in node.inputs if ir.scalar_of(x) is None]
+        return others[0] if len(others) == 1 else None
+    if source is None or before is None or after is None or not before or not after:
+        return None
+    if not m.cx.facts.dim_equal(before[-1], after[-1]):
+        return None
+    if node.op_type in _VIEWS:
+        return source
+    if node.op_type == "Transpose":
+        perm = forms.perm_of(m, node)
+        return source if perm is not None and perm[-1] == len(perm) - 1 else None
+    if node.op_type == "Gather":
+        return source if forms.axis_of(m, node, len(before)) != len(before) - 1 else None
+    return None
+
+
+def tables_of(
+    op: Builder,
+    m: Match,
+    tables: tuple[ir.Value, ir.Value],
+    *,
+    doubled: str | None,
+    positions: int | None,
+) -> list[ir.Value]:
+    """Cosines and sines, each once: [rows, half], or [batches, positions, half].
+
+    Args:
+        tables: both of one shape, [batches, …, half or all], of four axes at most, that for heads of size 1.
+        doubled: how numbers come twice: ``halves``, ``pairs``, or ``None`` if each comes once.
+        positions: their axis, 1 or 2, counted as in four; ``None`` if all but the last are to be rows.
+    """
+    shape = m.shape(tables[0])
+    assert shape is not None and isinstance(shape[-1], int)
+    half = shape[-1] // (2 if doubled else 1)
+    full = (1,) * (4 - len(shape)) + shape
+    angles = _shared_angles(m, tables) if doubled == "halves" else None
+    if angles is not None:
+        functions, found = angles
+        if positions is None:
+            found = forms.reshape(op, m, found, [-1, half])
+        if positions is None or forms.same_shape(m, m.shape(found), (full[0], full[positions], half)):
+            return [op.node(function, [found]) for function in functions]
+    last = len(shape) - 1
+    taken = forms.Range(last, 0, half) if doubled == "halves" else forms.Range(last, 0, forms.INT64_MAX, 2)
+    parts = [table if doubled is None else forms.slice_(op, m, table, [taken]) for table in tables]
+    return [
+        forms.reshape(op, m, part, [-1, half])
+        if positions is None
+        else _without(op, m, part, len(shape), 3 - positions)
+        for part in parts
+        if part is not None
+    ]
+
+
+def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
+    """``table`` with three axes: those of four, of which the first may be missing, but for ``axis``."""
+    missing = 4 - rank
+    if axis < missing:
+        return forms.unsqueeze(op, m, table, range(missing - 1))
+    whole = forms.squeeze(op, m, table, [axis - missing])
+    return forms.unsqueeze(op, m, whole, range(missing))
+
+
+def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
+    """(Cos and Sin, angles) if the tables are views of those of the same angles, written twice in a row."""
+    known = [_angles(m, table) for table in tables]
+    found = [one for one in known if one is not None]
+    if len(found) != len(known) or found[0][1] is not found[1][1]:
+        return None
+    return [function for function, _ in found], found[0][1]
+
+
+def _angles(m: Match, value: ir.Value) -> tuple[str, ir.Value] | None:
+    """(Cos or Sin, angles) if ``value`` is a view of that of angles, written twice in a row."""
+    while (view := forms.producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
+        value = view.inputs[0]
+    function = forms.producer_of(value, "Cos", "Sin")
+    twice = None if function is None else forms.producer_of(function.inputs[0], "Concat")
+    if function is None or twice is None or not _doubles(m, twice, pairs=False):
+        return None
+    assert twice.inputs[0] is not None
+    return function.op_type, twice.inputs[0]

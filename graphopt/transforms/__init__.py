@@ -1,0 +1,1 @@
+"""Passes, one file each, found by walking this package."""

@@ -1,0 +1,1 @@
+"""Passes around gradients and autodiff subgraphs."""

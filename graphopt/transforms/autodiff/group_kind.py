@@ -1,0 +1,108 @@
+"""Groups that are differentiated as one, as they are shown and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.autodiff.asked import ALL
+from graphopt.context import Context
+from graphopt.errors import unknown
+from graphopt.ops import autodiff
+from graphopt.partitioning.autodiff import AutodiffPolicy
+from graphopt.partitioning.outlining import FUNCTIONS_SINCE
+from graphopt.partitioning.propose import Partition, Proposal, propose_all
+from graphopt.profile import Profile
+from graphopt.profile.declared import check_profile
+from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodiffSubgraphs
+
+
+@dataclass(frozen=True)
+class AutodiffGroups:
+    """Groups that are differentiated as one; a :class:`graphopt.partitioning.kind.Kind`.
+
+    Attributes:
+        minimum, views, wrt, no_grad: as for :class:`CreateAutodiffSubgraphs`.
+        profile: tells of which inputs a gradient was wanted.
+    """
+
+    minimum: int = 2
+    views: bool = True
+    wrt: tuple[str, ...] = (ALL,)
+    no_grad: tuple[str, ...] = ()
+    profile: Profile | None = None
+
+    name: ClassVar[str] = "autodiff"
+    domain: ClassVar[str] = autodiff.GROUPS
+
+    @property
+    def made_by(self) -> CreateAutodiffSubgraphs:
+        """The pass that makes functions of them."""
+        return CreateAutodiffSubgraphs(self.minimum, self.views, self.wrt, self.no_grad)
+
+    def find(self, model: ir.Model, cx: Context) -> Found:
+        """The groups of ``model``.
+
+        Raises:
+            UsageError: a value or scope is unknown, or the profile is of another model.
+        """
+        if self.profile is not None:
+            _note(self.profile, model, cx)
+        _check_scopes(self.no_grad, model)
+        return Found(self.made_by.policy(cx), model)
+
+    def raise_version(self, model: ir.Model, cx: Context) -> None:
+        """The pass leaves models without functions as they are."""
+        if model.ir_version < FUNCTIONS_SINCE:
+            cx.edit.raise_ir_version(FUNCTIONS_SINCE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The groups of one model; a :class:`graphopt.partitioning.kind.Grouping`."""
+
+    policy: AutodiffPolicy
+    model: ir.Model
+
+    because: ClassVar[str] = "a gradient is wanted of what it reads"
+
+    @cached_property
+    def proposals(self) -> list[Proposal]:
+        """The groups, and why other nodes are in none."""
+        return propose_all(self.model.graph, self.policy)
+
+    def inputs(self, group: Partition) -> list[ir.Value]:
+        """What goes into ``group``, without constants of which no gradient is wanted."""
+        wanted = self.policy.wanted
+        return [value for value in group.inputs if value in wanted or ir.constant_of(value) is None]
+
+    def requires_grad(self, value: ir.Value) -> bool:
+        """Whether a gradient of ``value`` is wanted."""
+        return value in self.policy.wanted
+
+    def saved(self, group: Partition) -> None:
+        """Groups are not there to save bytes."""
+        return None
+
+
+def _check_scopes(scopes: Sequence[str], model: ir.Model) -> None:
+    """Raise UsageError for a scope in which no node stands."""
+    known: dict[str, None] = {}
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            known |= dict.fromkeys((*ir.origins(node), ir.label(node), *ir.noted_scopes(node)))
+    for scope in scopes:
+        if not any(name == scope or ir.is_within(name, scope) for name in known):
+            raise unknown("node or scope", scope, known, "graphopt dump shows nodes")
+
+
+def _note(profile: Profile, model: ir.Model, cx: Context) -> None:
+    """Note on inputs whether a gradient of them was wanted."""
+    check_profile(profile, model)
+    for value in model.graph.inputs:
+        wanted = profile.requires_grad.get(value.name or "")
+        if wanted is not None:
+            cx.edit.note(value, autodiff.REQUIRES_GRAD, str(wanted).lower())

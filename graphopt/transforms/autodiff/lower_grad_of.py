@@ -1,0 +1,61 @@
+"""lower-grad-of: gradient regions become plain operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context, Refusal
+from graphopt.ops import autodiff
+from graphopt.passes.base import Pass
+from graphopt.transforms.autodiff._gradients import is_gradient_node, walk_gradients
+
+
+@dataclass(frozen=True)
+class LowerGradOf(Pass):
+    """Replace the operators of ``graphopt.ad`` by plain ones.
+
+    A region (``GradOf``) becomes what is in it, or zeros if only zeros enter it; ``AutogradAdd``
+    becomes an Add, or the side that is not zero. Zeros that something else still reads become tensors, and
+    those that nothing reads go: no runtime knows them.
+    """
+
+    name: ClassVar[str] = "lower-grad-of"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Let zeros travel first, so that few are left to be made."""
+        walk_gradients(model, cx, self.name, lower=True)
+        for graph in ir.graphs_of(model):
+            for node in list(reversed(graph)):
+                if is_gradient_node(node, autodiff.ZERO):
+                    if ir.is_read(node.outputs[0]):
+                        self._make(node, cx)
+                    elif (action := cx.permit(self.name, node)) is not None:
+                        cx.edit.remove(node)
+                        cx.wrote(action, node, [])
+
+    def _make(self, node: ir.Node, cx: Context) -> None:
+        """Replace a Zero by a tensor of zeros."""
+        graph, like = node.graph, node.inputs[0]
+        dtype = None if like is None else cx.dtype(like)
+        imports = {} if graph is None else cx.edit.scopes.imports(graph)
+        old = ir.standard_version(imports) < 9
+        if dtype is None or not dtype.is_floating_point() or old:
+            reason = "the opset has no ConstantOfShape" if old else "the dtype of the gradient is unknown"
+            cx.refuse(Refusal(self.name, ir.label(node), reason))
+            return
+        action = cx.permit(self.name, node)
+        if action is None:
+            return
+        shape = cx.edit.make_node("Shape", [like], name=ir.label(node))
+        value = ir.tensor(np.zeros(1, dtype.numpy()), dtype)
+        zeros = cx.edit.make_node("ConstantOfShape", shape.outputs, {"value": value}, name=ir.label(node))
+        made = [shape, zeros]
+        cx.edit.insert_before(node, made)
+        cx.edit.note_origin(made, [node], self.name)
+        cx.edit.replace(node.outputs[0], zeros.outputs[0])
+        cx.edit.remove(node)
+        cx.wrote(action, node, made)

@@ -1,0 +1,60 @@
+"""fold-if: an If whose condition is known becomes the branch that it takes; Not before an If goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.control_flow.ifs import branches_of
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class FoldIf(Pass):
+    """Replace each If whose condition is known by the branch that it takes.
+
+    An If on a negated condition swaps its branches instead.
+    """
+
+    name: ClassVar[str] = "fold-if"
+    tags: ClassVar[tuple[str, ...]] = ("onnxoptimizer:eliminate_if_with_const_cond", "onnxscript:fold-if")
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Fold outer Ifs first: those in a branch that is never taken vanish with it."""
+        for graph in list(ir.graphs_of(model)):
+            for node in list(graph):
+                if node.op_type == "If" and node.domain == "" and not self._fold(node, cx):
+                    self._swap_negated(node, cx)
+
+    def _fold(self, node: ir.Node, cx: Context) -> bool:
+        condition = cx.static_ints(node.inputs[0])
+        branches = branches_of(node)
+        if condition is None or len(condition) != 1 or branches is None:
+            return False
+        taken, other = branches if condition[0] else branches[::-1]
+        if node.graph is None or not cx.edit.takes_constants_of(node.graph, taken):
+            return False
+        action = cx.permit(self.name, node)
+        if action is None:
+            return False
+        moved = list(taken)
+        for old, new in zip(node.outputs, cx.edit.hoist(taken, node), strict=True):
+            cx.edit.replace(old, new)
+        cx.edit.clear_body(other)
+        cx.edit.remove(node)
+        cx.wrote(action, node, moved)
+        return True
+
+    def _swap_negated(self, node: ir.Node, cx: Context) -> None:
+        condition = node.inputs[0]
+        negation = condition.producer() if condition is not None else None
+        branches = branches_of(node)
+        if negation is None or negation.op_type != "Not" or negation.domain != "" or branches is None:
+            return
+        if action := cx.permit(self.name, node):
+            cx.edit.set_input(node, 0, negation.inputs[0])
+            cx.edit.set_attribute(node, "then_branch", branches[1])
+            cx.edit.set_attribute(node, "else_branch", branches[0])
+            cx.wrote(action, node, [node])

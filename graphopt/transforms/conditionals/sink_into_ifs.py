@@ -1,0 +1,119 @@
+"""sink-into-ifs: what follows an If moves into its branches where it meets what it cancels or joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.control_flow.ifs import branches_of, positions, put_if
+from graphopt.passes.base import Pass
+
+#: Two of one group in a row are one, or none.
+_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_GROUPS = (_RESHAPING, frozenset({"Transpose"}))
+
+
+@dataclass(frozen=True)
+class SinkIntoIfs(Pass):
+    """Move a view behind an If into both branches, where each ends in an Identity or another such view.
+
+    ``If(c) {Identity(x)} else {Unsqueeze(x)}`` and an Unsqueeze of its output become an If that
+    returns one Unsqueeze or the other, once the peephole rules have joined what came together.
+    """
+
+    name: ClassVar[str] = "sink-into-ifs"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Move what follows outer Ifs first: it may then sink into inner ones."""
+        for graph in list(ir.graphs_of(model)):
+            position: dict[ir.Node, int] = {}
+            for node in list(graph):
+                if branches_of(node) is not None:
+                    position = position or positions(graph)
+                    self._sink_all(node, position, cx)
+
+    def _sink_all(self, node: ir.Node, position: dict[ir.Node, int], cx: Context) -> None:
+        index = 0
+        while index < len(node.outputs):
+            branches = branches_of(node)
+            view = _view_behind(node.outputs[index], position, position[node])
+            if (
+                branches is None
+                or view is None
+                or not all(_joins(branch, index, view) for branch in branches)
+            ):
+                index += 1
+                continue
+            action = cx.permit(self.name, view)
+            if action is None:
+                return
+            made = [_carry(branch, index, view, cx) for branch in branches]
+            outputs = [*node.outputs]
+            outputs[index] = view.outputs[0]
+            new = put_if(cx, self.name, node, [node, view], branches, outputs)
+            position[new] = position[node]
+            cx.edit.remove(view)
+            cx.edit.remove(node)
+            cx.wrote(action, view, [new, *made])
+            node = new
+
+
+def _view_behind(output: ir.Value, position: dict[ir.Node, int], before: int) -> ir.Node | None:
+    """The view that alone reads ``output``, if all else that it reads is there before the If."""
+    view = ir.only_reader(output)
+    producer = output.producer()
+    if view is None or producer is None or view.graph is not producer.graph or output.is_graph_output():
+        return None
+    if (
+        view.domain != ""
+        or not any(view.op_type in group for group in _GROUPS)
+        or view.inputs[0] is not output
+    ):
+        return None
+    for value in view.inputs[1:]:
+        source = None if value is None else value.producer()
+        late = source is not None and source.graph is view.graph and position[source] >= before
+        if late and ir.constant_of(value) is None:
+            return None
+    return view
+
+
+def _joins(branch: ir.Graph, index: int, view: ir.Node) -> bool:
+    """Whether the last node behind an output of ``branch`` goes when ``view`` follows it there."""
+    output = branch.outputs[index]
+    last = output.producer()
+    if last is None or last.graph is not branch or last.domain != "" or ir.use_count(output):
+        return False
+    if sum(other is output for other in branch.outputs) > 1:
+        return False
+    return last.op_type == "Identity" or any({last.op_type, view.op_type} <= group for group in _GROUPS)
+
+
+def _carry(branch: ir.Graph, index: int, view: ir.Node, cx: Context) -> ir.Node:
+    """Let ``branch`` return ``view`` of what it returned at ``index``."""
+    output = branch.outputs[index]
+    last = output.producer()
+    assert last is not None
+    passed_on = last.op_type == "Identity"
+    copy = cx.edit.make_node(
+        view.op_type,
+        [last.inputs[0] if passed_on else output, *(_inside(branch, value, cx) for value in view.inputs[1:])],
+        list(view.attributes.values()),
+        name=ir.label(view),
+    )
+    cx.edit.append(branch, copy)
+    cx.edit.note_origin([copy], [view], SinkIntoIfs.name)
+    cx.edit.set_output(branch, index, copy.outputs[0])
+    if passed_on:
+        cx.edit.remove(last)
+    return copy
+
+
+def _inside(branch: ir.Graph, value: ir.Value | None, cx: Context) -> ir.Value | None:
+    """What ``branch`` reads for ``value``: a constant of its own for the output of a Constant node."""
+    tensor = ir.constant_of(value)
+    if value is None or tensor is None or value.producer() is None:
+        return value
+    return cx.edit.constant(branch, tensor, value.name or "constant")

@@ -1,0 +1,1 @@
+"""Passes on functions of the model."""

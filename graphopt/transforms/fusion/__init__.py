@@ -1,0 +1,1 @@
+"""Passes that make fused operators and fusion groups."""

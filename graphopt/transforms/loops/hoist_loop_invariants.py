@@ -1,0 +1,71 @@
+"""hoist-loop-invariants: what each iteration would compute again is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.control_flow.loops import LoopForm, loop_form, trips_of
+from graphopt.control_flow.speculation import cannot_fail
+from graphopt.passes.base import Pass
+
+#: Cost nothing to speak of. What reads nothing, such as a Constant, stays anyway.
+_STAY = frozenset({"Identity", "Optional"})
+
+
+@dataclass(frozen=True)
+class HoistLoopInvariants(Pass):
+    """Move nodes that depend on nothing of a loop's iterations out of its body.
+
+    Of a loop that may not run at all, only nodes that can't fail leave the body. Constants that
+    they read come along. Random nodes, and those under an If, stay.
+    """
+
+    name: ClassVar[str] = "hoist-loop-invariants"
+    does: ClassVar[str] = "moved"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Empty inner loops first: what leaves them may leave the next one, too."""
+        for graph in reversed(list(ir.graphs_of(model))):
+            for node in list(graph):
+                form = loop_form(node, cx) if node.attributes else None
+                if form is not None:
+                    self._hoist(form, cx)
+
+    def _hoist(self, form: LoopForm, cx: Context) -> None:
+        sure = trips_of(form, cx).least > 0
+        for node in list(form.body):
+            if not _is_invariant(node, form, cx) or not (
+                cx.is_deterministic(node) if sure else cannot_fail(node, cx)
+            ):
+                continue
+            action = cx.permit(self.name, node)
+            if action is None:
+                continue
+            for value in ir.reads(node):
+                if value.graph is form.body:
+                    _bring_along(value, form, cx)
+            cx.edit.lift(node, form.node)
+            cx.wrote(action, node, [node])
+
+
+def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:
+    """Whether ``node`` reads only what comes from outside of the loop, or constants that may leave it."""
+    if node.op_type in _STAY or any(output.is_graph_output() for output in node.outputs):
+        return False
+    values, beside = ir.reads(node), form.node.graph
+
+    def may_leave(value: ir.Value) -> bool:
+        tensor = None if value.is_graph_output() else ir.constant_of(value)
+        return tensor is not None and beside is not None and cx.edit.takes_constant(beside, tensor.dtype)
+
+    return bool(values) and all(value.graph is not form.body or may_leave(value) for value in values)
+
+
+def _bring_along(value: ir.Value, form: LoopForm, cx: Context) -> None:
+    """Let all that reads the constant ``value`` of the body read one beside the loop."""
+    graph, tensor = form.node.graph, ir.constant_of(value)
+    assert graph is not None and tensor is not None
+    cx.edit.replace(value, cx.edit.constant(graph, tensor, value.name or "constant"))

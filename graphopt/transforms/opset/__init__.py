@@ -1,0 +1,1 @@
+"""The pass that converts a model to another opset."""

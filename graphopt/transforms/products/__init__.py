@@ -1,0 +1,1 @@
+"""Passes that merge or split matrix products."""

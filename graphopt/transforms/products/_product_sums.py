@@ -1,0 +1,140 @@
+"""Sums of products with constants, and the one product of their joined operands that gives the sum.
+
+``a @ U + b @ V`` is ``[a b] @ [U; V]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.rewrite.builder import Builder
+from graphopt.transforms.products._side_products import Member, drop, members_of
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A tree of Adds.
+
+    Attributes:
+        root: the last of them.
+        adders: all of them, the root first.
+        products: the summands that are MatMuls of one shape, with matrices of their own.
+        others: the other summands.
+    """
+
+    root: ir.Node
+    adders: list[ir.Node]
+    products: list[Member]
+    others: list[ir.Value]
+
+
+def sums_of(graph: ir.Graph, cx: Context) -> Iterator[Sum]:
+    """Trees of Adds with at least two products, which may be joined before the next one is asked for."""
+    roots = [node for node in graph if _is_add(node) and not _goes_into_sum(node.outputs[0], graph)]
+    for root in roots:
+        found = _sum(root, cx)
+        if len(found.products) > 1:
+            yield found
+
+
+def _is_add(node: ir.Node | None) -> bool:
+    return node is not None and node.op_type == "Add" and not node.domain
+
+
+def _goes_into_sum(value: ir.Value, graph: ir.Graph) -> bool:
+    """Whether an Add of ``graph`` is all that reads ``value``."""
+    users = value.uses()
+    if len(users) != 1 or value.is_graph_output():
+        return False
+    (use,) = users
+    return _is_add(use.node) and use.node.graph is graph
+
+
+def _sum(root: ir.Node, cx: Context) -> Sum:
+    graph = root.graph
+    assert graph is not None
+    adders: list[ir.Node] = []
+    summands: list[ir.Value] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        adders.append(node)
+        for value in reversed(node.inputs):
+            assert value is not None
+            producer = value.producer()
+            inner = producer is not None and producer.graph is graph and _goes_into_sum(value, graph)
+            if producer is not None and inner and _is_add(producer):
+                pending.append(producer)
+            else:
+                summands.append(value)
+    products: list[Member] = []
+    others: list[ir.Value] = []
+    for value in reversed(summands):
+        member = _product(value, graph, cx)
+        fits = member is not None and (not products or _same_form(products[0], member, cx))
+        if member is not None and fits:
+            products.append(member)
+        else:
+            others.append(value)
+    return Sum(root, adders, products, others)
+
+
+def _product(value: ir.Value, graph: ir.Graph, cx: Context) -> Member | None:
+    """The MatMul x @ w that makes ``value`` for a sum alone."""
+    node = value.producer()
+    if (
+        node is None
+        or node.graph is not graph
+        or node.op_type != "MatMul"
+        or not _goes_into_sum(value, graph)
+    ):
+        return None
+    member = next(members_of(node, cx), None)
+    plain = member is not None and member.axis == 1 and member.adder is None
+    return member if plain else None
+
+
+def _same_form(a: Member, b: Member, cx: Context) -> bool:
+    """Whether two products have the same shape, so that no sum of them is broadcast."""
+    first, second = cx.shape(a.shared), cx.shape(b.shared)
+    if first is None or second is None or len(first) != len(second) or a.width != b.width:
+        return False
+    return a.weight.dtype == b.weight.dtype and all(
+        cx.facts.dim_equal(one, other) for one, other in zip(first[:-1], second[:-1], strict=True)
+    )
+
+
+def join(found: Sum, cx: Context, owner: str) -> None:
+    """Replace the products of ``found``, and the Adds between them, by one product, if that is permitted."""
+    action = cx.permit(owner, found.root)
+    if action is None:
+        return
+    op = Builder(cx, found.root)
+    first = found.products[0]
+    matrix = np.concatenate(_matrices(found.products), axis=0)
+    axis = (cx.rank(first.shared) or 0) - 1
+    total = op.MatMul(
+        op.Concat(*(member.shared for member in found.products), axis=axis),
+        op.constant(matrix, first.weight.name),
+    )
+    for value in found.others:
+        total = op.Add(total, value)
+    made = op.commit()
+    nodes = [member.node for member in found.products]
+    cx.edit.note_origin(made, [*nodes, *found.adders], owner)
+    cx.edit.replace(found.root.outputs[0], total)
+    for node in (*found.adders, *nodes):
+        cx.edit.remove(node)
+    drop([member.weight for member in found.products], cx)
+    cx.wrote(action, found.root, made)
+
+
+def _matrices(members: Sequence[Member]) -> list[np.ndarray]:
+    ir.read(*(member.weight for member in members))
+    tensors = [ir.constant_of(member.weight) for member in members]
+    return [tensor.numpy() for tensor in tensors if tensor is not None]

@@ -1,0 +1,229 @@
+"""Products of one input with several constants, and the wider product that gives all of them.
+
+A *member* is a MatMul, Gemm or Conv whose other operand is a constant that nobody else reads; perhaps with
+the Add of a constant that follows it. Members with equal keys can be computed as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis.dims import product
+from graphopt.context import Context, Dim
+from graphopt.rewrite.builder import Builder
+from graphopt.rules.support.quantized import is_quantizer
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the products.
+
+    Attributes:
+        node: the MatMul, Gemm or Conv.
+        key: members with equal ones share the input and everything that shapes the result but its width.
+        place: which input of the node they share.
+        weight: the constant.
+        axis: along which weights are joined.
+        out_axis: along which the result is split.
+        width: elements of the result on that axis.
+        bias: one number for each of these, added by the node or by ``adder``.
+        adder: the Add that follows, if there is one.
+    """
+
+    node: ir.Node
+    key: Hashable
+    place: int
+    weight: ir.Value
+    axis: int
+    out_axis: int
+    width: int
+    bias: ir.Value | None = None
+    adder: ir.Node | None = None
+
+    @property
+    def shared(self) -> ir.Value:
+        """The input."""
+        value = self.node.inputs[self.place]
+        assert value is not None
+        return value
+
+    @property
+    def output(self) -> ir.Value:
+        """What it computes, bias included."""
+        return (self.adder or self.node).outputs[0]
+
+
+def members_of(node: ir.Node, cx: Context) -> Iterator[Member]:
+    """What ``node`` is a member as; nothing if it is no product with a constant of its own."""
+    reader = _READERS.get(node.op_type)
+    if reader is None or node.domain or _is_quantized(node):
+        return
+    member = reader(node, cx)
+    if member is not None and member.width > 0:
+        yield member
+
+
+def _is_quantized(node: ir.Node) -> bool:
+    """Whether onnxruntime might run ``node`` on integers, which it does for whole operators only."""
+    return any(
+        value is not None and is_quantizer(value.producer(), "DequantizeLinear") for value in node.inputs
+    ) or any(is_quantizer(user, "QuantizeLinear") for user in ir.readers(node.outputs[0]))
+
+
+def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
+    """The shape of ``value``, if it is a constant that one node reads once and that is tied to no other.
+
+    It also must be free to go: below IR version 4, constants are inputs, too.
+    """
+    tensor = ir.constant_of(value)
+    if tensor is None or value is None or value.is_graph_output() or value.is_graph_input():
+        return None
+    return tuple(tensor.shape.numpy()) if len(value.uses()) == 1 and not cx.is_tied(value) else None
+
+
+def _matmul(node: ir.Node, cx: Context) -> Member | None:
+    """x @ w, or w @ x, with w a matrix; and perhaps + b."""
+    for side in (1, 0):
+        shared, weight = node.inputs[1 - side], node.inputs[side]
+        shape = _own(weight, cx)
+        rank = None if shared is None else cx.rank(shared)
+        if shared is None or weight is None or shape is None or len(shape) != 2 or not rank:
+            continue
+        if side == 0 and rank < 2:
+            continue  # a vector, which has no columns
+        out_axis = rank - 1 if side == 1 else rank - 2
+        key = ("MatMul", side, shape[1 - side])
+        member = Member(node, key, 1 - side, weight, side, out_axis, shape[side])
+        return _with_adder(member, cx) if side == 1 else member
+    return None
+
+
+def _with_adder(member: Member, cx: Context) -> Member:
+    """``member`` with the Add of a constant to each column, if that is all that reads it."""
+    output = member.node.outputs[0]
+    users = list(ir.readers(output))
+    if len(users) != 1 or output.is_graph_output():
+        return member
+    (adder,) = users
+    if adder.op_type != "Add" or adder.domain or adder.graph is not member.node.graph:
+        return member
+    bias = adder.inputs[1] if adder.inputs[0] is output else adder.inputs[0]
+    if bias is None or _own(bias, cx) != (member.width,):
+        return member
+    if any(is_quantizer(user, "QuantizeLinear") for user in ir.readers(adder.outputs[0])):
+        return member
+    return replace(member, key=(member.key, "bias"), bias=bias, adder=adder)
+
+
+def _gemm(node: ir.Node, cx: Context) -> Member | None:
+    """alpha · x @ w + beta · b, whichever of x and w is transposed; b is for all rows alike."""
+    weight = node.inputs[1]
+    shape = _own(weight, cx)
+    if weight is None or shape is None or len(shape) != 2:
+        return None
+    transposed = node.attributes.get("transB")
+    if transposed is not None and transposed.is_ref():
+        return None
+    axis = 0 if transposed is not None and transposed.as_int() else 1
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and not _is_row(_own(bias, cx), shape[axis]):
+        return None
+    key = ("Gemm", _attributes(node), shape[1 - axis], bias is not None)
+    return Member(node, key, 0, weight, axis, 1, shape[axis], bias)
+
+
+def _is_row(shape: tuple[int, ...] | None, width: int) -> bool:
+    return shape in ((width,), (1, width))
+
+
+def _conv(node: ir.Node, cx: Context) -> Member | None:
+    """A convolution without groups; its kernel and how it moves are part of the key."""
+    weight = node.inputs[1]
+    shape = _own(weight, cx)
+    group = node.attributes.get("group")
+    if weight is None or shape is None or len(shape) < 3:
+        return None
+    if group is not None and (group.is_ref() or group.as_int() != 1):
+        return None
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and _own(bias, cx) != (shape[0],):
+        return None
+    key = ("Conv", _attributes(node), shape[1:], bias is not None)
+    return Member(node, key, 0, weight, 0, 1, shape[0], bias)
+
+
+def _attributes(node: ir.Node) -> Hashable:
+    return tuple(sorted((name, ir.attribute_key(attribute)) for name, attribute in node.attributes.items()))
+
+
+_READERS: dict[str, Callable[[ir.Node, Context], Member | None]] = {
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _conv,
+}
+
+
+def rows_of(member: Member, cx: Context) -> Dim | None:
+    """How many vectors the weight is multiplied with: rows, or pixels of a convolution's result."""
+    shape = cx.shape(member.output)
+    return None if shape is None else product(shape[: member.out_axis] + shape[member.out_axis + 1 :])
+
+
+def join(members: Sequence[Member], cx: Context, owner: str) -> None:
+    """Replace ``members``, which have equal keys, by one product and a Split; the caller was permitted to."""
+    first = members[0]
+    action = cx.permit(owner, first.node)
+    if action is None:
+        return
+    op = Builder(cx, first.node)
+    weight = op.constant(_joined([member.weight for member in members], first.axis), first.weight.name)
+    operands = (
+        [first.shared, weight] if first.axis or first.node.op_type != "MatMul" else [weight, first.shared]
+    )
+    bias = None
+    if first.bias is not None:
+        parts = [member.bias for member in members if member.bias is not None]
+        bias = op.constant(_joined(parts, -1, flat=True), first.bias.name)
+    if bias is not None and first.adder is None:
+        operands.append(bias)
+    wide = op.like(first.node, operands)
+    if bias is not None and first.adder is not None:
+        wide = op.Add(wide, bias)
+    outputs = _split(op, wide, [member.width for member in members], first, cx)
+    made = op.commit()
+    sources = [node for member in members for node in (member.node, member.adder) if node is not None]
+    cx.edit.note_origin(made, sources, owner)
+    for member, output in zip(members, outputs, strict=True):
+        cx.edit.replace(member.output, output)
+        if member.adder is not None:
+            cx.edit.remove(member.adder)
+        cx.edit.remove(member.node)
+    drop([value for member in members for value in (member.weight, member.bias) if value is not None], cx)
+    cx.wrote(action, first.node, made)
+
+
+def drop(constants: Iterable[ir.Value], cx: Context) -> None:
+    """Remove constants that nothing reads any more."""
+    for value in constants:
+        producer = value.producer()
+        if producer is not None:
+            cx.edit.remove(producer)
+        else:
+            cx.edit.remove_initializer(value)
+
+
+def _joined(values: Sequence[ir.Value], axis: int, *, flat: bool = False) -> np.ndarray:
+    ir.read(*values)
+    arrays = [ir.constant_of(value).numpy() for value in values]  # type: ignore[union-attr]
+    return np.concatenate([array.reshape(-1) if flat else array for array in arrays], axis=axis)
+
+
+def _split(op: Builder, wide: ir.Value, widths: Sequence[int], first: Member, cx: Context) -> Any:
+    if cx.version(first.node) >= 13:
+        return op.Split(wide, np.array(widths, np.int64), outputs=len(widths), axis=first.out_axis)
+    return op.Split(wide, outputs=len(widths), axis=first.out_axis, split=list(widths))

@@ -1,0 +1,1 @@
+"""Passes on profiles, guards and specialized types."""

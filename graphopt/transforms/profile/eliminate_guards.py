@@ -1,0 +1,61 @@
+"""eliminate-guards: guards that assert what is known anyway go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import guards
+from graphopt.passes.base import Pass
+from graphopt.profile.notes import asserted
+from graphopt.transforms.profile._guards import is_implied
+
+
+@dataclass(frozen=True)
+class EliminateGuards(Pass):
+    """Remove each guard whose assertion follows from what is known of the value that it reads.
+
+    Other guards before it count: of a sum of guarded values nothing needs to be checked. Where two
+    guards read one value, the second reads what the first gives.
+
+    The seed is ``EliminateRedundantGuards`` of PyTorch's JIT, which knows it of element-wise operators and
+    some others; here all that shape facts can tell counts.
+    """
+
+    name: ClassVar[str] = "eliminate-guards"
+    does: ClassVar[str] = "removed"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Go through each graph as it runs."""
+        for graph in ir.graphs_of(model):
+            guarded: dict[ir.Value, ir.Value] = {}
+            for node in list(graph):
+                value = node.inputs[0] if guards.is_guard(node) and node.inputs else None
+                if value is None:
+                    continue
+                left = self._look_at(node, guarded.get(value, value), cx)
+                if left is not None:
+                    guarded[value] = left.outputs[0]
+
+    def _look_at(self, node: ir.Node, value: ir.Value, cx: Context) -> ir.Node | None:
+        """Remove the guard ``node`` if what it asserts is known of ``value``, or let it read that."""
+        seen, output = asserted(node), node.outputs[0]
+        if seen is not None and is_implied(seen, value, cx, output):
+            if action := cx.permit(self.name, node):
+                cx.edit.replace(output, value)
+                cx.edit.remove(node)
+                cx.wrote(action, node, [])
+                return None
+        elif value is not node.inputs[0] and (action := cx.permit(self.name, node)):
+            made = cx.edit.make_node(
+                node.op_type, [value], node.attributes.values(), domain=node.domain, name=ir.label(node)
+            )
+            cx.edit.insert_before(node, [made])
+            cx.edit.note_origin([made], [node], self.name)
+            cx.edit.replace(output, made.outputs[0])
+            cx.edit.remove(node)
+            cx.wrote(action, node, [made])
+            return made
+        return node

@@ -1,0 +1,1 @@
+"""Passes on plain dataflow: folding, elimination, canonical forms."""

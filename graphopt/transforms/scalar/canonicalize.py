@@ -1,0 +1,55 @@
+"""canonicalize: one way to write the same thing, so that other passes need to know only one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.ops import traits
+from graphopt.passes.base import Pass
+
+#: The domains of the standard, whose operators have several versions, start with it.
+_STANDARD = "ai.onnx"
+
+
+@dataclass(frozen=True)
+class Canonicalize(Pass):
+    """Normalize nodes: constants on the right, no empty inputs at the end, all domains imported."""
+
+    name: ClassVar[str] = "canonicalize"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Normalize every node."""
+        for graph in ir.graphs_of(model):
+            for node in graph:
+                if traits.is_standard(node.domain, node.op_type):
+                    self._trim(node, cx)
+                    self._constant_right(node, cx)
+                elif not node.domain.startswith(_STANDARD):
+                    # onnxruntime runs its own operators, which have one version, without an import as well
+                    cx.edit.import_domain(node)
+
+    def _trim(self, node: ir.Node, cx: Context) -> None:
+        size = len(node.inputs)
+        if not size or node.inputs[-1] is not None:
+            return
+        schema = ir.operator_schema(node.domain, node.op_type, cx.version(node))
+        least = 0 if schema is None else schema.min_input  # a Loop must tell that it lacks a condition
+        while size > least and node.inputs[size - 1] is None:
+            size -= 1
+        if size < len(node.inputs) and (action := cx.permit(self.name, node)):
+            cx.edit.trim_inputs(node, size)
+            cx.wrote(action, node, [])
+
+    def _constant_right(self, node: ir.Node, cx: Context) -> None:
+        if len(node.inputs) != 2 or not traits.commutes_exactly(node.domain, node.op_type):
+            return
+        left, right = node.inputs
+        if ir.constant_of(left) is None or ir.constant_of(right) is not None:
+            return
+        if action := cx.permit(self.name, node):
+            cx.edit.set_input(node, 0, right)
+            cx.edit.set_input(node, 1, left)
+            cx.wrote(action, node, [])

@@ -1,0 +1,1 @@
+"""Passes that replace sequences by tensors."""

@@ -1,0 +1,179 @@
+"""gather-loop-lists: a list to which a Loop appends becomes an output that gathers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.context import Context, Dim, Refusal
+from graphopt.control_flow.loops import LoopForm, changing, loop_form, rebuild, symbols_outside
+from graphopt.passes.base import Pass
+from graphopt.rewrite.builder import Builder
+
+_READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
+
+
+@dataclass(frozen=True)
+class GatherLoopLists(Pass):
+    """Let Loops gather tensors instead of appending them to a list that starts empty.
+
+    The list must be taken apart outside, and all tensors in it must provably have one shape. A stack
+    of it is a Transpose, a join a Transpose and a Reshape, an element a Gather. Where a Loop does not
+    run, joining nothing is an error in onnxruntime; what was gathered then is an empty tensor instead.
+    """
+
+    name: ClassVar[str] = "gather-loop-lists"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Let inner loops gather first."""
+        for graph in reversed(list(ir.graphs_of(model))):
+            for node in list(graph):
+                form = loop_form(node, cx) if node.op_type == "Loop" else None
+                while form is not None:
+                    made = self._gather_one(form, cx)
+                    form = None if made is None else loop_form(made, cx)
+
+    def _gather_one(self, form: LoopForm, cx: Context) -> ir.Node | None:
+        """Replace one list of the loop; returns the loop that does without, if there is one."""
+        for index, start in enumerate(form.starts):
+            maker = None if start is None else start.producer()
+            if maker is None or maker.op_type != "SequenceEmpty" or maker.domain != "":
+                continue
+            appended = _appended(form, index)
+            reason = "what it does to the list is not appending one tensor in each iteration"
+            if appended is not None:
+                reason = _obstacle(form, index, appended, cx) or ""
+            if appended is None or reason:
+                cx.refuse(Refusal(self.name, ir.label(form.node), reason, form.results[index].name))
+                continue
+            action = cx.permit(self.name, form.node)
+            if action is None:
+                continue
+            made = self._replace(form, index, appended, cx)
+            cx.wrote(action, form.node, made)
+            return made[0]
+        return None
+
+    def _replace(self, form: LoopForm, index: int, appended: ir.Value, cx: Context) -> list[ir.Node]:
+        """Gather ``appended`` instead of list ``index``; returns the new loop and what reads it."""
+        element = cx.shape(appended)
+        assert element is not None
+        rows = range(len(form.rows))
+        both = rebuild(
+            form, range(form.carried), [], rows, cx, self.name, [_as_output(form, appended, element, cx)]
+        )
+        readers = list(ir.readers(both.outputs[index]))
+        made = [node for reader in readers for node in self._read(reader, both.outputs[-1], element, cx)]
+        form = replace(form, node=both)
+        carried = [k for k in range(form.carried) if k != index]
+        return [rebuild(form, carried, [], range(len(form.rows)), cx, self.name), *made]
+
+    def _read(self, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...], cx: Context) -> list[ir.Node]:
+        """Let ``reader``, which takes a list apart, take ``rows`` apart."""
+        op = Builder(cx, reader)
+        match reader.op_type:
+            case "SequenceLength":
+                result = op.Gather(op.Shape(rows), np.array(0), axis=0)
+            case "SequenceAt":
+                result = op.Gather(rows, reader.inputs[1], axis=0)
+            case _:
+                result = _joined(op, reader, rows, element)
+        made = op.commit()
+        cx.edit.note_origin(made, [reader], self.name)
+        cx.edit.replace(reader.outputs[0], result)
+        cx.edit.remove(reader)
+        return made
+
+
+def _appended(form: LoopForm, index: int) -> ir.Value | None:
+    """The tensor that each iteration appends to list ``index``, if that is all that happens to the list."""
+    formal, end = form.formals[index], form.ends[index]
+    insert = end.producer()
+    if (
+        insert is None
+        or insert.op_type != "SequenceInsert"
+        or insert.domain != ""
+        or insert.graph is not form.body
+    ):
+        return None
+    list_, tensor, *position = insert.inputs
+    last = not position or position[0] is None
+    alone = ir.use_count(formal) == 1 and not formal.is_graph_output() and not ir.use_count(end)
+    returned = sum(output is end for output in form.body.outputs) == 1
+    return tensor if list_ is formal and last and alone and returned else None
+
+
+def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> str | None:
+    """Why the tensors ``appended`` can't be gathered, or what reads the list can't read that."""
+    element, result = cx.shape(appended), form.results[index]
+    if element is None or cx.dtype(appended) is None:
+        return "the rank or dtype of what it appends is unknown"
+    local = changing(element, symbols_outside(form, cx))
+    if local is not None:
+        return f"what it appends may differ in size from iteration to iteration: {local}"
+    if result.is_graph_output():
+        return "the list itself is needed"
+    for reader in ir.readers(result):
+        if reader.op_type not in _READERS or reader.domain != "":
+            return f"{reader.op_type} {ir.label(reader)!r} needs the list itself"
+        if reader.op_type == "SequenceAt" and (reader.inputs[1] is None or cx.rank(reader.inputs[1]) != 0):
+            return "the position of an element is not known to be a scalar"
+        if reader.op_type == "ConcatFromSequence" and not _can_join(reader, element):
+            return "what it appends is joined, and has no sizes that are known"
+    return None
+
+
+def _as_output(form: LoopForm, appended: ir.Value, element: tuple[Dim, ...], cx: Context) -> ir.Value:
+    """``appended`` as an output of the body: an Identity bears what can't be one more."""
+    dtype, maker = cx.dtype(appended), appended.producer()
+    assert dtype is not None
+    if maker is None or maker.graph is not form.body or appended.is_graph_output():
+        node = cx.edit.make_node("Identity", [appended], name=f"{ir.label(form.node)}_row")
+        cx.edit.append(form.body, node)
+        cx.edit.note_origin([node], [form.node], GatherLoopLists.name)
+        appended = node.outputs[0]
+    cx.edit.declare(appended, dtype, [dim if isinstance(dim, int) else None for dim in element])
+    return appended
+
+
+def _axis(reader: ir.Node, rank: int) -> tuple[int, bool] | None:
+    """The axis that a ConcatFromSequence of tensors of ``rank`` joins along, and whether it is a new one."""
+    axis, new = reader.attributes.get("axis"), reader.attributes.get("new_axis")
+    if axis is None or axis.is_ref() or (new is not None and new.is_ref()):
+        return None
+    is_new = new is not None and new.as_int() == 1
+    size = rank + is_new
+    return (axis.as_int() % size, is_new) if -size <= axis.as_int() < size else None
+
+
+def _can_join(reader: ir.Node, element: tuple[Dim, ...]) -> bool:
+    told = _axis(reader, len(element))
+    if told is None or told[1]:
+        return told is not None
+    others = [dim for axis, dim in enumerate(element) if axis != told[0]]
+    return element[told[0]] == 1 or all(
+        isinstance(dim, int) and dim > 0 for dim in (element[told[0]], *others)
+    )
+
+
+def _joined(op: Builder, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...]) -> ir.Value:
+    """What ``reader`` makes of a list, made of its tensors along a new first axis."""
+    told = _axis(reader, len(element))
+    assert told is not None
+    axis, is_new = told
+    if axis > 0:
+        rest = range(axis + 1, len(element) + 1)
+        rows = op.Transpose(rows, perm=[*range(1, axis + 1), 0, *rest])
+    if is_new:
+        return rows
+    if element[axis] == 1:
+        result = op.Squeeze(rows, op.ints(axis + 1))
+    else:
+        result = op.Reshape(
+            rows, op.ints(*(-1 if place == axis else dim for place, dim in enumerate(element)))
+        )
+    assert isinstance(result, ir.Value)
+    return result

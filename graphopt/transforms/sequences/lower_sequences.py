@@ -1,0 +1,36 @@
+"""lower-sequences: work on the tensors in a sequence instead of the sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+from graphopt.rewrite.worklist import apply_rules
+from graphopt.rules import admitted_rules
+from graphopt.transforms.sequences.gather_loop_lists import GatherLoopLists
+from graphopt.transforms.sequences.index_split_lists import IndexSplitLists
+
+_FAMILIES = ("optional", "sequence", "sequence_mutation")
+
+
+@dataclass(frozen=True)
+class LowerSequences(Pass):
+    """Replace operators on sequences and optionals by operators on the tensors in them.
+
+    Sequences must be made, changed and read at known positions in one graph; those that a model
+    takes or returns stay. Lists that a Loop appends to are gathered (see gather-loop-lists). A stack
+    becomes an Unsqueeze for each tensor and one Concat, a split whose parts are all needed one
+    Split: more nodes, but none that copies tensors into a sequence.
+    """
+
+    name: ClassVar[str] = "lower-sequences"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Apply the rules of the families of ``_FAMILIES``, and two that make more nodes."""
+        IndexSplitLists().run(model, cx)
+        GatherLoopLists().run(model, cx)
+        rules = admitted_rules(cx.options, _FAMILIES) + admitted_rules(cx.options, by=self.name)
+        apply_rules(rules, model, cx)

@@ -1,0 +1,226 @@
+"""The named pipelines run exactly these passes in exactly this order."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+import graphopt
+from graphopt import ir, passes, transforms
+from graphopt.config import Settings
+from graphopt.context import Context
+from graphopt.driver import make_pipeline
+from graphopt.passes.base import Pass
+from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Step
+from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
+from graphopt.profile.notes import note, noted
+from graphopt.profile.seen import Seen
+from graphopt.request import prepare
+from tests.support import ops, parse, run_pipeline
+
+CLEAN = [
+    "dce",
+    [
+        "canonicalize", "constant-propagation", "fold-if", "merge-ifs", "sink-into-ifs", "unroll-loops",
+        "index-split-lists", "gather-loop-lists", "trim-loops", "hoist-loop-invariants",
+        "peephole", "constant-pooling", "cse", "split-slices", "dce",
+    ],
+    "merge-functions",
+]  # fmt: skip
+
+PRE_AUTODIFF = [
+    "lower-grad-of", "specialize-autograd-zero", "remove-expands", "canonicalize", "dce",
+    "peephole", "constant-propagation", "dce", "cse", "peephole", "constant-propagation",
+    "constant-pooling", "unroll-loops", "remove-sequence-mutation", "peephole",
+    "constant-propagation", "cse", "check-aliasing",
+]  # fmt: skip
+
+NO_GRAD = [
+    "pre-passes", "lower-sequences", "specialize-types", "batch-mm", "fuse-groups",
+    "post-passes", "remove-type-specializations",
+]  # fmt: skip
+NO_GRAD_BUILTIN = [
+    "pre-passes", "lower-sequences", "batch-mm", "fuse-builtin", "post-passes", "remove-type-specializations",
+]  # fmt: skip
+
+INSENSITIVE = [
+    "inline-functions", "clear-profile", "lower-grad-of", "clear-undefinedness", "remove-expands",
+    "canonicalize", "dce",
+    "decompose", "constant-propagation", "dce", "cse", "constant-pooling", "peephole", "dce",
+    "lower-sequences", "check-aliasing",
+]  # fmt: skip
+
+NOOPT = ["inline-functions", "lower-grad-of", "remove-expands", "canonicalize", "dce"]
+
+PROFILING = [*PRE_AUTODIFF, *NO_GRAD, "dce"]
+PROFILING_BUILTIN = [*PRE_AUTODIFF, *NO_GRAD_BUILTIN, "dce"]
+PROFILING_GRADIENTS = [
+    *PRE_AUTODIFF, "create-autodiff-subgraphs", "differentiate", "inline-autodiff-subgraphs",
+    "lower-fallbacks", "remove-profile-nodes", "dce",
+]  # fmt: skip
+LAST = ["lower-fallbacks", "add-if-then-else", "check-strict-fusion"]
+
+#: Names by pipeline; what a list inside holds is repeated until nothing changes.
+GOLDEN = {
+    "fallback": ["lower-grad-of", "remove-expands"],
+    "noopt": NOOPT,
+    "pre-autodiff": PRE_AUTODIFF,
+    "no-grad": NO_GRAD,
+    "no-grad-builtin": NO_GRAD_BUILTIN,
+    "profiling": PROFILING,
+    "profiling-builtin": PROFILING_BUILTIN,
+    "profiling-gradients": PROFILING_GRADIENTS,
+    "profiling-noopt": NOOPT,
+    "profiling-insensitive": INSENSITIVE,
+    "profiling-insensitive-noopt": INSENSITIVE[1:7],
+    "forward": [
+        "remove-type-specializations", "remove-profile-nodes", "update-requires-grad", "lower-fallbacks",
+    ],
+    "joint": [["peephole", "constant-propagation", "cse", "dce"]],
+    "final": ["add-if-then-else"],
+    "plan-general": INSENSITIVE,
+    "plan-profiled": [*INSENSITIVE, "instrument", "profile-autograd-zero"],
+    "plan-optimized": ["drop-counters", *PROFILING, *LAST],
+    "plan-optimized-builtin": ["drop-counters", *PROFILING_BUILTIN, *LAST],
+    "plan-optimized-gradients": ["drop-counters", *PROFILING_GRADIENTS, *LAST],
+    "O0": [],
+    "O1": CLEAN,
+    "O2": CLEAN,
+    "O3": [*CLEAN, "batch-mm", "fuse-builtin", *CLEAN],
+    "native": ["dissolve-groups", *CLEAN, "batch-mm", "fuse-builtin", *CLEAN, "fuse-groups"],
+}  # fmt: skip
+
+
+def names(steps: tuple[Step, ...]) -> list[object]:
+    return [names(step.steps) if isinstance(step, Fixpoint) else step.name for step in steps]
+
+
+@pytest.mark.parametrize("name", sorted(PIPELINES))
+def test_passes_and_their_order(name: str) -> None:
+    assert names(Pipeline.parse(name, registry()).steps) == GOLDEN[name]
+
+
+@pytest.mark.parametrize("name", sorted(PIPELINES))
+def test_where_custom_passes_run(name: str) -> None:
+    """First and last, but for the path without gradients, which has places for them."""
+    own: dict[object, list[str]] = {"pre-passes": ["split-slices", "dce"], "post-passes": ["cse"]}
+    golden = GOLDEN[name]
+    assert (
+        ("pre-passes" in golden)
+        == ("post-passes" in golden)
+        == ("batch-mm" in golden and name not in ("O3", "native"))
+    )
+    expected = [step for item in golden for step in own.get(str(item), [item])]
+    if "pre-passes" not in golden:
+        expected = [*own["pre-passes"], *golden, *own["post-passes"]]
+    made = make_pipeline(name, ["split-slices", "dce"], ["cse"])
+    assert names(made.steps) == expected
+    assert names(make_pipeline(name).steps) == [item for item in golden if str(item) not in own]
+
+
+def test_what_custom_passes_see_without_gradients() -> None:
+    seen: list[object] = []
+
+    @dataclass(frozen=True)
+    class Look(Pass):
+        name: ClassVar[str] = "look"
+
+        def run(self, model: ir.Model, cx: Context) -> None:
+            x = model.graph.inputs[0]
+            seen.append((noted(x) is not None, [str(dim) for dim in x.shape or ()]))
+
+    model = parse("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    note(model, {"x": Seen("tensor(float)", (7, 4))})
+    result, _ = graphopt.optimize(
+        model, pipeline="profiling", pre_passes=[Look()], post_passes=[Look()], verify=False
+    )
+    assert seen == [(True, ["N", "4"]), (False, ["7", "4"])]
+    assert [str(dim) for dim in result.graph.inputs[0].shape or ()] == ["N", "4"]
+
+
+def test_custom_passes_inside_a_fixpoint() -> None:
+    made = make_pipeline("dce,fixpoint(pre-passes,cse)", ["canonicalize"], ["dce"])
+    assert names(made.steps) == ["dce", ["canonicalize", "cse"], "dce"]
+    assert names(make_pipeline("fixpoint(pre-passes,cse)").steps) == [["cse"]]
+
+
+def test_opsets_are_converted_before_custom_passes_and_documentation_goes_last() -> None:
+    prepared = prepare(
+        Settings(),
+        pipeline="no-grad",
+        pre_passes=["cse"],
+        post_passes=["dce"],
+        target_opset=18,
+        strip_docs=True,
+    )
+    expected = [*NO_GRAD[1:-2], "dce", NO_GRAD[-1]]
+    assert names(prepared.passes.steps) == ["convert-opset", "cse", *expected, "strip-docs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ran"), [("dce,cse", ["dce", "cse", "dce"]), ("cse,dce", ["cse", "dce", "cse", "dce"])]
+)
+def test_a_fixpoint_ends_when_each_step_has_met_the_model_as_it_is(text: str, ran: list[str]) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { unread = Neg(x) y = Relu(x) }")
+    history, _ = run_pipeline(model, f"fixpoint({text})")
+    assert [record.name for record in history.records] == ran
+    assert [record.nodes for record in history.records] == [2] * text.startswith("cse") + [1] * 3
+
+
+def test_every_pass_is_found() -> None:
+    """Passes are looked up by the names of their files."""
+    for package in (passes, transforms):
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            defined = vars(importlib.import_module(info.name)).values()
+            for kind in defined:
+                if isinstance(kind, type) and issubclass(kind, Pass) and "name" in vars(kind):
+                    assert registry().passes[kind.name] is kind
+    assert list(registry().passes) == sorted(registry().passes)
+    assert not {"base", "fold_if", "registry", "O2"} & set(registry().passes)
+
+
+def test_every_pipeline_and_planned_step_is_explained() -> None:
+    assert list(SUMMARIES) == list(PIPELINES)
+    named = {name for text in PIPELINES.values() for name in text.split(",")}
+    assert set(PLANNED) <= named and set(SLOTS) <= named
+    assert not set(PLANNED) & set(registry().passes)
+    assert all(len(meaning) > 10 for meaning in PLANNED.values())
+
+
+def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
+    text = """g (float[N,2] x, bool c) => (float[N,2] y, int64 n) <int64 first = {0}, int64 last = {-1}> {
+        e = SequenceEmpty()
+        s = SequenceInsert(e, x)
+        t = SequenceInsert(s, x, first)
+        u = SequenceAt(t, last)
+        n = SequenceLength(t)
+        v = Identity(u)
+        y = If (c) <
+            then_branch = a () => (float[N,2] p) { p = Identity(v) },
+            else_branch = b () => (float[N,2] q) { q = Identity(x) }
+        >
+    }"""
+    model = parse(text)
+    report, _ = run_pipeline(model, "profiling-insensitive,final")
+    assert not report.planned
+    assert not [kind for kind in ops(model) if "Sequence" in kind]
+    verdict = graphopt.verify(parse(text), model)
+    assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("name", ["plan-profiled", "profiling-gradients", "plan-optimized"])
+def test_what_is_not_built_yet_is_skipped_and_told(name: str) -> None:
+    text = """g (float[N,2] x) => (float[N,2] y) <int64 first = {0}, float zero = {-0.0}> {
+        s = SequenceConstruct(x, x)
+        u = SequenceAt(s, first)
+        v = Relu(u)
+        y = Add(v, zero)
+    }"""
+    model, report = graphopt.optimize(parse(text), pipeline=name)
+    assert report.planned == [step for step in dict.fromkeys(map(str, GOLDEN[name])) if step in PLANNED] != []
+    assert report.verdict is not None and report.verdict.ok and "Relu" in ops(model)
+    assert [note for note in report.notes() if note == f"not built yet: {', '.join(report.planned)}"]

@@ -1,0 +1,44 @@
+"""Gates let through what they say, and a run tells the first rewrite that was refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt.context import Action, Options
+from graphopt.rewrite.filter import Limits, Place
+from tests.support import parse, run_pipeline
+
+CHAIN = (
+    "g (float[N] x) => (float[N] y) <float zero = {-0.0}> { a = Identity(x) b = Relu(a) y = Add(b, zero) }"
+)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5])
+def test_only_so_many_rewrites(limit: int) -> None:
+    model = parse(CHAIN)
+    _, cx = run_pipeline(model, "peephole", gate=Limits(first=limit))
+    assert cx.actions == min(limit, 2)
+    assert len(model.graph) == 3 - min(limit, 2)
+    assert (cx.denied is None) if limit >= 2 else (cx.denied is not None and cx.denied.index == limit + 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed"),
+    [
+        (Limits(), [True, True, True]),
+        (Limits(first=2), [True, True, False]),
+        (Limits(only=frozenset([Place("a", "y")])), [False, True, False]),
+        (Limits(without=frozenset([Place("a", "y")])), [True, False, True]),
+        (Limits(owners=frozenset(["a"])), [False, False, True]),
+        (Limits(first=1, owners=frozenset(["a"])), [False, False, False]),
+    ],
+)
+def test_what_is_let_through(limits: Limits, allowed: list[bool]) -> None:
+    actions = [Action(1, "a", "x"), Action(2, "a", "y"), Action(3, "b", "y")]
+    assert [limits(action) for action in actions] == allowed
+
+
+def test_what_is_refused_is_not_even_tried() -> None:
+    limits = Limits(without=frozenset([Place("a", "y")]), owners=frozenset("b"), skip=frozenset(["dce"]))
+    options = limits.applied_to(Options(skip=frozenset(["cse"])))
+    assert options.refused == {("a", "y"), ("b", "")} and options.skip == {"cse", "dce"}
