@@ -26,7 +26,7 @@ from benchmarks import common
 from graphopt import api, ir
 from graphopt.context import Refusal
 from graphopt.errors import GraphoptError
-from graphopt.instrument.base import Watcher
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.rules import all_rules
 
 #: Words of a model's name that tell what it is about.
@@ -67,7 +67,7 @@ def models_in(suite: Path, only: str, everywhere: bool) -> Iterator[Path]:
             yield path
 
 
-class Refusals(Watcher):
+class Refusals(PassInstrumentation):
     """Keeps what rules refuse of whose patterns no operator tells: ``explain`` does not look for them."""
 
     def __init__(self) -> None:

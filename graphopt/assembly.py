@@ -14,9 +14,9 @@ import onnx
 from graphopt import config, ir
 from graphopt.driver import Job, copy
 from graphopt.errors import InvalidModel, NotFused, PassFailed, VerificationFailed
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.instrument.summary import external_bytes
+from graphopt.passes.instrumentation import PassInstrumentation
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
@@ -171,7 +171,7 @@ def saver_for(
 
 
 def libraries_of(
-    model: ir.Model, settings: config.Settings, device: Device, watchers: Sequence[Watcher] = ()
+    model: ir.Model, settings: config.Settings, device: Device, watchers: Sequence[PassInstrumentation] = ()
 ) -> Libraries:
     """The libraries that go with ``model`` on ``device``; ``watchers`` are told how far they are."""
     from graphopt.fusion.libraries import libraries_for

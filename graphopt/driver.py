@@ -22,7 +22,6 @@ from graphopt.errors import (
     exhausted,
     unknown,
 )
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.growth import made_constants
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
@@ -32,8 +31,9 @@ from graphopt.ir.signature import diff
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
 from graphopt.passes.base import Pass
+from graphopt.passes.instrumentation import History, PassInstrumentation
 from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
-from graphopt.passes.pipeline import Fixpoint, History, Pipeline, Step
+from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.passes.pipelines import registry
 from graphopt.rewrite.rule import Rule
 from graphopt.util.budget import Budget
@@ -70,7 +70,7 @@ class Job:
     verify_each: bool = False
     stop_after: int | None = None
     weigh_each: bool = False
-    watchers: Sequence[Watcher] = ()
+    watchers: Sequence[PassInstrumentation] = ()
     gate: Callable[[Action], bool] | None = None
     require_verified: bool = False
     libraries: Callable[[ir.Model], Sequence[str]] | None = None
@@ -124,7 +124,7 @@ class Job:
             raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
         return report
 
-    def _all_watchers(self, stats: Stats) -> list[Watcher]:
+    def _all_watchers(self, stats: Stats) -> list[PassInstrumentation]:
         watchers = [stats, *self.watchers]
         if self.validate_each or self.verify_each:
             from graphopt.instrument.validate_each import ValidateEach

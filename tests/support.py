@@ -11,7 +11,8 @@ import onnx.parser
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Action, Context, Options
-from graphopt.passes.pipeline import History, Pipeline
+from graphopt.passes.instrumentation import History
+from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 
 #: Four heads of size 8 of rows q, k and v of [.., .., 32], with ``heads``, ``rows`` and ``scale`` as constants.

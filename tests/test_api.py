@@ -14,9 +14,9 @@ from graphopt import api, config, ir
 from graphopt.driver import is_heavy
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
-from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
 from graphopt.ort import devices
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.transforms.scalar.dce import DeadCodeElimination
@@ -135,7 +135,7 @@ def test_settings_apply(small: Path) -> None:
 
 
 def test_instruments_are_told_of_everything(small: Path) -> None:
-    class Recorder(Watcher):
+    class Recorder(PassInstrumentation):
         def __init__(self) -> None:
             self.seen: list[str] = []
 

@@ -26,13 +26,13 @@ from graphopt.assembly import (
 from graphopt.context import Options
 from graphopt.driver import Job, copy, is_heavy
 from graphopt.errors import NotFused, UsageError
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.report import Report
 from graphopt.ir.foreign import PassBase
 from graphopt.ir.signature import Signature
 from graphopt.ops import native
 from graphopt.own_rules import left_out
 from graphopt.passes.base import Pass
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.request import prepare
 from graphopt.util.arguments import checked
@@ -112,7 +112,7 @@ def optimize(
     stop_after: int | None = None,
     weigh_each: bool = False,
     share_buffers: Iterable[tuple[str, str]] = (),
-    instruments: Sequence[Watcher] = (),
+    instruments: Sequence[PassInstrumentation] = (),
     strict: bool = False,
     strict_fusion: Iterable[str] = (),
     save_repro: PathLike | None = None,

@@ -9,13 +9,13 @@ from graphopt import ir
 from graphopt.cli.command_line import Run
 from graphopt.cli.console import Advance
 from graphopt.context import Context
-from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
+from graphopt.passes.instrumentation import PassInstrumentation
 
 
-def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
+def instruments(run: Run, arguments: dict[str, Any]) -> list[PassInstrumentation]:
     """What ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
-    found: list[Watcher] = []
+    found: list[PassInstrumentation] = []
     folder = arguments.pop("dump_dir")
     if folder is not None:
         from graphopt.instrument.dump import Dump, What
@@ -26,7 +26,7 @@ def instruments(run: Run, arguments: dict[str, Any]) -> list[Watcher]:
     return found
 
 
-def make_log(spec: str) -> Watcher:
+def make_log(spec: str) -> PassInstrumentation:
     """The instrument that ``--log`` asks for; it prints to stderr."""
     from graphopt.instrument.log import Log
     from graphopt.passes.pipelines import registry
@@ -35,7 +35,7 @@ def make_log(spec: str) -> Watcher:
     return Log(spec, sys.stderr, registry().passes, all_rules())
 
 
-class Progress(Watcher):
+class Progress(PassInstrumentation):
     """Shows on a progress bar which pass runs."""
 
     def __init__(self, advance: Advance) -> None:

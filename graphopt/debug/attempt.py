@@ -18,8 +18,8 @@ from graphopt import ir, publish
 from graphopt.context import Action, Context, Options
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
-from graphopt.instrument.base import Watcher
 from graphopt.passes.base import Pass
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline, spelt
 from graphopt.process.child import Child, ProcessCrashed
 from graphopt.rewrite.filter import Limits, Place
@@ -67,7 +67,7 @@ class _Enough(Exception):
     """As many passes ran as may."""
 
 
-class _Trace(Watcher):
+class _Trace(PassInstrumentation):
     """Asks ``limits`` for each rewrite, and notes what happens.
 
     Args:

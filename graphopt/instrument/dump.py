@@ -11,7 +11,6 @@ from typing import Literal
 from graphopt import ir, publish
 from graphopt.context import Action, Context
 from graphopt.errors import unwritable
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.dot import to_dot
 from graphopt.instrument.stages import Stage, diffs, summary
 from graphopt.instrument.types import known_types
@@ -20,7 +19,7 @@ from graphopt.modeldiff.changes import Change, by_key, difference
 from graphopt.modeldiff.printing import Printed, full, heading, print_changes, printed
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
 Format = Literal["text", "onnx", "dot"]
 
@@ -59,7 +58,7 @@ class What:
                 yield from (Change("-", line, None, change.by, unread=True) for line in unread)
 
 
-class Dump(Watcher):
+class Dump(PassInstrumentation):
     """Dumps after each pass.
 
     Args:
@@ -84,7 +83,7 @@ class Dump(Watcher):
         self._rewritten: dict[ir.Node, str] = {}
         self._listens = False
         self._nodes = 0
-        self._records: list[Record] = []
+        self._records: list[PassRecord] = []
         #: What each pass changed, where diffs are dumped.
         self.stages: list[Stage] = []
         #: Files that were written, and lines that were shown or written, headings left out.
@@ -106,7 +105,7 @@ class Dump(Watcher):
         self._replaced.clear()
         self._rewritten.clear()
 
-    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+    def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Dump the model, or what changed."""
         self._records.append(record)
         stage = Stage(record, self._nodes)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import counted, human_bytes
 
 #: Passes that are named.
@@ -59,7 +59,7 @@ def made_constants(model: ir.Model, makers: Mapping[str, str]) -> list[Made]:
 
 
 def growth_lines(
-    grown: int, weights: int, made: Sequence[Made], passes: Sequence[Record], nodes: int, functions: int
+    grown: int, weights: int, made: Sequence[Made], passes: Sequence[PassRecord], nodes: int, functions: int
 ) -> Iterator[str]:
     """Why a file is larger.
 
@@ -92,7 +92,7 @@ def growth_lines(
         yield f"          {human_bytes(rest)} in nodes, names and notes{_added(passes, nodes, functions)}"
 
 
-def _added(passes: Sequence[Record], nodes: int, functions: int) -> str:
+def _added(passes: Sequence[PassRecord], nodes: int, functions: int) -> str:
     """The passes that added nodes."""
     added: Counter[str] = Counter()
     for record in passes:

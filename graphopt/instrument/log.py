@@ -19,10 +19,9 @@ from typing import TextIO
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import UsageError, unknown
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.types import known_types
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 from graphopt.rewrite.rule import Rule
 
 
@@ -62,7 +61,7 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
     return levels
 
 
-class Log(Watcher):
+class Log(PassInstrumentation):
     """Prints what happens, as far as ``spec`` asks for it.
 
     Args:
@@ -93,7 +92,7 @@ class Log(Watcher):
                 ir.print_model(model, types=known_types(cx), full=True),
             )
 
-    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+    def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Dump the graph that the pass leaves."""
         if pass_.name in self._dumped:
             text = "(nothing changed)"

@@ -14,7 +14,7 @@ from graphopt.instrument.stats import Refused
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
 from graphopt.ops import native
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import (
     Block,
     Line,
@@ -109,7 +109,7 @@ class Report:
     original: Summary
     optimized: Summary
     interface: Interface
-    passes: list[Record]
+    passes: list[PassRecord]
     planned: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     rewrites: dict[str, Counter[str]] = field(default_factory=dict)
@@ -344,7 +344,7 @@ class Report:
         """Each run of a pass: time, what was left after it, what it did."""
         table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
         for record in self.passes:
-            rules = record.told(4)
+            rules = record.describe(4)
             weights = self.weight_bytes.get(record.index)
             table.add(
                 record.index,
@@ -356,7 +356,7 @@ class Report:
             )
         return table
 
-    def _record_dict(self, record: Record) -> dict[str, Any]:
+    def _record_dict(self, record: PassRecord) -> dict[str, Any]:
         return {
             **vars(record),
             "changes": dict(record.changes),

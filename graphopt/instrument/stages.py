@@ -9,7 +9,7 @@ from typing import Any
 
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.printing import WIDTH, Printed, change_dicts, heading, print_changes
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import Table, counted, shortened, text_width
 
 #: Rules named in a summary or heading.
@@ -30,7 +30,7 @@ class Stage:
         unread: small constants removed because nothing read them.
     """
 
-    record: Record
+    record: PassRecord
     nodes: int
     changes: list[Change] = field(default_factory=list)
     pooled: tuple[int, int] = (0, 0)
@@ -94,18 +94,18 @@ class Stage:
 class Rounds:
     """How many rounds each ``fixpoint`` of a run took, without those that changed nothing."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[PassRecord]) -> None:
         self._rounds: dict[int, int] = {}
         for record in records:
             if record.changes:
                 self._rounds[record.loop] = max(self._rounds.get(record.loop, 0), record.round)
 
-    def of(self, record: Record) -> int:
+    def of(self, record: PassRecord) -> int:
         """The rounds of the ``fixpoint`` around ``record``; 0 if there is none."""
         return self._rounds.get(record.loop, 0)
 
 
-def summary(stages: Sequence[Stage], records: Sequence[Record]) -> Iterator[Printed]:
+def summary(stages: Sequence[Stage], records: Sequence[PassRecord]) -> Iterator[Printed]:
     """One line for the run, and one for each of ``stages``."""
     rounds = Rounds(records)
     changed = [stage for stage in stages if stage.record.changes]
@@ -123,7 +123,7 @@ def summary(stages: Sequence[Stage], records: Sequence[Record]) -> Iterator[Prin
 
 
 def diffs(
-    stages: Sequence[Stage], records: Sequence[Record], *, is_full: bool, all_: bool
+    stages: Sequence[Stage], records: Sequence[PassRecord], *, is_full: bool, all_: bool
 ) -> Iterator[Printed]:
     """The changes of each of ``stages`` under its heading.
 

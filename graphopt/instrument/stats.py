@@ -9,11 +9,10 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
-from graphopt.instrument.base import Watcher
 from graphopt.instrument.growth import constants_of
 from graphopt.instrument.summary import op_name, weights
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
 #: Words of reasons that something stood in the way.
 _TELLING = (
@@ -48,7 +47,7 @@ class Refused:
         return asdict(self)
 
 
-class Stats(Watcher):
+class Stats(PassInstrumentation):
     """Counts while a pipeline runs.
 
     Args:
@@ -94,7 +93,7 @@ class Stats(Watcher):
         self._tally = cx.edit.tally
         self._tally.clear()
 
-    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+    def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Credit the pass with what belongs to no rewrite, and add up the weights."""
         self._credit(pass_.name)
         if record.changes:

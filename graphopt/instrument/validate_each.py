@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import InvalidModel, VerificationFailed
-from graphopt.instrument.base import Watcher
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
 if TYPE_CHECKING:
     from graphopt.verification.verifier import Oracle
 
 
-class ValidateEach(Watcher):
+class ValidateEach(PassInstrumentation):
     """Checks the structure after each pass, and with an ``oracle`` also what the model computes.
 
     Args:
@@ -28,7 +27,7 @@ class ValidateEach(Watcher):
         self._oracle = oracle
         self._numerics = numerics
 
-    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None:
+    def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Check ``model``.
 
         Raises:

@@ -14,8 +14,8 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from graphopt import ir
 from graphopt.context import Action, Context, Observer
@@ -29,6 +29,7 @@ from graphopt.errors import (
     unknown,
 )
 from graphopt.passes.base import Pass
+from graphopt.passes.instrumentation import History, PassInstrumentation, PassRecord
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.quantized_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
@@ -79,80 +80,6 @@ class Slot:
 Step = Pass | Fixpoint | Planned | Slot
 
 
-@dataclass(repr=False)
-class Record:
-    """What one run of one pass did.
-
-    Attributes:
-        index: its place in the run, from 1.
-        text: the pass with its options.
-        seconds: wall time of the pass, observers not counted.
-        changes: edits by kind.
-        rewrites: changes by rule (or by pass, for passes without rules).
-        nodes: nodes afterwards, those of bodies included, without Constant.
-        does: what its changes are called, unless they are rewrites.
-        remarks: what it did to the model as a whole.
-        round: the round of the innermost ``fixpoint`` around it, from 1; 0 outside of any.
-        loop: which ``fixpoint`` of the run that is, from 1; 0 outside of any.
-    """
-
-    index: int
-    name: str
-    text: str
-    seconds: float
-    changes: Counter[str]
-    rewrites: Counter[str]
-    nodes: int
-    does: str | None = None
-    remarks: tuple[str, ...] = ()
-    round: int = 0
-    loop: int = 0
-
-    def __repr__(self) -> str:
-        return f"Record({self.index}, {self.text!r}, {self.told(4) or 'no changes'})"
-
-    def told(self, most: int | None = None) -> str:
-        """What it did: ``compose-transposes ×12, drop-cast ×3``, ``removed ×4``, or ``opset 21 → 13``."""
-        if self.remarks:
-            return "; ".join(self.remarks)
-        if self.does is not None:
-            count = sum(self.rewrites.values())
-            return f"{self.does} ×{count}" if count else ""
-        return ", ".join(f"{name} ×{count}" for name, count in self.rewrites.most_common(most))
-
-
-@dataclass
-class History:
-    """What a pipeline did.
-
-    Attributes:
-        remarks: what concerns no single pass, such as a ``fixpoint`` that reached its limit.
-    """
-
-    pipeline: str
-    records: list[Record] = field(default_factory=list)
-    planned: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all passes."""
-        return sum(record.seconds for record in self.records)
-
-    @property
-    def rewrites(self) -> Counter[str]:
-        """Changes by rule or pass, over the whole run."""
-        return sum((record.rewrites for record in self.records), Counter())
-
-
-class Instrument(Protocol):
-    """Watches passes begin and end; never transforms."""
-
-    def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None: ...
-    def after_pass(self, pass_: Pass, record: Record, model: ir.Model, cx: Context) -> None: ...
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """Passes in order."""
@@ -187,7 +114,7 @@ class Pipeline:
         """The same with all that passes can do, whether it is expected to pay or not."""
         return Pipeline(_eager(self.steps))
 
-    def run(self, model: ir.Model, cx: Context, instruments: Sequence[Instrument] = ()) -> History:
+    def run(self, model: ir.Model, cx: Context, instruments: Sequence[PassInstrumentation] = ()) -> History:
         """Run every pass over ``model`` in place."""
         run = _Run(model, cx, instruments, History(str(self)))
         run.steps(self.steps)
@@ -230,7 +157,7 @@ class _Run:
     """One run of a pipeline over a model."""
 
     def __init__(
-        self, model: ir.Model, cx: Context, instruments: Sequence[Instrument], history: History
+        self, model: ir.Model, cx: Context, instruments: Sequence[PassInstrumentation], history: History
     ) -> None:
         self._model, self._cx, self._instruments = model, cx, instruments
         self.history = history
@@ -283,7 +210,7 @@ class _Run:
             f"fixpoint stopped after {counted(rounds, 'round')} in which passes still changed the model{by}"
         )
 
-    def _pass(self, pass_: Pass) -> Record:
+    def _pass(self, pass_: Pass) -> PassRecord:
         model, cx, index = self._model, self._cx, len(self.history.records) + 1
         for instrument in self._instruments:
             instrument.before_pass(pass_, index, model, cx)
@@ -318,7 +245,7 @@ class _Run:
             self._size = _Size.of(model, cx)
         changes = Counter(cx.edit.counts)
         changes.subtract(before)
-        record = Record(
+        record = PassRecord(
             index,
             pass_.name,
             str(pass_),
@@ -336,7 +263,7 @@ class _Run:
         return record
 
 
-def _rules_text(record: Record) -> str:
+def _rules_text(record: PassRecord) -> str:
     """``drop-zero ×3, drop-cast``: the rules by which a pass changed the model, without its own name."""
     rules = [(name, count) for name, count in record.rewrites.most_common(_RULES) if name != record.name]
     return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in rules)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.instrument.base import Watcher
 from graphopt.ops import native
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import Record
+from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 from graphopt.rewrite.filter import Place
 from graphopt.rules import all_rules
 
@@ -65,7 +64,7 @@ class Variant:
         return replace(self, off=self.off | frozenset(owners))
 
 
-class Kernels(Watcher):
+class Kernels(PassInstrumentation):
     """Notes which rewrites made the calls of native groups, each of which is tried by itself.
 
     Attributes:
@@ -97,7 +96,7 @@ class Kernels(Watcher):
 
 
 def groups_of(
-    records: Iterable[Record], passes: Iterable[Pass], kernels: Sequence[Group] = ()
+    records: Iterable[PassRecord], passes: Iterable[Pass], kernels: Sequence[Group] = ()
 ) -> list[Group]:
     """The groups of a run that changed something: first those for speed, then by number of rewrites.
 

@@ -19,7 +19,8 @@ from graphopt.instrument.stages import Rounds, Stage
 from graphopt.instrument.stats import Refused, Stats
 from graphopt.instrument.summary import Interface, Summary, weights
 from graphopt.instrument.validate_each import ValidateEach
-from graphopt.passes.pipeline import Pipeline, Record
+from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.rules import all_rules
 from tests.cli.broken_passes import ReluToSigmoid, Unsort
@@ -107,7 +108,7 @@ def test_dce_removes_and_rewrites_nothing() -> None:
     model = parse("g (float[2] x) => (float[2] y) { z = Exp(x) y = Relu(x) }")
     cx = context_for(model)
     (record,) = Pipeline.parse("dce", registry()).run(model, cx).records
-    assert record.told() == "removed ×1"
+    assert record.describe() == "removed ×1"
     assert str(Stage(record, 2).heading(0)).startswith("── dce ─ 2 → 1 nodes ─ 1 removed ──")
 
 
@@ -227,11 +228,13 @@ def test_wrong_results_are_blamed_on_their_pass() -> None:
 
 
 def test_headings() -> None:
-    record = Record(3, "peephole", "peephole", 0.1, Counter(replace=2), Counter(a=2, b=1), 10, None, (), 1, 1)
+    record = PassRecord(
+        3, "peephole", "peephole", 0.1, Counter(replace=2), Counter(a=2, b=1), 10, None, (), 1, 1
+    )
     text = str(Stage(record, 12).heading(2))
     assert text.startswith("── peephole, round 1 of 2 ─ 12 → 10 nodes ─ 2 a, 1 b ───")
     assert len(text) == 100
-    idle = Record(3, "dce", "dce", 0.1, Counter(), Counter(), 10)
+    idle = PassRecord(3, "dce", "dce", 0.1, Counter(), Counter(), 10)
     assert "── dce ─ 10 nodes ─ nothing changed ──" in str(Stage(idle, 10).heading(0))
 
 
