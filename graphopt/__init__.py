@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from graphopt.rewrite.rule import Rule, rule
     from graphopt.specialize.loaded import Bundle
     from graphopt.training.trainer import Trainer
-    from graphopt.tune.tuned import Tune
+    from graphopt.tuning.tuner import Tune
 
 __all__ = [
     "Bundle",
@@ -149,7 +149,7 @@ _HOMES = {
     "graphopt.inputs.feeds": ("InputOptions",),
     "graphopt.specialize.loaded": ("Bundle",),
     "graphopt.training.trainer": ("Trainer",),
-    "graphopt.tune.tuned": ("Tune",),
+    "graphopt.tuning.tuner": ("Tune",),
 }
 _MODULES = ("api", "config", "errors", "ir", "rewrite")
 

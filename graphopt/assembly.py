@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphopt.ir.signature import Signature
     from graphopt.ort.devices import Device
     from graphopt.ort.session import Source
-    from graphopt.tune.tuned import Tune, Tuner
+    from graphopt.tuning.tuner import Tune, Tuner
     from graphopt.verification.verifier import Oracle
 
 PathLike = str | os.PathLike[str]
@@ -128,7 +128,7 @@ def tuner_for(
     """What tunes on ``device``."""
     from graphopt.fusion.libraries import compiler_of
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.tune.tuned import Tuner
+    from graphopt.tuning.tuner import Tuner
     from graphopt.util.store import Store
 
     chosen, _ = choose_device(device, settings)
@@ -152,9 +152,9 @@ def saver_for(
     command: Sequence[str],
 ) -> Callable[[Culprit, int], None]:
     """What writes a reproducer of each culprit."""
-    from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.repair import save_found
+    from graphopt.debug.trial import Attempt
     from graphopt.inputs.feeds import InputOptions
 
     attempt = Attempt(loaded(original), job.pipeline, job.options)

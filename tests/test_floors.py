@@ -47,7 +47,7 @@ FLOORS = [
     "fusion",
     "transforms",
     "debug",
-    "tune",
+    "tuning",
     "assembly",
     "specialize",
     "executor",

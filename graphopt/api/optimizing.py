@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
     from graphopt.rewrite.explain import Explanation
     from graphopt.rewrite.rule import Rule
-    from graphopt.tune.tuned import Tune
+    from graphopt.tuning.tuner import Tune
     from graphopt.verification.verdict import Verdict
 
 

@@ -13,9 +13,9 @@ from graphopt.cli.parameters import Runs, Seconds
 from graphopt.errors import RuntimeFailure
 
 if TYPE_CHECKING:
-    from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import Check, CheckOptions
     from graphopt.debug.culprit import Culprit
+    from graphopt.debug.trial import Attempt
 
 check_options = options.group(
     "Check",
@@ -44,8 +44,8 @@ check_options = options.group(
 def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, CheckOptions]:
     """What is to be run, and how its results are checked; uses ``values`` up."""
     from graphopt import api
-    from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
+    from graphopt.debug.trial import Attempt
     from graphopt.inputs.feeds import InputOptions
     from graphopt.request import prepare as prepare_request
     from graphopt.transforms.scalar.check_aliasing import pairs_of

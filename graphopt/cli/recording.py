@@ -250,7 +250,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     if "pre_passes" not in context.params:
         return None
     from graphopt.cli.option_values import chosen_pipeline
-    from graphopt.debug.attempt import steps_text
+    from graphopt.debug.trial import steps_text
     from graphopt.driver import make_pipeline
 
     values = dict(context.params)

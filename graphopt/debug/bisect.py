@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.debug.attempt import Outcome, Step, Try, find_node
 from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
+from graphopt.debug.trial import Outcome, Step, Try, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import Limits, Place
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.debug.attempt import Step, find_node
+from graphopt.debug.trial import Step, find_node
 from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.printing import printed

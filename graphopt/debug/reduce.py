@@ -14,11 +14,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.debug.attempt import Attempt, find_node
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
+from graphopt.debug.trial import Attempt, find_node
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.debug.attempt import Attempt
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
+from graphopt.debug.trial import Attempt
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.instrument.report import Dropped, Report

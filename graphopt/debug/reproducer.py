@@ -19,10 +19,10 @@ from typing import Any
 from graphopt import ir, publish
 from graphopt.context import Options
 from graphopt.cost import Costs, shipped
-from graphopt.debug.attempt import Attempt, IsolatedAttempt, Try, steps_text
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
+from graphopt.debug.trial import Attempt, IsolatedAttempt, Try, steps_text
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.inputs.feeds import Feeds, InputOptions
@@ -54,7 +54,7 @@ class Case:
     Attributes:
         what: what is to blame, in words.
         reason: why the check failed.
-        pipeline: the passes, as texts of :func:`graphopt.debug.attempt.steps_text`.
+        pipeline: the passes, as texts of :func:`graphopt.debug.trial.steps_text`.
         options: what they may do.
         limits: which rewrites are allowed.
         check: how the result is judged.
@@ -281,7 +281,7 @@ def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
 
 def helper() -> Child:
     """A process for what may crash."""
-    return Child(preload=("graphopt.debug.attempt",))
+    return Child(preload=("graphopt.debug.trial",))
 
 
 def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:

@@ -30,7 +30,7 @@ from graphopt.util.tables import (
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
     from graphopt.rewrite.explain import Fused, Missed
-    from graphopt.tune.tuning import Tuning
+    from graphopt.tuning.result import Tuning
     from graphopt.verification.verdict import Verdict
 
 #: Operators listed by themselves; the others share a line.

@@ -14,13 +14,13 @@ import pytest
 from graphopt import ir
 from graphopt.context import Action, Options
 from graphopt.cost import Costs, shipped
-from graphopt.debug.attempt import Attempt, _from_journal, _Trace, find_node, steps_text
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reduce import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
+from graphopt.debug.trial import Attempt, _from_journal, _Trace, find_node, steps_text
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
@@ -40,7 +40,7 @@ def model() -> ir.Model:
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    with Child(preload=("onnxruntime", "graphopt.ort.probe", "graphopt.debug.attempt")) as process:
+    with Child(preload=("onnxruntime", "graphopt.ort.probe", "graphopt.debug.trial")) as process:
         yield process
 
 

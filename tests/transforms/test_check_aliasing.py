@@ -208,10 +208,10 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
 
 
 def test_what_fails_is_made_small_with_its_buffers() -> None:
-    from graphopt.debug.attempt import Attempt
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper
+    from graphopt.debug.trial import Attempt
     from graphopt.driver import make_pipeline
     from graphopt.rewrite.filter import Limits
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from graphopt.api import Report, Result
     from graphopt.inputs.bindings import Shape
     from graphopt.specialize.build import Specialized
-    from graphopt.tune.tuned import Tune
+    from graphopt.tuning.tuner import Tune
 
 EXAMPLE = """
 graphopt optimize model.onnx
@@ -243,7 +243,7 @@ def _tune(values: dict[str, Any]) -> Tune | None:
     if not tune:
         return None
     from graphopt.inputs.shape_grids import parse_grid
-    from graphopt.tune.tuned import Tune
+    from graphopt.tuning.tuner import Tune
 
     grid: list[dict[str, Shape]] = parse_grid(values["input_shapes"])
     values["input_shapes"] = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())

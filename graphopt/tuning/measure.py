@@ -11,9 +11,9 @@ from graphopt.errors import GraphoptError
 from graphopt.timing.harness import compare_speed
 from graphopt.timing.ratios import Band, Comparison, decided
 from graphopt.timing.stopwatch import RaceLimits, Setup
-from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.readings import Reading, Size
-from graphopt.tune.workshop import Workshop
+from graphopt.tuning.measurements import Reading, Size
+from graphopt.tuning.search_space import Group, Variant
+from graphopt.tuning.variant_builder import Workshop
 
 #: Of models whose runs take longer, or whose weights take more bytes, fewer are measured at a time.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
@@ -30,7 +30,7 @@ Say = Callable[[str, float], None]
 
 
 class HarnessRaces:
-    """Makes variants and measures them; see :class:`graphopt.tune.readings.Races`.
+    """Makes variants and measures them; see :class:`graphopt.tuning.measurements.Races`.
 
     Args:
         workshop: makes the variants.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphopt.ort.session_options import SessionChoice
-from graphopt.tune.candidates import Variant
-from graphopt.tune.readings import LATE, Finding, Races
-from graphopt.tune.screening import screen
+from graphopt.tuning.measurements import LATE, Finding, Races
+from graphopt.tuning.screening import screen
+from graphopt.tuning.search_space import Variant
 
 
 def try_choices(

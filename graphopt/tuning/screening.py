@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.tune.candidates import Variant
-from graphopt.tune.readings import Races, Reading
+from graphopt.tuning.measurements import Races, Reading
+from graphopt.tuning.search_space import Variant
 
 #: Variants that are measured at a time, besides the one of reference and its twin.
 _TOGETHER = 8

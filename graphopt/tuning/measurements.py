@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.tune.candidates import Group, Variant
+from graphopt.tuning.search_space import Group, Variant
 
 #: Why there is no reading.
 LATE = "not measured: no time was left"

@@ -27,10 +27,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.ort.session_options import SessionChoice
-from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.options import try_choices
-from graphopt.tune.readings import LATE, Finding, Races, Reading
-from graphopt.tune.screening import screen
+from graphopt.tuning.measurements import LATE, Finding, Races, Reading
+from graphopt.tuning.screening import screen
+from graphopt.tuning.search_space import Group, Variant
+from graphopt.tuning.session_choices import try_choices
 
 #: Rules of a group that loses which are tried one by one.
 _RULES = 4

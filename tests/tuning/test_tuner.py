@@ -19,14 +19,14 @@ from graphopt.instrument.report import Dropped
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
 from graphopt.timing.stopwatch import Setup
-from graphopt.tune import tuned
-from graphopt.tune.candidates import Variant, choices_for, groups_of, newer_opset
-from graphopt.tune.readings import Reading
-from graphopt.tune.search import Found
-from graphopt.tune.tuned import Tune
-from graphopt.tune.workshop import Workshop, job_for
+from graphopt.tuning import tuner
+from graphopt.tuning.decide import Found
+from graphopt.tuning.measurements import Reading
+from graphopt.tuning.search_space import Variant, choices_for, groups_of, newer_opset
+from graphopt.tuning.tuner import Tune
+from graphopt.tuning.variant_builder import Workshop, job_for
 from tests.support import parse
-from tests.tune.harmful import Idle, Slow
+from tests.tuning.harmful import Idle, Slow
 
 SIZE = 96
 
@@ -72,7 +72,7 @@ def optimize(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def spoilt(optimize: Call) -> None:
     """Tune with a pass that makes the model slower: it goes, and the result is the cleaned model."""
-    tuning, operators = optimize("--post-pass", "tests.tune.harmful:Slow", "--budget", "10s", "--fresh")
+    tuning, operators = optimize("--post-pass", "tests.tuning.harmful:Slow", "--budget", "10s", "--fresh")
     by_name = {group["name"]: group for group in tuning["groups"]}
     assert by_name["slow"]["kept"] is False and by_name["slow"]["rewrites"] == 2
     assert operators == ["MatMul", "Relu"] * 2
@@ -80,7 +80,7 @@ def spoilt(optimize: Call) -> None:
 
 
 def test_a_slow_rewrite_is_reverted(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned, "choices_for", lambda *arguments: ())
+    monkeypatch.setattr(tuner, "choices_for", lambda *arguments: ())
     spoilt(optimize)
 
 
@@ -101,7 +101,7 @@ def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
 def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workshop, "same", lambda self, one, other: False)  # else nothing would be measured
     for _ in range(3):
-        tuning, _ = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "20s", "--fresh")
+        tuning, _ = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "20s", "--fresh")
         (idle,) = (group for group in tuning["groups"] if group["name"] == "idle")
         assert idle["kept"] is False and idle["reason"] == "no difference, and nothing smaller"
 
@@ -109,8 +109,8 @@ def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: p
 def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
     optimize: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned, "choices_for", lambda *arguments: ())  # they would have to be measured
-    first, operators = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "30s")
+    monkeypatch.setattr(tuner, "choices_for", lambda *arguments: ())  # they would have to be measured
+    first, operators = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "30s")
     assert all("faster" not in group["reason"] for group in first["groups"])
     assert all(group["reading"]["same"] for group in first["groups"])  # onnxruntime removes it, too
     by_name = {group["name"]: group for group in first["groups"]}
@@ -120,8 +120,8 @@ def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
     def fail(*arguments: object, **more: object) -> None:
         pytest.fail("it is measured again")
 
-    monkeypatch.setattr(tuned, "search", fail)
-    second, again = optimize("--post-pass", "tests.tune.harmful:Idle", "--budget", "1m")
+    monkeypatch.setattr(tuner, "search", fail)
+    second, again = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "1m")
     assert again == operators and second == {**first, "stored": True}
 
 
@@ -131,7 +131,7 @@ def test_session_options_are_recommended_applied_and_told(
     choice = SessionChoice(threads=1, spinning=False, disabled=("SkipLayerNormFusion",))
     final = Reading(0.8, faster=True)
     monkeypatch.setattr(
-        tuned, "search", lambda groups, choices, races, opset: Found(Variant(choice=choice), final=final)
+        tuner, "search", lambda groups, choices, races, opset: Found(Variant(choice=choice), final=final)
     )
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}"]
@@ -260,7 +260,7 @@ def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given_up = Found(Variant(original=True), fallback="the result was slower: all rewrites were reverted")
-    monkeypatch.setattr(tuned, "search", lambda groups, choices, races, opset: given_up)
+    monkeypatch.setattr(tuner, "search", lambda groups, choices, races, opset: given_up)
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}", "--target-opset", "18"]
     assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0

@@ -23,11 +23,11 @@ from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
 from graphopt.timing.bench import cuda_options, told_shapes
 from graphopt.timing.stopwatch import Setup, output_shapes
-from graphopt.tune.candidates import Kernels, Variant, choices_for, groups_of, newer_opset
-from graphopt.tune.races import HarnessRaces
-from graphopt.tune.search import search
-from graphopt.tune.tuning import Memory, Tuning, describe
-from graphopt.tune.workshop import Workshop, job_for
+from graphopt.tuning.decide import search
+from graphopt.tuning.measure import HarnessRaces
+from graphopt.tuning.result import Memory, Tuning, describe
+from graphopt.tuning.search_space import Kernels, Variant, choices_for, groups_of, newer_opset
+from graphopt.tuning.variant_builder import Workshop, job_for
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import counted, human_seconds
 

@@ -18,16 +18,16 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.rewrite.filter import Place
 from graphopt.timing.ratios import Band
 from graphopt.timing.stopwatch import Setup
-from graphopt.tune import tuned
-from graphopt.tune.candidates import Group, Kernels, Variant, groups_of
-from graphopt.tune.readings import LATE, Finding, Reading
-from graphopt.tune.search import Found, search
-from graphopt.tune.tuning import Tuning
-from graphopt.tune.workshop import Workshop
+from graphopt.tuning import tuner
+from graphopt.tuning.decide import Found, search
+from graphopt.tuning.measurements import LATE, Finding, Reading
+from graphopt.tuning.result import Tuning
+from graphopt.tuning.search_space import Group, Kernels, Variant, groups_of
+from graphopt.tuning.variant_builder import Workshop
 from tests.fusion.building.samples import compiled
 from tests.fusion.models import TWO
 from tests.support import parse
-from tests.tune.test_search import Made
+from tests.tuning.test_decide import Made
 
 #: Three groups, two of which are one function.
 THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) y = Mul(v, b)")
@@ -127,7 +127,7 @@ def test_what_is_reverted_is_not_in_the_library(
         variant = Variant(frozenset(loser.owners), choice=SessionChoice(threads=1))
         return Found(variant, final=reading.inverse())
 
-    monkeypatch.setattr(tuned, "search", decided)
+    monkeypatch.setattr(tuner, "search", decided)
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     ir.save(parse(THREE), path)
     words = ["optimize", path, "-o", out, "--fuser", "native", "--tune", "--device", "cpu", "--json"]
@@ -159,7 +159,7 @@ def test_where_no_kernel_is_left_it_is_told(
         findings = [Finding(one.name, one.rewrites, None, False, LATE, one.owners) for one in kernels]
         return Found(Variant(frozenset(owner for one in kernels for owner in one.owners)), findings)
 
-    monkeypatch.setattr(tuned, "search", decided)
+    monkeypatch.setattr(tuner, "search", decided)
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     ir.save(parse(THREE), path)
     words = ["optimize", path, "-o", out, "--fuser", "native", "--tune", "--device", "cpu"]

@@ -11,9 +11,9 @@ from typing import Any
 from graphopt.errors import ResourceLimit
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
-from graphopt.tune.candidates import Variant
-from graphopt.tune.readings import Finding, Reading
-from graphopt.tune.search import Found
+from graphopt.tuning.decide import Found
+from graphopt.tuning.measurements import Finding, Reading
+from graphopt.tuning.search_space import Variant
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import Block, Table, counted, flat, human_seconds, shortened
 

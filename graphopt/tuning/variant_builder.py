@@ -20,8 +20,8 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import Limits, Place
 from graphopt.timing.stopwatch import Setup
-from graphopt.tune.candidates import Group, Kernels, Variant
-from graphopt.tune.readings import Size
+from graphopt.tuning.measurements import Size
+from graphopt.tuning.search_space import Group, Kernels, Variant
 
 #: Bytes of the largest models that are looked into after onnxruntime has optimized them.
 _LARGEST = 1 << 29
@@ -188,7 +188,7 @@ class Workshop:
             with contextlib.suppress(GraphoptError):  # then it is measured
                 if sum(file.stat().st_size for file in self._folder.glob(f"{path.stem}.*")) < _LARGEST:
                     if self._child is None:
-                        self._child = Child(preload=["onnxruntime", "graphopt.tune.workshop"])
+                        self._child = Child(preload=["onnxruntime", "graphopt.tuning.variant_builder"])
                     choice = made.libraries | SessionChoice(disabled=disabled)
                     self._child.call(lower, path, self._setup, choice, str(target), timeout=_PATIENCE)
                     self._lowered[key] = ir.fingerprint(ir.load(target), names=True)

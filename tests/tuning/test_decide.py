@@ -11,10 +11,10 @@ import pytest
 
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.tune.candidates import Group, Variant
-from graphopt.tune.readings import Finding, Reading, Size
-from graphopt.tune.search import Found, search
-from graphopt.tune.tuning import Memory, Tuning
+from graphopt.tuning.decide import Found, search
+from graphopt.tuning.measurements import Finding, Reading, Size
+from graphopt.tuning.result import Memory, Tuning
+from graphopt.tuning.search_space import Group, Variant
 from graphopt.util.store import Store
 
 BAND = Band(0.99, 1.01)
