@@ -9,7 +9,7 @@ MODELS ?=
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
-TARGETS := help demo test test-full test-all lint docs bench bench-specialize gpu-check lock clean installed installed-dev \
+TARGETS := help demo test test-full test-all lint docs dist bench bench-specialize gpu-check lock clean installed installed-dev \
            installed-docs installed-peers
 .PHONY: $(TARGETS)
 
@@ -26,6 +26,7 @@ help:
 	@echo "make test-all   both, and the long sweeps: hours"
 	@echo "make lint       ruff (rules and format) and mypy"
 	@echo "make docs       render the documentation, with an API reference, to build/site"
+	@echo "make dist       build the sdist and the wheel, and try each in a fresh environment"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
 	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
@@ -69,6 +70,9 @@ lint: installed-dev
 docs: installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the documentation is build/site/index.html"
+
+dist:
+	@.ci/dist "$(PYTHON)"
 
 bench: installed-peers
 	$(BIN)/python -m benchmarks.nodes $(if $(MODELS),$(MODELS),--docs docs/benchmarks.md --docs README.md)

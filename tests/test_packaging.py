@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import graphopt
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -22,6 +24,10 @@ def test_the_cpu_requirements_are_those_of_the_project_with_the_other_onnxruntim
     gpu = next(item for item in project["dependencies"] if item.startswith("onnxruntime-gpu"))
     expected = [item for item in project["dependencies"] if item != gpu]
     assert _names((ROOT / "requirements-cpu.txt").read_text().splitlines()) == _names(expected)
+
+
+def test_the_citation_names_the_version() -> None:
+    assert f"\nversion: {graphopt.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def _python(folder: Path, version: str, supported: bool) -> Path:

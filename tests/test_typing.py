@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 import types
 from html.parser import HTMLParser
 from pathlib import Path
@@ -98,11 +97,6 @@ def test_names_are_complete_and_nothing_else_is_listed() -> None:
     assert public == [name for name in sorted(graphopt.__all__) if not name.startswith("_")]
     assert {"Report", "Model", "GraphoptError", "to_proto"} <= set(public)
     assert {"Any", "TYPE_CHECKING", "annotations", "importlib"}.isdisjoint(public)
-
-
-def test_the_version_is_that_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert graphopt.__version__ == project["version"]
 
 
 def test_a_misspelt_name_is_an_error_with_a_suggestion() -> None:
