@@ -18,7 +18,7 @@ ROOT = DOCS.parent
 ROOT_PAGES = {
     "README.md": "overview.md",
     # "CONTRIBUTING.md": "contributing.md",
-    # "SECURITY.md": "security.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")

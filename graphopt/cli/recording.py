@@ -15,15 +15,12 @@ from graphopt import config, publish
 from graphopt.cli.command_line import Invocation
 from graphopt.cli.outputs import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
-from graphopt.cli.repro_folder import IN, OUT, README, SETTINGS, Outcome, Recorded, given
+from graphopt.cli.repro_folder import IN, LEFT_OUT, OUT, README, SETTINGS, Outcome, Recorded, given
 from graphopt.debug.commands import keep_files
 from graphopt.errors import GraphoptError, unwritable
 
 if TYPE_CHECKING:
     from graphopt import ir
-
-#: Options that the reproducer holds in another way, or not at all.
-_LEFT_OUT = ("save_repro", "assignments", "allow_external")
 
 
 class Recording:
@@ -83,7 +80,7 @@ class Recording:
         options: list[str] = []
         operands: list[str] = []
         for parameter, value in values:
-            if parameter.name in _LEFT_OUT:
+            if parameter.name in LEFT_OUT:
                 continue
             if not isinstance(parameter, click.Option):
                 operands.append(self._text(parameter, value))

@@ -14,16 +14,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import click
 
-from graphopt import publish
+from graphopt import config, publish
 from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.errors import InvalidModel, UsageError
 
+#: Options that a reproducer holds in another way, or not at all.
+LEFT_OUT = ("save_repro", "assignments", "allow_external")
 _FORMAT = 1
 COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
 IN, OUT = "in", "out"
@@ -147,7 +149,7 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
                 shutil.copytree(folder / IN, place / IN, copy_function=_link)
             else:
                 (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
-        (place / SETTINGS).write_bytes((folder / SETTINGS).read_bytes())
+        (place / SETTINGS).write_text(_settings(folder, allow_command), encoding="utf-8")
         report = place / "outcome.json"
         words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]
         done = subprocess.run(
@@ -158,6 +160,23 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
     said = done.stderr.strip().splitlines()
     why = f"the process died{f': {said[-1][:200]}' if said else ''}"
     return Outcome(done.returncode, why, ended=False)
+
+
+def _settings(folder: Path, allow_command: bool) -> str:
+    """The settings in ``folder``, with the store of the current settings: a store holds code that is loaded.
+
+    Raises:
+        UsageError: they name a C compiler, and commands are not allowed, or folders elsewhere.
+    """
+    settings = config.load({}, folder)
+    if settings.compiler != "auto" and not allow_command:
+        raise UsageError(
+            f"{folder} would run the C compiler {settings.compiler!r}",
+            hint="--allow-command lets it, if you trust the folder",
+        )
+    if settings.allow_external:
+        raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
+    return config.as_toml(replace(settings, cache_dir=config.current().cache_dir))
 
 
 def _link(source: str, target: str) -> None:
@@ -194,6 +213,8 @@ def _check(arguments: Sequence[str], folder: Path, allow_command: bool) -> None:
         return  # running it will say the same
     for parameter, value in found:
         kind, text = parameter.type, str(value)
+        if parameter.name in LEFT_OUT:
+            raise UsageError(f"{folder} would change settings: {max(parameter.opts, key=len)} {text}")
         if isinstance(kind, ReadsModel | ReadsFolder | ReadsArrays | Writes):
             path = PurePath(text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text)
             if path.is_absolute() or ".." in path.parts:

@@ -191,6 +191,31 @@ def test_a_folder_that_reaches_out_is_refused(invoke: Invoke, small: Path) -> No
         assert invoke("replay", "kept").status in (2, 3)
 
 
+def test_settings_of_a_folder_run_no_command_and_choose_no_store(invoke: Invoke, small: Path) -> None:
+    assert invoke("optimize", small, "-o", "o.onnx", "--fuser", "native", "--save-repro", "r").status == 0
+    settings = Path("r/graphopt.toml")
+    text = settings.read_text()
+    program = Path("evil").absolute()
+    program.write_text("#!/bin/sh\necho ran >> " + str(Path("ran").absolute()))
+    program.chmod(0o755)
+
+    settings.write_text(text.replace('compiler = "auto"', f'compiler = "{program}"'))
+    refused = invoke("replay", "r")
+    assert refused.status == 2 and "would run the C compiler" in refused.err and not Path("ran").exists()
+
+    settings.write_text(text.replace("allow_external = []", 'allow_external = ["/"]'))
+    assert invoke("replay", "r").status == 2
+
+    store = config.current().cache_dir
+    settings.write_text(text.replace(str(store), str(Path("theirs").absolute())))
+    assert invoke("replay", "r").status == 0 and not Path("theirs").exists()
+
+    data = json.loads(Path("r/command.json").read_text())
+    data["arguments"] += ["--set", f"compiler={program}"]
+    Path("r/command.json").write_text(json.dumps(data))
+    assert invoke("replay", "r").status == 2 and not Path("ran").exists()
+
+
 @pytest.mark.parametrize("setting", ["auto", "FILE"])
 def test_the_table_of_costs_in_force_is_kept(
     setting: str, invoke: Invoke, small: Path, tmp_path: Path
