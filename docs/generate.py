@@ -339,7 +339,7 @@ def gaps() -> list[str]:
 
 def gradients_page() -> str:
     """What was written by hand, and the table of operators."""
-    from graphopt.autodiff.gradient import Gradient, all_gradients
+    from graphopt.autodiff.registry import Gradient, all_gradients
 
     text, _, _ = (DOCS / "gradients.md").read_text(encoding="utf-8").partition("## Operators")
     lines = [

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         value_and_grad,
         verify,
     )
-    from graphopt.autodiff.gradient import NoGradient
+    from graphopt.autodiff.registry import NoGradient
     from graphopt.errors import (
         GraphoptError,
         InvalidModel,
@@ -131,7 +131,7 @@ __all__ = [
 
 #: Modules that define names of ``__all__``, if not :mod:`graphopt.api`.
 _HOMES = {
-    "graphopt.autodiff.gradient": ("NoGradient",),
+    "graphopt.autodiff.registry": ("NoGradient",),
     "graphopt.errors": (
         *("GraphoptError", "InvalidModel", "NoCompiler", "NotFused", "PassFailed", "ResourceLimit"),
         *("RuntimeFailure", "UnsupportedModel", "UsageError", "VerificationFailed"),

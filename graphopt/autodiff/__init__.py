@@ -1,5 +1,5 @@
 """Reverse mode: a model that also returns gradients, made of ordinary operators.
 
-``gradients/`` has the operators' gradients, one file a family (:mod:`graphopt.autodiff.gradient` finds
+``rules/`` has the operators' gradients, one file a family (:mod:`graphopt.autodiff.registry` finds
 them); :mod:`graphopt.autodiff.reverse` walks a graph, and :mod:`graphopt.autodiff.joint` makes the model.
 """

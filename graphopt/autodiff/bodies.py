@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphopt import ir
-from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.operations import Operations, Size
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.sequences import is_sequence
+from graphopt.autodiff.primal import Forward
 from graphopt.autodiff.reverse import backward
-from graphopt.autodiff.sequences import is_sequence
 
 
 class Draft:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.asked import asked, resolved, with_parameters
-from graphopt.autodiff.declarations import without_unsure_shapes
-from graphopt.autodiff.gradient import IncompleteGradient, NeedsOpset, Stopped
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.declared_shapes import without_unsure_shapes
+from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.losses import Loss, declared_dims
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.registry import IncompleteGradient, NeedsOpset, Stopped
 from graphopt.autodiff.reverse import backward, is_real
-from graphopt.autodiff.sequences import is_sequence
-from graphopt.autodiff.state import return_state, statistics
+from graphopt.autodiff.running_statistics import return_state, statistics
+from graphopt.autodiff.wrt import asked, resolved, with_parameters
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.builder import Operations
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 

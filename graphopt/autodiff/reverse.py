@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff import gradient as known
-from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import Gradient, NoGradient, Stopped, Stops, UnknownType
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff import registry as known
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import Gradient, NoGradient, Stopped, Stops, UnknownType
 from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss, declared_dims
-from graphopt.autodiff.recompute import Estimates
-from graphopt.autodiff.saving import Choice, Sides, dependents, save_everything
-from graphopt.autodiff.state import is_training
+from graphopt.autodiff.rematerialize import Estimates
+from graphopt.autodiff.residuals import Choice, Sides, dependents, save_everything
+from graphopt.autodiff.running_statistics import is_training
 from graphopt.autodiff.unranked import take_apart
 from graphopt.context import Context
 from graphopt.driver import context_for, make_pipeline

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.absent import without
 from graphopt.autodiff.split import split
+from graphopt.autodiff.zero_cotangents import without
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters.selection import FLOATS
 from graphopt.util.element_types import native

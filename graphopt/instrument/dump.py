@@ -11,7 +11,7 @@ from typing import Literal
 from graphopt import ir, publish
 from graphopt.context import Action, Context
 from graphopt.errors import unwritable
-from graphopt.instrument.dot import to_dot
+from graphopt.instrument.graphviz import to_dot
 from graphopt.instrument.stages import Stage, diffs, summary
 from graphopt.instrument.types import known_types
 from graphopt.modeldiff.causes import attribute

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from graphopt import ir
-from graphopt.autodiff import gradient as known
-from graphopt.autodiff.asked import ALL
-from graphopt.autodiff.gradient import Gradient, Stops
+from graphopt.autodiff import registry as known
+from graphopt.autodiff.lib.sequences import is_sequence
+from graphopt.autodiff.registry import Gradient, Stops
 from graphopt.autodiff.reverse import is_real
-from graphopt.autodiff.sequences import is_sequence
+from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.partitioning.duplicates import executed

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
-from graphopt.partitioning.kind import Grouping, Kind
+from graphopt.partitioning.group_kind import Grouping, Kind
 from graphopt.partitioning.propose import Partition
 
 _BETWEEN = "it lies between nodes of the group"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from graphopt import ir
-from graphopt.autodiff import gradient as known
-from graphopt.autodiff.asked import asked, resolved
-from graphopt.autodiff.gradient import Stops
+from graphopt.autodiff import registry as known
+from graphopt.autodiff.registry import Stops
 from graphopt.autodiff.reverse import is_real
+from graphopt.autodiff.wrt import asked, resolved
 from graphopt.context import Context
 from graphopt.ops import autodiff
 
@@ -23,7 +23,7 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     """What is differentiated by.
 
     Args:
-        wrt: as for :func:`graphopt.autodiff.asked.asked`. Notes on inputs and parameters come before
+        wrt: as for :func:`graphopt.autodiff.wrt.asked`. Notes on inputs and parameters come before
             ``params``, ``inputs`` and ``all``.
 
     Raises:

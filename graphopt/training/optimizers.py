@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.builder import Operations
 from graphopt.errors import UsageError, unknown
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from graphopt import ir, publish
 from graphopt.assembly import PathLike
+from graphopt.autodiff.builder import Operations
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss
-from graphopt.autodiff.operations import Operations
-from graphopt.autodiff.state import PREFIX as STATE
+from graphopt.autodiff.running_statistics import PREFIX as STATE
 from graphopt.context import Context
 from graphopt.driver import context_for, make_pipeline
 from graphopt.errors import UsageError, unknown

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.bodies import as_output, declare
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.builder import Operations
 from graphopt.training.optimizers import Optimizer, Trained
 
 #: What torch.nn.utils.clip_grad_norm_ adds to the norm.

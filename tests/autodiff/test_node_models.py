@@ -53,7 +53,7 @@ def test_gradients_of_node_tests_are_right(found: list[Case]) -> None:
 
 
 def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.autodiff.gradients import elementwise_unary
+    from graphopt.autodiff.rules import elementwise_unary
 
     case = next(case for case in found if case.name == "test_tan")
     monkeypatch.setitem(elementwise_unary.tan.__dict__, "function", lambda op, node, dy: op.Mul(dy, 2.0))
@@ -61,7 +61,7 @@ def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.Monkey
 
 
 def test_a_gradient_that_loses_terms_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.autodiff.gradients import indexing
+    from graphopt.autodiff.rules import indexing
 
     def racing(op: Any, node: Any, dy: Any) -> Any:
         return op.ScatterND(op.zeros_like(node.x), op.Unsqueeze(node.input(1), [-1]), dy, reduction="add")

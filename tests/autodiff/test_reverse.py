@@ -8,9 +8,9 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.builder import Operations
 from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.registry import NoGradient
 from graphopt.autodiff.reverse import backward
 from graphopt.driver import context_for
 from graphopt.errors import UsageError

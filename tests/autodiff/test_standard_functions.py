@@ -7,10 +7,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from graphopt.autodiff.forward import Forward
-from graphopt.autodiff.gradient import NoGradient
+from graphopt.autodiff.builder import Operations
 from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.operations import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import NoGradient
 from graphopt.autodiff.reverse import by_standard
 from graphopt.driver import context_for
 from tests.autodiff.models import check, run

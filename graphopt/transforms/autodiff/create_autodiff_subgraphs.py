@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.asked import ALL
+from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
 from graphopt.ops import autodiff
 from graphopt.partitioning.autodiff import AutodiffPolicy

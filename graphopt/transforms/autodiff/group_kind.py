@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.asked import ALL
+from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import autodiff
@@ -22,7 +22,7 @@ from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodif
 
 @dataclass(frozen=True)
 class AutodiffGroups:
-    """Groups that are differentiated as one; a :class:`graphopt.partitioning.kind.Kind`.
+    """Groups that are differentiated as one; a :class:`graphopt.partitioning.group_kind.Kind`.
 
     Attributes:
         minimum, views, wrt, no_grad: as for :class:`CreateAutodiffSubgraphs`.
@@ -62,7 +62,7 @@ class AutodiffGroups:
 
 @dataclass(frozen=True)
 class Found:
-    """The groups of one model; a :class:`graphopt.partitioning.kind.Grouping`."""
+    """The groups of one model; a :class:`graphopt.partitioning.group_kind.Grouping`."""
 
     policy: AutodiffPolicy
     model: ir.Model

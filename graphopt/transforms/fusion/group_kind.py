@@ -19,7 +19,7 @@ from graphopt.transforms.fusion.fuse_groups import FuseGroups
 
 @dataclass(frozen=True)
 class FusionGroups:
-    """Groups that run as one kernel; a :class:`graphopt.partitioning.kind.Kind`.
+    """Groups that run as one kernel; a :class:`graphopt.partitioning.group_kind.Kind`.
 
     Attributes:
         minimum: nodes of a group; each computation counts once.
@@ -48,7 +48,7 @@ class FusionGroups:
 
 @dataclass(frozen=True)
 class Found:
-    """The groups of one model; a :class:`graphopt.partitioning.kind.Grouping`."""
+    """The groups of one model; a :class:`graphopt.partitioning.group_kind.Grouping`."""
 
     policy: FusionPolicy
     model: ir.Model

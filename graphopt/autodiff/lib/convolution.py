@@ -1,0 +1,370 @@
+"""How the kernel of a Conv or ConvTranspose moves, and the three maps that follow from it.
+
+Places and margins are those of the ONNX specification of the two operators. Where it leaves open which end
+gets the larger half of the margins, it is as in onnxruntime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.primal import Forward
+
+#: Kernels of at most so many places are correlated by products of matrices. On one core that takes, against
+#: a Conv that has the narrow array as its kernels, 1/14 to 1/7 of the time for 1x1 and 1/2 to 4/5 for 3x3.
+#: From 4x4 on it is 4/5 to 7/5, with many more nodes; and as much, where kernels have one channel.
+_FEW = 9
+#: The end of an axis, for Slice.
+_END = int(np.iinfo(np.int64).max)
+
+
+@dataclass
+class Axis:
+    """The moves along an axis: at step o the kernel's place j is at ``stride * o + dilation * j - before``.
+
+    Attributes:
+        kernel: the size of the kernel; ``None`` if it is unknown.
+        before, after: the margins; ``None`` if they depend on sizes that are unknown.
+        left: how many places at the end, fewer than a stride, the last step does not reach; ``None`` if
+            that is unknown.
+    """
+
+    stride: int
+    dilation: int
+    kernel: int | None
+    before: int | None
+    after: int | None
+    left: int | None = 0
+
+    @property
+    def extent(self) -> int | None:
+        """How many places the kernel spans."""
+        return None if self.kernel is None else (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def most_left(self) -> int:
+        """The most places that the last step may leave."""
+        return self.stride - 1 if self.left is None else self.left
+
+    def halve(self, margins: int | None, *, upper: bool) -> None:
+        """Divide ``margins`` among the ends; ``upper``: the larger half comes after."""
+        if margins is None:
+            self.before = self.after = None
+        else:
+            margins = max(margins, 0)
+            self.before = margins // 2 if upper else (margins + 1) // 2
+            self.after = margins - self.before
+
+
+@dataclass
+class Moves:
+    """The moves of a kernel over a wide array, one for each place of a narrow one.
+
+    Conv is :meth:`gather`, ConvTranspose :meth:`scatter`; :meth:`correlate` is what flows back to kernels.
+
+    Attributes:
+        w: the kernels, of shape [channels of the narrow array, channels of the wide one / group, *kernel].
+        before: the margins before the axes, as a vector, if those of any are unknown.
+    """
+
+    op: Operations
+    w: ir.Value
+    group: int
+    axes: list[Axis]
+    before: ir.Value | None = None
+
+    # From nodes ----------------------------------------------------------------------------
+
+    @classmethod
+    def of_conv(cls, op: Operations, node: Forward, y: ir.Value) -> Moves:
+        """Those of a Conv to ``y``, or something of its shape."""
+        moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
+        for axis, size in zip(moves.axes, _known_sizes(node, node.x, moves.rank), strict=True):
+            stride, extent = axis.stride, axis.extent
+            if auto.startswith("SAME"):
+                margins = None
+                if extent is not None and stride == 1:
+                    margins = extent - 1
+                elif extent is not None and size is not None:
+                    margins = (math.ceil(size / stride) - 1) * stride + extent - size
+                axis.halve(margins, upper=auto == "SAME_UPPER")
+            if stride > 1:
+                axis.left = None
+                if extent is not None and size is not None and axis.before is not None:
+                    axis.left = (size + axis.before + (axis.after or 0) - extent) % stride
+        if moves._pads is None:
+            moves._halve(op.Sub(moves._reach(y), moves._sizes(node.x)), upper=auto == "SAME_UPPER")
+        return moves
+
+    @classmethod
+    def of_conv_transpose(cls, op: Operations, node: Forward) -> Moves:
+        """Those of a ConvTranspose."""
+        moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
+        further = node.attribute("output_padding") or (0,) * moves.rank
+        shape = (node.attribute("output_shape") or ())[-moves.rank :]
+        same = auto.startswith("SAME")
+        for index, (axis, size) in enumerate(
+            zip(moves.axes, _known_sizes(node, node.x, moves.rank), strict=True)
+        ):
+            axis.left = more = further[index]
+            margins = None
+            if axis.extent is not None and not shape:
+                margins = axis.extent + more - axis.stride
+            elif axis.extent is not None and size is not None:
+                margins = (size - 1) * axis.stride + axis.extent + more - shape[index]
+                axis.left = more - min(margins, 0)
+            if same or shape:
+                axis.halve(margins, upper=auto == "SAME_UPPER")
+        if moves._pads is None:
+            if shape:
+                surplus = op.Add(moves._reach(node.x), np.array(further) - np.array(shape))
+            else:
+                surplus = op.Add(moves._reach(None), np.array(further))
+            moves._halve(surplus, upper=auto == "SAME_UPPER")
+        return moves
+
+    @classmethod
+    def _of(cls, op: Operations, node: Forward) -> Moves:
+        w, rank = node.input(1), rank_of(node) - 2
+        kernel = node.attribute("kernel_shape") or _known_sizes(node, w, rank)
+        strides, dilations = (node.attribute(name) or (1,) * rank for name in ("strides", "dilations"))
+        explicit = node.attribute("auto_pad", "NOTSET") == "NOTSET"
+        pads = (node.attribute("pads") if explicit else None) or (0,) * (2 * rank)
+        each = zip(strides, dilations, kernel, pads[:rank], pads[rank:], strict=True)
+        return cls(op, w, node.attribute("group", 1), [Axis(*values) for values in each])
+
+    # The maps ------------------------------------------------------------------------------
+
+    def gather(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
+        """Conv of ``wide`` to the places of ``narrow``."""
+        pads = self._pads
+        if pads is None:
+            wide = self._padded(wide, narrow)
+        return self._conv(wide, self.w, self._strides, self._dilations, pads)
+
+    def scatter(self, narrow: ir.Value, wide: ir.Value) -> ir.Value:
+        """ConvTranspose of ``narrow`` to the places of ``wide``."""
+        op, pads = self.op, self._pads
+        if self._is_pointwise:  # onnxruntime takes up to 1.5 times as long for a ConvTranspose
+            return op.Conv(narrow, self._swapped(self.w))
+        known = pads is not None and all(axis.left is not None for axis in self.axes)
+        full = op.ConvTranspose(
+            narrow,
+            self.w,
+            strides=_unless(self._strides, 1),
+            dilations=_unless(self._dilations, 1),
+            pads=_unless(pads, 0),
+            # room for all that may be left: never output_shape, beside which onnxruntime ignores pads
+            output_padding=_unless([axis.most_left if known else axis.stride - 1 for axis in self.axes], 0),
+            group=self.group if self.group > 1 else None,
+        )
+        if known:
+            return full
+        if self.before is None:
+            return op.Slice(full, [0] * self.rank, self._sizes(wide), self._spatial)
+        return op.Slice(full, self.before, op.Add(self.before, self._sizes(wide)), self._spatial)
+
+    def correlate(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
+        """For each place of the kernels, the products of ``narrow`` and what of ``wide`` it met, summed.
+
+        Returns:
+            An array of the shape of the kernels.
+        """
+        shape = self.op.cx.static_shape(self.w)
+        if shape is None or shape[1] == 1 or math.prod(shape[2:]) > _FEW:
+            return self._by_conv(wide, narrow)
+        return self._by_products(wide, narrow, shape)
+
+    def _by_conv(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
+        """A Conv that has ``narrow`` as its kernels; samples are its channels, and channels its samples."""
+        op, pads = self.op, self._pads
+        if pads is None:
+            wide = self._padded(wide, narrow)
+        if self.group == 1:
+            images = self._swapped(wide)
+        else:
+            sizes, own = [op.dim(wide, axis) for axis in self._spatial], op.dim(self.w, 1)
+            split = op.reshape(wide, op.shape(-1, self.group, own, *sizes))
+            moved = op.Transpose(split, perm=[2, 1, 0, *(axis + 1 for axis in self._spatial)])
+            images = op.reshape(moved, op.shape(own, -1, *sizes))
+        found = self._conv(images, self._swapped(narrow), self._dilations, self._strides, pads)
+        if pads is not None and any(axis.most_left >= axis.dilation for axis in self.axes):
+            found = op.Slice(found, [0] * self.rank, self._sizes(self.w), self._spatial)
+        samples = op.dim(narrow, 0)
+        if not isinstance(samples, int):  # onnxruntime's sums over no channels are whatever is in memory
+            found = op.only_where(op.Cast(samples, to=ir.DataType.BOOL), found)
+        return self._swapped(found)
+
+    def _by_products(self, wide: ir.Value, narrow: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """Products of matrices: ``narrow`` times what of ``wide`` the places of the kernel meet.
+
+        What the places along the last axis meet stands in one matrix; the others have a product each. Samples
+        are summed up within the products, for which channels are put first, or afterwards, if there is less
+        to sum up than to move.
+        """
+        op, (channels, own) = self.op, shape[:2]
+        apart = self.group > 1 or self._is_less_than_a_sample(wide)
+        if apart:
+            steps = self._places(narrow)
+            left = op.reshape(narrow, op.shape(-1, channels // self.group, steps))
+            wide = self._padded(wide, narrow)
+            if self.group > 1:
+                wide = op.reshape(wide, op.shape(-1, own, *(op.dim(wide, axis) for axis in self._spatial)))
+        else:
+            left = op.Flatten(self._swapped(narrow), axis=1)
+            wide = self._swapped(self._padded(wide, narrow))
+        *others, last = self._spatial
+        if shape[-1] > 1:
+            parts = [self._met(wide, {last: place}) for place in range(shape[-1])]
+            wide = op.Concat(*parts, axis=1 if apart else 0)
+        else:
+            others.append(last)
+        found = []
+        for places in product(*(range(shape[axis]) for axis in others)):
+            met = self._met(wide, dict(zip(others, places, strict=True)))
+            if apart:
+                right = op.reshape(met, op.shape(-1, own * shape[-1], steps))
+                found.append(op.MatMul(left, op.Transpose(right, perm=[0, 2, 1])))
+            else:
+                found.append(op.Gemm(left, op.Flatten(met, axis=1), transB=1))
+        total = op.Concat(*found, axis=-1) if len(found) > 1 else found[0]
+        if self.group > 1:
+            total = op.Reshape(total, [-1, channels, own * math.prod(shape[2:])])
+        if apart:
+            total = op.ReduceSum(total, [0], keepdims=0)
+        if math.prod(shape[2:]) == 1:
+            return op.Reshape(total, list(shape))
+        ordered = op.Reshape(total, [channels, *shape[2:], own])
+        return op.Transpose(ordered, perm=[0, self.rank + 1, *range(1, self.rank + 1)])
+
+    # Parts of them -------------------------------------------------------------------------
+
+    def _conv(
+        self,
+        x: ir.Value,
+        w: ir.Value,
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        pads: Sequence[int] | None,
+    ) -> ir.Value:
+        return self.op.Conv(
+            x,
+            w,
+            strides=_unless(strides, 1),
+            dilations=_unless(dilations, 1),
+            pads=_unless(pads, 0),
+            group=self.group if self.group > 1 else None,
+        )
+
+    def _met(self, wide: ir.Value, places: dict[int, int]) -> ir.Value:
+        """What of ``wide``, with its margins, a place of the kernel meets along some axes."""
+        slices = []
+        for index, place in places.items():
+            axis = self.axes[index - 2]
+            assert axis.kernel is not None
+            after = (axis.kernel - 1 - place) * axis.dilation
+            if axis.kernel > 1 or axis.stride > 1:
+                # counted from the end, which the last step misses by less than a stride
+                slices.append((place * axis.dilation, -after if after else _END, index, axis.stride))
+        if not slices:
+            return wide
+        return self.op.Slice(wide, *(list(column) for column in zip(*slices, strict=True)))
+
+    def _padded(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
+        """``wide`` with its margins."""
+        op, pads = self.op, self._pads
+        if pads is not None:
+            spread = [0, 0, *pads[: self.rank], 0, 0, *pads[self.rank :]]
+            return op.Pad(wide, spread) if any(pads) else wide
+        after = op.Sub(op.Sub(self._reach(narrow), self._sizes(wide)), self.before)
+        return op.Pad(wide, op.Concat([0, 0], self.before, [0, 0], after, axis=0))
+
+    def _halve(self, margins: ir.Value, *, upper: bool) -> None:
+        """:meth:`Axis.halve` for a vector of margins."""
+        op = self.op
+        margins = op.Max(margins, 0)
+        self.before = op.Div(margins if upper else op.Add(margins, 1), 2)
+
+    def _reach(self, narrow: ir.Value | None) -> ir.Value:
+        """How many places the moves span, less what the first stride spans if there is no ``narrow``."""
+        op, strides, dilations = self.op, np.array(self._strides), np.array(self._dilations)
+        extents = [axis.extent for axis in self.axes]
+        if None in extents:
+            beyond = op.Add(op.Mul(self._sizes(self.w), dilations), 1 - dilations - strides)
+        else:
+            beyond = op.constant(np.array(extents) - strides)
+        return beyond if narrow is None else op.Add(op.Mul(self._sizes(narrow), strides), beyond)
+
+    def _sizes(self, x: ir.Value) -> ir.Value:
+        """The spatial sizes of ``x``, as a vector."""
+        op = self.op
+        known = ir.all_ints((op.cx.shape(x) or (None,))[2:]) if op.cx.rank(x) else None
+        if known is not None:
+            return op.constant(np.array(known, np.int64))
+        return op.Shape(x, start=2) if op.version >= 15 else op.Slice(op.Shape(x), [2], [_END])
+
+    def _places(self, x: ir.Value) -> Size:
+        """The number of places of ``x``."""
+        known = self.op.cx.static_ints(sizes := self._sizes(x))
+        return self.op.ReduceProd(sizes, keepdims=1) if known is None else math.prod(known)
+
+    def _swapped(self, x: ir.Value) -> ir.Value:
+        """``x`` with its first two axes exchanged."""
+        return self.op.Transpose(x, perm=[1, 0, *self._spatial])
+
+    def _is_less_than_a_sample(self, wide: ir.Value) -> bool:
+        """Whether the kernels are known to have no more elements than a sample of ``wide``."""
+        w, shape = self.op.cx.static_shape(self.w), self.op.cx.shape(wide)
+        sample = None if shape is None else ir.all_ints(shape[1:])
+        return w is not None and sample is not None and math.prod(w) <= math.prod(sample)
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.axes)
+
+    @property
+    def _spatial(self) -> list[int]:
+        return list(range(2, self.rank + 2))
+
+    @property
+    def _strides(self) -> list[int]:
+        return [axis.stride for axis in self.axes]
+
+    @property
+    def _dilations(self) -> list[int]:
+        return [axis.dilation for axis in self.axes]
+
+    @property
+    def _pads(self) -> tuple[int, ...] | None:
+        """All margins in the standard's order; ``None`` if any are unknown."""
+        return ir.all_ints([*(axis.before for axis in self.axes), *(axis.after for axis in self.axes)])
+
+    @property
+    def _is_pointwise(self) -> bool:
+        """Whether each place meets one place, and all channels."""
+        alone = all(axis.kernel == axis.stride == 1 for axis in self.axes)
+        return alone and self.group == 1 and self._pads is not None and not any(self._pads)
+
+
+def rank_of(node: Forward) -> int:
+    """The number of axes of x, which is that of W."""
+    return node.rank(node.x if node.cx.rank(node.x) is not None else node.input(1))
+
+
+def _known_sizes(node: Forward, x: ir.Value, rank: int) -> tuple[int | None, ...]:
+    """The spatial sizes of ``x``, as far as they are known."""
+    dims = (node.shape(x) or (None,) * (rank + 2))[2:]
+    return tuple(int(dim) if isinstance(dim, int) else None for dim in dims)
+
+
+def _unless(values: Sequence[int] | None, default: int) -> list[int] | None:
+    """An attribute, left out where it says nothing."""
+    return None if values is None or set(values) == {default} else list(values)

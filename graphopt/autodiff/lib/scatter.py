@@ -1,0 +1,156 @@
+"""Gradients of what picks elements go back to where those came from, and are added up there.
+
+ScatterND is never told to add: with several threads, onnxruntime loses some of the terms. ScatterElements
+adds one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.primal import Forward
+
+#: Of at most so many rows, a product with a matrix of zeros and ones is faster than a scatter (measured by
+#: benchmarks.scatter_gradients).
+_FEW_ROWS = 64
+_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+#: Where rows of x outnumber those of dy by this, a copy of x costs more than rows of indices read by columns.
+_SPARSE = 32
+
+
+def scatter_rows(
+    op: Operations, x: ir.Value, rows: ir.Value, dy: ir.Value, *, leading: int = 1, add: bool = True
+) -> ir.Value:
+    """Zeros like ``x``, with ``dy`` added up in its rows.
+
+    Args:
+        rows: the numbers of rows, of any shape, where the first ``leading`` axes of ``x`` are counted as
+            one; negative ones count from the end.
+        dy: a row of ``x`` for each of ``rows``, in the same order.
+        add: whether a row may be there several times.
+    """
+    shape = op.cx.shape(x)
+    assert shape is not None
+    sizes = [op.dim(x, axis) for axis in range(len(shape))]
+    count, width = op.product(*sizes[:leading]), op.product(*sizes[leading:])
+    flat = rows if op.cx.rank(rows) == 1 else op.Reshape(rows, [-1])
+    shaped = len(shape) == leading + 1 and op.cx.rank(rows) == 1  # dy is a matrix already
+    if width == 1:
+        return scatter_places(op, x, flat, dy, add=add)
+    if count == 0:
+        return op.zeros_like(x)
+    if add and isinstance(count, int) and count <= _FEW_ROWS:
+        bits = one_hot(op, flat, count, dy, axis=0)
+        total = op.MatMul(bits, dy if shaped else _matrix(op, dy, flat, width))
+    elif _are_few(op, rows, count):
+        spread = op.Expand(op.Unsqueeze(flat, [1]), op.shape(1, width))
+        total = _scatter(op, [count, width], spread, dy if shaped else _matrix(op, dy, flat, width), add)
+    else:  # elements one after the other are read much faster than along columns
+        step = op.constant(np.array([width], np.int64)) if isinstance(width, int) else width
+        first = op.Mul(op.Unsqueeze(_int64(op, flat), [1]), step)
+        places = op.Reshape(op.Add(first, number_range(op, width)), [-1])
+        total = _scatter(op, [op.product(count, width)], places, op.Reshape(dy, [-1]), add)
+    return op.reshape_like(total, x)
+
+
+def scatter_elements(
+    op: Operations, shape: ir.Value, indices: ir.Value, dy: ir.Value, *, axis: int = 0, add: bool = True
+) -> ir.Value:
+    """``dy``, added up at ``indices`` along ``axis`` of zeros of a shape, as ScatterElements does it."""
+    if add:
+        op.needs(16)
+    dtype = op.dtype(dy)
+    if add and dtype in _HALVES:  # which onnxruntime does not add
+        dy = op.cast(dy, ir.DataType.FLOAT)
+    zeros = op.ConstantOfShape(shape, value=np.zeros(1, op.dtype(dy).numpy()))
+    total = op.ScatterElements(zeros, indices, dy, axis=axis, reduction="add" if add else None)
+    return op.cast(total, dtype)
+
+
+def _scatter(op: Operations, sizes: Sequence[Size], indices: ir.Value, dy: ir.Value, add: bool) -> ir.Value:
+    """``dy`` in zeros of ``sizes``, along the first axis."""
+    return scatter_elements(op, op.shape(*sizes), indices, dy, add=add)
+
+
+def _are_few(op: Operations, rows: ir.Value, count: Size) -> bool:
+    """Whether ``rows`` are known to be far fewer than ``count``."""
+    shape = op.cx.static_shape(rows)
+    return shape is not None and isinstance(count, int) and math.prod(shape) * _SPARSE <= count
+
+
+def scatter_along(
+    op: Operations, x: ir.Value, indices: ir.Value, dy: ir.Value, axis: int, *, add: bool = True
+) -> ir.Value:
+    """Zeros like ``x``, with the slices of ``dy`` along ``axis`` added up at ``indices``, a vector."""
+    if add:
+        op.needs(16)
+    rank = len(op.cx.shape(x) or ())
+    sizes: list[Size] = [1 if other == axis else op.dim(x, other) for other in range(rank)]
+    column = indices if axis == rank - 1 else op.Unsqueeze(indices, list(range(1, rank - axis)))
+    spread = column if rank == 1 else op.Expand(column, op.shape(*sizes))
+    return scatter_elements(op, op.shape_of(x), spread, dy, axis=axis, add=add)
+
+
+def scatter_moved(
+    op: Operations,
+    node: Forward,
+    dy: ir.Value,
+    rest: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any],
+    *,
+    add: bool,
+) -> ir.Value:
+    """``dy``, each element at the place of x that it came from, where several may come from one if ``add``.
+
+    The node, told to do the same to the numbers of the places, tells which it takes.
+    """
+    x = node.x
+    places = op.reshape(number_range(op, _count(op, x)), op.shape_of(x))
+    moved = op.node(node.op_type, [places, *rest], attributes, domain=node.raw.domain)
+    return scatter_places(op, x, moved, dy, add=add)
+
+
+def scatter_places(op: Operations, x: ir.Value, places: ir.Value, dy: ir.Value, *, add: bool) -> ir.Value:
+    """Zeros like ``x``, of any rank, with ``dy`` at the ``places`` of its elements, added up if ``add``."""
+    total = _scatter(op, [_count(op, x)], op.Reshape(places, [-1]), op.Reshape(dy, [-1]), add)
+    return op.reshape_like(total, x)
+
+
+def _count(op: Operations, x: ir.Value) -> Size:
+    shape = op.cx.static_shape(x)
+    return op.Reshape(op.Size(x), [1]) if shape is None else math.prod(shape)
+
+
+def numbered(op: Operations, x: ir.Value, leading: int) -> ir.Value:
+    """The numbers of the rows of ``x``, of the shape of its first ``leading`` axes."""
+    sizes = [op.dim(x, axis) for axis in range(leading)]
+    return op.reshape(number_range(op, op.product(*sizes)), op.shape(*sizes))
+
+
+def one_hot(op: Operations, indices: ir.Value, count: Size, like: ir.Value, *, axis: int) -> ir.Value:
+    """1 at the indices along a new axis of size ``count``, 0 elsewhere, in the element type of ``like``."""
+    # onnxruntime's OneHot takes few other types than whole numbers of 64 bits, and gives no double
+    bits = op.OneHot(_int64(op, indices), op.shape(count), np.array([0, 1], np.float32), axis=axis)
+    return op.cast_like(bits, like)
+
+
+def number_range(op: Operations, count: Size) -> ir.Value:
+    """The numbers below ``count``."""
+    end = op.constant(np.int64(count)) if isinstance(count, int) else op.Squeeze(count, [0])
+    return op.Range(op.constant(np.int64(0)), end, op.constant(np.int64(1)))
+
+
+def _matrix(op: Operations, dy: ir.Value, rows: ir.Value, width: Size) -> ir.Value:
+    """``dy`` with a row for each of ``rows``."""
+    height: Size = -1 if isinstance(width, int) and width else op.dim(rows, 0)
+    return op.reshape(dy, op.shape(height, width))
+
+
+def _int64(op: Operations, indices: ir.Value) -> ir.Value:
+    return op.cast(indices, ir.DataType.INT64)

@@ -1,0 +1,110 @@
+"""The standard's Attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.attention import (
+    Attention,
+    causal_bias,
+    counted,
+    hidden_where_not,
+    lowest,
+    split_heads,
+    usual_scale,
+)
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import back_to_inputs, by_standard
+
+_MASK, _PAST_K, _PAST_V, _COUNTS = 3, 4, 5, 6
+
+
+@gradient("Attention")
+def attention(
+    op: Operations,
+    node: Forward,
+    dy: ir.Value | None,
+    dk: ir.Value | None = None,
+    dv: ir.Value | None = None,
+    dscores: ir.Value | None = None,
+) -> Any:
+    """Pᵀ dy to the values; by dS through the softmax, scale dS K to the queries, scale dSᵀ Q to the keys."""
+    heads = _heads(node)
+    if dscores is not None or heads is None:
+        return by_standard(op, node, (dy, dk, dv, dscores))
+    mark = op.mark()
+    q, k, v = node.x, node.input(1), node.input(2)
+    if node.rank(q) == 3:
+        q, k, v = (split_heads(op, x, n) for x, n in ((q, heads[0]), (k, heads[1]), (v, heads[1])))
+    past: Size = 0
+    if node.optional(_PAST_K) is not None:
+        past = op.dim(node.input(_PAST_K), 2)
+        k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((_PAST_K, k), (_PAST_V, v)))
+    given = [(k, dk), (v, dv)]
+    if dy is not None:
+        found = _found(op, node, q, k, v, heads, past)
+        dx = found.gradients(op, split_heads(op, dy, heads[0]) if node.rank(node.x) == 3 else dy)
+        given += [(q, dx.q), (k, dx.k), (v, dx.v)]
+        if node.wants(_MASK):
+            mask = node.input(_MASK)
+            given.append((mask, op.reduce_to(dx.scores, mask)))
+    return back_to_inputs(op, node, mark, given)
+
+
+def _heads(node: Forward) -> tuple[int, int] | None:
+    """Numbers of heads of queries, and of keys and values; (1, 1) for the same ones."""
+    if node.rank(node.x) == 3:
+        return node.attribute("q_num_heads"), node.attribute("kv_num_heads")
+    shapes = [node.shape(node.x), node.shape(node.input(1))]
+    if shapes[0] is None or shapes[1] is None:
+        return None
+    many, few = shapes[0][1], shapes[1][1]
+    if isinstance(many, int) and isinstance(few, int):
+        return many, few
+    return (1, 1) if node.cx.facts.dim_equal(many, few) else None
+
+
+def _found(
+    op: Operations, node: Forward, q: ir.Value, k: ir.Value, v: ir.Value, heads: tuple[int, int], past: Size
+) -> Attention:
+    """What ``node`` computes, of operands by heads, of which the first ``past`` keys are of the past."""
+    queries, keys = op.dim(q, 2), op.dim(k, 2)
+    counts, mask = node.optional(_COUNTS), node.optional(_MASK)
+    within = node.attribute("softmax_precision")
+    causal = bool(node.attribute("is_causal", 0))
+    bias = []
+    if mask is not None:
+        bias.append(hidden_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
+    if counts is not None:  # of keys in each batch; what comes after is no key
+        counts = op.Reshape(counts, [-1, 1, 1, 1])
+        places = counted(op, keys)
+        bias.append(hidden_where_not(op, op.Less(places, counts), q))
+        if causal:
+            last = op.Add(op.Unsqueeze(counted(op, queries), [1]), op.Sub(counts, op.shape(queries)))
+            bias.append(hidden_where_not(op, op.LessOrEqual(places, last), q))
+    elif causal:
+        bias.append(causal_bias(op, q, queries, keys, past))
+    return Attention(
+        *(q, k, v),
+        heads=heads,
+        scale=node.attribute("scale") or usual_scale(op, q),
+        softcap=node.attribute("softcap", 0.0),
+        bias=bias,
+        may_hide_all=counts is not None or (mask is not None and _may_hide_all(op, node, causal)),
+        within=None if within is None else ir.DataType(within),
+    )
+
+
+def _may_hide_all(op: Operations, node: Forward, causal: bool) -> bool:
+    """Whether the mask may hide all keys of a query."""
+    mask = node.constant(_MASK)
+    if mask is None:
+        return True
+    if mask.dtype == np.bool_:
+        return causal or not mask.any(axis=-1).all()
+    return bool(np.min(mask, initial=0) <= lowest(op.dtype(node.input(_MASK))))

@@ -1,0 +1,111 @@
+"""BatchNormalization, by given statistics or, in training, by those of the batch.
+
+In training, onnxruntime does not tell the statistics of the batch, which are computed again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.rules.normalization import deviations, wide
+
+_Maybe = ir.Value | None
+
+
+@gradient("BatchNormalization")
+def batch_normalization(op: Operations, node: Forward, dy: _Maybe, *running: _Maybe) -> Any:
+    """scale dy / σ; Σ x̂ dy; Σ dy; in training, scale (dy - mean dy - x̂ mean(x̂ dy)) / σ to x."""
+    batch = _Batch(op, node)
+    if node.attribute("training_mode", 0):
+        found = _in_training(batch, dy, *running)
+    elif dy is not None and not any(output.name for output in node.outputs[1:]):
+        found = _by_given_statistics(batch, dy)
+    else:
+        raise node.refusal("its statistics run, which is well defined since opset 14 only")
+    return [
+        None if dx is None or x is None else op.cast_like(dx, x)
+        for x, dx in zip(node.inputs, found, strict=True)
+    ]
+
+
+class _Batch:
+    """The operands, in single precision at least; channels are along axis 1."""
+
+    def __init__(self, op: Operations, node: Forward) -> None:
+        self.op = op
+        self.node = node
+        self.rank = node.rank(node.x)
+        self.dtype = wide(op, node.x)
+        self.x, self.scale, _, self.mean, self.variance = (self.wide(node.input(i)) for i in range(5))
+        self.epsilon = float(np.float32(node.attribute("epsilon", 1e-5)))
+        #: All axes but that of channels, of which there is one if there is no such axis.
+        self.places = [axis for axis in range(self.rank) if axis != 1]
+
+    def wide(self, value: ir.Value) -> ir.Value:
+        """``value`` in the type in which all is computed."""
+        return self.op.cast(value, self.dtype)
+
+    def along(self, value: ir.Value) -> ir.Value:
+        """``value``, one number a channel, as it broadcasts against x."""
+        return self.op.Unsqueeze(value, list(range(1, self.rank - 1))) if self.rank > 2 else value
+
+    def total(self, value: ir.Value) -> ir.Value:
+        """The sum of ``value`` in each channel."""
+        return self.op.ReduceSum(value, self.places, keepdims=int(self.rank == 1))
+
+    def count(self) -> ir.Value:
+        """How many elements each channel has."""
+        op = self.op
+        shape = self.node.cx.static_shape(self.x)
+        if shape is not None:
+            return op.number(float(np.prod([shape[axis] for axis in self.places])), self.x)
+        return op.cast_like(op.Div(op.Size(self.x), op.Size(self.scale)), self.x)
+
+
+def _by_given_statistics(batch: _Batch, dy: ir.Value) -> list[_Maybe]:
+    op, dy = batch.op, batch.wide(dy)
+    inverse = op.Reciprocal(op.Sqrt(op.Add(batch.variance, batch.epsilon)))
+    factor = op.Mul(batch.scale, inverse)
+    deviation = op.Sub(batch.x, batch.along(batch.mean))
+    dscale = op.Mul(batch.total(op.Mul(dy, deviation)), inverse)
+    dbias = batch.total(dy)
+    dmean = op.Neg(op.Mul(factor, dbias))
+    dvariance = op.Mul(op.Mul(op.Mul(dscale, factor), inverse), -0.5)
+    return [op.Mul(dy, batch.along(factor)), dscale, dbias, dmean, dvariance]
+
+
+def _in_training(
+    batch: _Batch, dy: _Maybe, drunning_mean: _Maybe = None, drunning_variance: _Maybe = None
+) -> list[_Maybe]:
+    op, node = batch.op, batch.node
+    for index in (1, 2):  # onnxruntime asks for all outputs
+        node.output(index)
+    momentum = float(np.float32(node.attribute("momentum", 0.9)))
+    deviation, inverse = deviations(op, batch.x, batch.places, batch.epsilon)
+    dx = dscale = dbias = dmean = dvariance = None
+    if dy is not None:
+        dy = batch.wide(dy)
+        hat = op.Mul(deviation, inverse)
+        product = op.Mul(dy, hat)
+        dscale, dbias = batch.total(product), batch.total(dy)
+        left = op.Sub(dy, op.Mul(hat, op.mean(product, batch.places)))
+        left = op.Sub(left, op.mean(dy, batch.places))
+        dx = op.Mul(left, op.Mul(batch.along(batch.scale), inverse))
+    if drunning_mean is not None:
+        drunning_mean = batch.wide(drunning_mean)
+        dmean = op.Mul(drunning_mean, momentum)
+        part = batch.along(op.Div(op.Mul(drunning_mean, 1 - momentum), batch.count()))
+        dx = op.expand_like(part, batch.x) if dx is None else op.Add(dx, part)
+    if drunning_variance is not None:
+        drunning_variance = batch.wide(drunning_variance)
+        dvariance = op.Mul(drunning_variance, momentum)
+        part = batch.along(op.Div(op.Mul(drunning_variance, 2 * (1 - momentum)), batch.count()))
+        part = op.Mul(deviation, part)
+        dx = part if dx is None else op.Add(dx, part)
+    return [dx, dscale, dbias, dmean, dvariance]

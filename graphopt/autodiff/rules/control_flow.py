@@ -1,0 +1,244 @@
+"""Operators with bodies: If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.bodies import Draft, as_output, declare, sizes_outside
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.loops import Iteration
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.control_flow.ifs import branches_of
+from graphopt.control_flow.loops import entries_of
+
+
+@gradient("If")
+def if_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the branch that is taken, in an If of the same condition."""
+    branches = branches_of(node.raw)
+    if branches is None:
+        raise node.refusal("its branches take inputs, or return other values than it does")
+    wanted = [value for value in node.captured if node.wants_value(value)]
+    drafts = [Draft(op, node, branch) for branch in branches]
+    given: dict[ir.Value, ir.Value] = {}
+    for draft in drafts:
+        pairs = []
+        for end, dy in zip(draft.body.outputs, outer, strict=True):
+            if dy is not None:
+                pairs.append((end, draft.like(end)))
+                given[pairs[-1][1]] = dy
+        draft.walk(pairs, wanted)
+    found = [value for value in wanted if any(value in draft.gradients for draft in drafts)]
+    if not found:
+        for draft in drafts:
+            draft.discard()
+        return {}
+    bodies = []
+    for draft, other in zip(drafts, branches[::-1], strict=True):
+        results = [draft.gradients[x] if x in draft.gradients else draft.op.zeros_like(x) for x in found]
+
+        def saved(value: ir.Value, draft: Draft = draft, other: ir.Graph = other) -> ir.Value:
+            return given[value] if value in given else _returned(op, node, value, draft.body, other)
+
+        bodies.append(draft.move_out([], results, saved, lambda inner: not op.cx.is_deterministic(inner)))
+    attributes = {"then_branch": bodies[0], "else_branch": bodies[1]}
+    return dict(zip(found, _made(op, "If", [node.x], attributes, len(found)), strict=True))
+
+
+def _made(
+    op: Operations, op_type: str, inputs: Sequence[ir.Value | None], attributes: Any, count: int
+) -> Sequence[ir.Value]:
+    """The outputs of a new node, however many."""
+    made = op.node(op_type, inputs, attributes, outputs=count)
+    return (made,) if count == 1 else made
+
+
+def _returned(op: Operations, node: Forward, value: ir.Value, branch: ir.Graph, other: ir.Graph) -> ir.Value:
+    """``value`` of ``branch`` as a further output of an If, whose other branch returns zeros."""
+    edit, inner = op.cx.edit, op.within(other)
+    sizes = sizes_outside(inner, node, value) or [0] * (op.cx.rank(value) or 1)
+    zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, op.dtype(value).numpy()))
+    edit.add_output(other, zeros)
+    edit.add_output(branch, as_output(op, value, branch))
+    return edit.give_output(node.raw, len(branch.outputs) - 1)
+
+
+@gradient("Loop")
+def loop(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the body, in a Loop from the last iteration to the first; what is carried is saved."""
+    iteration = Iteration(op, node, outer)
+    draft, form = iteration.draft, iteration.form
+    if iteration.is_void:
+        draft.discard()
+        return {}
+    number, condition = form.body.inputs[:2]
+    back, running = _scalar(op, "back", ir.DataType.INT64), _scalar(op, "running", ir.DataType.BOOL)
+    ran = [output for output in form.gathered if output.name]
+    trips = op.dim(ran[0] if ran else iteration.gathered(number), 0)
+    count = op.constant(np.array(trips)) if isinstance(trips, int) else op.Squeeze(trips, [0])
+    last = op.Sub(count, 1)
+    initial = iteration.initial()
+    carried = iteration.carried()
+    gathered = {
+        x: dy for k, x in iteration.rows.items() if (dy := iteration.dy(form.carried + k)) is not None
+    }
+    known: dict[ir.Value, ir.Value] = {}
+
+    def saved(value: ir.Value) -> ir.Value:
+        if value is number or value is condition:
+            told = draft.op.Sub(last, back) if value is number else op.constant(np.array(True))
+            return draft.op.Reshape(told, [1]) if op.cx.rank(value) == 1 else told
+        if value in form.formals and not iteration.is_steady(value):
+            if value not in known:
+                states = _again(iteration, draft.op.Sub(last, back))
+                known.update(zip(form.formals, states, strict=True))
+            return known[value]
+        if value in iteration.origins:
+            rows = op.Slice(iteration.origins[value], [0], op.shape(trips), [0])
+        else:
+            rows = gathered[value] if value in gathered else iteration.gathered(value)
+            rows = _sized(op, node, value, rows, trips)
+        return draft.op.Gather(_reversed(op, rows), back, axis=0)
+
+    inputs = [back, running, *iteration.states.values(), *iteration.sums]
+    results = [running, *carried, *iteration.picked.values()]
+    body = draft.move_out(inputs, results, saved, iteration.saves)
+    for output, x in zip(body.outputs[len(carried) + 1 :], iteration.picked, strict=True):
+        declare(op, output, iteration.picks[x][0])
+    made = _made(op, "Loop", [count, None, *initial], {"body": body}, len(results) - 1)
+    rows = zip(iteration.picked, made[len(initial) :], strict=True)
+    return iteration.found([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
+
+
+def _sized(op: Operations, node: Forward, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+    """``rows``, which gather ``value`` of a body, with its dims: a Loop that did not run knows none."""
+    sizes = sizes_outside(op, node, value)
+    if sizes is None or all(isinstance(size, int) for size in sizes):
+        return rows
+    return op.reshape(rows, op.shape(trips, *sizes))
+
+
+def _reversed(op: Operations, rows: ir.Value) -> ir.Value:
+    """``rows``, the last first."""
+    flipped: ir.Value = op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
+    return flipped
+
+
+def _placed(op: Operations, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+    """The gradient of ``x``, of which a Loop picks slice after slice: theirs are ``rows``, the last first."""
+    shape = op.shape_of(x)
+    rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
+    rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _sized
+    dx = _reversed(op, rows)
+    known, taken = op.cx.shape(x), op.cx.shape(rows)
+    if known and taken and op.cx.facts.dim_equal(known[0], taken[0]):
+        return dx
+    left = op.Sub(op.Slice(shape, [0], [1]), op.shape(trips))
+    zeros = op.ConstantOfShape(op.Concat(left, rest, axis=0), value=np.zeros(1, op.dtype(x).numpy()))
+    joined: ir.Value = op.Concat(dx, zeros, axis=0)
+    return joined
+
+
+def _scalar(op: Operations, name: str, dtype: ir.DataType) -> ir.Value:
+    """A scalar that a body takes."""
+    return ir.Value(name=op.cx.edit.fresh_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
+
+
+def _again(iteration: Iteration, trips: ir.Value) -> Sequence[ir.Value]:
+    """What a Loop carries after so many trips, computed again; shapes that change can't be gathered."""
+    form, inner, edit = iteration.form, iteration.draft.op, iteration.op.cx.edit
+    if not iteration.op.cx.is_deterministic(form.node):
+        raise iteration.node.refusal(
+            "what it carries may change its shape between iterations, and its body draws random numbers"
+        )
+    inputs = [
+        ir.Value(
+            name=edit.fresh_name(value.name or "input"),
+            type=value.type,
+            shape=None if value.shape is None else value.shape.copy(),
+        )
+        for value in form.body.inputs
+    ]
+    copier = ir.Copier(
+        dict(zip(form.body.inputs, inputs, strict=True)),
+        value_name=edit.fresh_name,
+        node_name=edit.fresh_node_name,
+        declarations=False,
+    )
+    for value in form.body.initializers.values():
+        copier.values[value] = iteration.op.constant(ir.constant_of(value))
+    nodes = copier.nodes(iteration.draft.forward)
+    own = dict.fromkeys(output for node in nodes for output in node.outputs)
+    outputs: dict[ir.Value, None] = {}
+    for end in [form.body.outputs[0], *form.ends]:
+        copy = copier.value(end)
+        if copy not in own or copy in outputs:
+            nodes.append(edit.make_node("Identity", [copy], name=f"{end.name}_again"))
+            copy = nodes[-1].outputs[0]
+        outputs[copy] = None
+    body = ir.Graph(inputs, list(outputs), nodes=nodes, name=f"{form.body.name}_again")
+    return _made(inner, "Loop", [trips, None, *form.starts], {"body": body}, len(form.formals))
+
+
+@gradient("Scan", since=9)
+def scan(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """The gradient of the body, in a Scan from the last iteration to the first; what is carried is saved."""
+    iteration = Iteration(op, node, outer)
+    draft, form = iteration.draft, iteration.form
+    if iteration.is_void:
+        draft.discard()
+        return {}
+    initial = iteration.initial()
+    carried = iteration.carried()
+    sources = node.inputs[form.carried :]
+    axes = entries_of(form, "scan_input_axes", len(sources))
+    directions = entries_of(form, "scan_input_directions", len(sources))
+    out_axes = entries_of(form, "scan_output_axes", len(form.rows))
+    out_directions = entries_of(form, "scan_output_directions", len(form.rows))
+    scanned = {value: k for k, value in enumerate(form.scanned)}
+    inputs = [*iteration.states.values(), *iteration.sums]
+    fed: list[tuple[ir.Value | None, int, int]] = []
+
+    def feed(value: ir.Value, source: ir.Value | None, axis: int, direction: int) -> None:
+        inputs.append(value)
+        fed.append((source, axis, 1 - direction))
+
+    known: dict[ir.Value, ir.Value] = {}
+
+    def saved(value: ir.Value) -> ir.Value:
+        if value in known:
+            return known[value]
+        copy = known[value] = draft.like(value, "saved")
+        if value in scanned:
+            feed(copy, sources[scanned[value]], axes[scanned[value]], directions[scanned[value]])
+        else:
+            feed(copy, iteration.gathered(value), 0, 0)
+        return copy
+
+    for k, value in iteration.rows.items():
+        feed(value, iteration.dy(form.carried + k), out_axes[k], out_directions[k])
+    if not fed:  # something has to tell how often it runs
+        saved(form.scanned[0])
+
+    results = [*carried, *iteration.slices.values()]
+    body = draft.move_out(inputs, results, saved, iteration.saves)
+    likes = [*(form.formals[k] for k in iteration.states), *iteration.captured]
+    likes += [form.scanned[k] for k in iteration.slices]
+    for output, like in zip(body.outputs, likes, strict=True):
+        node.rank(like)
+        declare(op, output, like)
+    attributes = {
+        "body": body,
+        "num_scan_inputs": len(fed),
+        "scan_input_axes": [axis for _, axis, _ in fed],
+        "scan_input_directions": [direction for *_, direction in fed],
+        "scan_output_axes": [axes[k] for k in iteration.slices] or None,
+        "scan_output_directions": [1 - directions[k] for k in iteration.slices] or None,
+    }
+    operands = [*initial, *(source for source, *_ in fed)]
+    return iteration.found(_made(op, "Scan", operands, attributes, len(results)))

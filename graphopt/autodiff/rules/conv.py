@@ -1,0 +1,55 @@
+"""Conv and ConvTranspose, and Col2Im."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.lib.convolution import Moves, rank_of
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+@gradient("Conv")
+def conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """To x, ConvTranspose of dy; to W, the products of dy and what of x it meets; to B, dy summed."""
+    moves = Moves.of_conv(op, node, dy)
+    dx = moves.scatter(dy, node.x) if node.wants(0) else None
+    dw = moves.correlate(node.x, dy) if node.wants(1) else None
+    return dx, dw, _by_bias(op, node, dy)
+
+
+@gradient("ConvTranspose")
+def conv_transpose(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """To x, Conv of dy; to W, the products of x and what of dy it meets; to B, dy summed."""
+    moves = Moves.of_conv_transpose(op, node)
+    dx = moves.gather(dy, node.x) if node.wants(0) else None
+    dw = moves.correlate(dy, node.x) if node.wants(1) else None
+    return dx, dw, _by_bias(op, node, dy)
+
+
+def _by_bias(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
+    if not node.wants(2):
+        return None
+    return op.ReduceSum(dy, [0, *range(2, rank_of(node))], keepdims=0)
+
+
+@gradient("Col2Im")
+def col2im(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The columns of dy, by a Conv with a kernel for each place of the block, which takes that place."""
+    block, rank = node.ints(2), node.rank(node.y)
+    moves = {name: node.attribute(name) for name in ("dilations", "pads", "strides")}
+    if block is None:
+        count = op.ReduceProd(node.input(2), keepdims=1)
+        eye = op.EyeLike(op.ConstantOfShape(op.Concat(count, count, axis=0)), dtype=op.dtype(dy))
+        kernels = op.Reshape(eye, op.Concat([-1, 1], node.input(2), axis=0))
+    else:
+        places = math.prod(block)
+        eye = np.eye(places).reshape(places, 1, *block)
+        kernels = op.constant(eye.astype(op.dtype(dy).numpy()))
+    planes = op.reshape(dy, op.shape(-1, 1, *(op.dim(dy, axis) for axis in range(2, rank))))
+    return op.reshape_like(op.Conv(planes, kernels, **moves), node.x)

@@ -1,0 +1,91 @@
+"""DeformConv: a Conv that reads x between its elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import through
+
+
+@gradient("DeformConv")
+def deform_conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of GridSample, which reads x, and of the product of what it read and the kernels."""
+    op.needs(20)  # before, GridSample takes two axes, in single precision
+    return through(op, node, [dy], lambda: _plain(op, node))
+
+
+def _plain(op: Operations, node: Forward) -> ir.Value:
+    """What the node computes, after the ONNX specification of DeformConv.
+
+    The elements of a kernel are one axis: what they read has the shape [batch * groups of offsets, channels
+    of such a group, elements, points of y].
+    """
+    x, w, offset, bias, mask = node.x, node.input(1), node.input(2), node.optional(3), node.optional(4)
+    rank, group, offset_group = node.rank(x) - 2, node.attribute("group"), node.attribute("offset_group")
+    kernel = node.attribute("kernel_shape") or ir.all_ints((node.shape(w) or (None,) * 3)[2:])
+    if kernel is None:
+        raise node.refusal("the size of its kernels is unknown")
+    count = math.prod(kernel)
+    x_sizes, y_sizes = ([op.dim(value, axis) for axis in range(2, rank + 2)] for value in (x, offset))
+    points = op.product(*y_sizes)
+    moved = op.reshape(offset, op.shape(-1, count, rank, *y_sizes))
+    along = []
+    for axis, elements in enumerate(np.indices(kernel).reshape(rank, count)):
+        places = op.Add(
+            op.Gather(moved, np.int64(axis), axis=2), _places(op, node, axis, elements, y_sizes[axis])
+        )
+        # GridSample counts from -1 to 1
+        scaled = op.Sub(op.Div(places, _half(op, x_sizes[axis], moved)), 1.0)
+        along.append(op.Unsqueeze(scaled, [-1]))
+    grid = op.Concat(*reversed(along), axis=-1)
+    grid = op.reshape(grid, op.shape(-1, op.product(count, y_sizes[0]), *y_sizes[1:], rank))
+    channels = op.dim(x, 1)
+    if offset_group > 1:
+        channels = channels // offset_group if isinstance(channels, int) else op.Div(channels, [offset_group])
+        x = op.reshape(x, op.shape(-1, channels, *x_sizes))
+    read = op.GridSample(x, grid)
+    if mask is not None:
+        read = op.reshape(read, op.shape(-1, channels, count, points))
+        read = op.Mul(read, op.reshape(mask, op.shape(-1, 1, count, points)))
+    inner = op.product(count, op.dim(w, 1))
+    kernels = op.reshape(w, op.shape(group, -1, inner))
+    product = op.MatMul(kernels, op.reshape(read, op.shape(-1, group, inner, points)))
+    y = op.reshape(product, op.shape(-1, op.dim(w, 0), *y_sizes))
+    return y if bias is None else op.Add(y, op.Reshape(bias, [-1, *[1] * rank]))
+
+
+def _places(op: Operations, node: Forward, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
+    """Where along an axis the elements of the kernel read x without offsets, from its outer edge.
+
+    Args:
+        elements: which they are along the axis.
+        size: that of the axis of y.
+
+    Returns:
+        Of shape [elements, *spatial axes of y], but for axes that it broadcasts to.
+    """
+    rank, dtype = node.rank(node.x) - 2, op.dtype(node.input(2))
+    stride, dilation = ((node.attribute(name) or (1,) * rank)[axis] for name in ("strides", "dilations"))
+    before = (node.attribute("pads") or (0,) * rank)[axis]
+    first = (elements * dilation - before + 0.5).reshape(-1, *[1] * rank)
+    behind = rank - 1 - axis
+    if isinstance(size, int):
+        steps = np.arange(0, size * stride, stride).reshape(-1, *[1] * behind)
+        return op.constant((first + steps).astype(dtype.numpy()))
+    count = op.Mul(op.Squeeze(size, [0]), stride)
+    steps_ = op.Cast(op.Range(np.int64(0), count, np.int64(stride)), to=dtype)
+    if behind:
+        steps_ = op.Unsqueeze(steps_, list(range(1, behind + 1)))
+    return op.Add(steps_, first.astype(dtype.numpy()))
+
+
+def _half(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+    """Half a size in the element type of ``like``."""
+    return op.number(size / 2, like) if isinstance(size, int) else op.Mul(op.cast_like(size, like), 0.5)

@@ -1,0 +1,105 @@
+"""Einsum: for each operand, one Einsum of dy and the other operands."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+@dataclass
+class _Equation:
+    """An equation with a letter for each dim, also for those that an ellipsis stands for.
+
+    Attributes:
+        terms: the letters of each operand.
+        result: the letters of the output.
+        even: letters whose dims are known to be the same wherever they stand.
+    """
+
+    terms: list[str]
+    result: str
+    even: set[str]
+
+
+@gradient("Einsum")
+def einsum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """Einsum of dy and the other operands, spread along what was summed over in one operand alone."""
+    equation = _parsed(node)
+    operands = [node.input(index) for index in range(len(node.inputs))]
+    return [
+        _by_operand(op, node, dy, equation, operands, index) if node.wants(index) else None
+        for index in range(len(operands))
+    ]
+
+
+def _by_operand(
+    op: Operations, node: Forward, dy: ir.Value, equation: _Equation, operands: list[ir.Value], index: int
+) -> ir.Value:
+    x, term = operands[index], equation.terms[index]
+    others = [operand for place, operand in enumerate(operands) if place != index]
+    terms = [equation.result, *(other for place, other in enumerate(equation.terms) if place != index)]
+    present = set("".join(terms))
+    inputs = [dy, *others]
+    wanted = ""
+    used = present | set(term)
+    for place, letter in enumerate(term):
+        if letter in term[:place]:  # a diagonal: ones where its indices are the same
+            second = next(each for each in string.ascii_letters if each not in used)
+            used.add(second)
+            inputs.append(op.unit_vectors(op.dim(x, place), x))
+            terms.append(letter + second)
+            present |= {letter, second}
+            wanted += second
+        else:
+            wanted += letter
+    found = "".join(letter for letter in wanted if letter in present)
+    simple = terms == [found]
+    dx = dy if simple else op.Einsum(*inputs, equation=f"{','.join(terms)}->{found}")
+    lone = [place for place, letter in enumerate(wanted) if letter not in present]
+    if lone:
+        dx = op.Unsqueeze(dx, lone)
+    uneven = set(term) & present - equation.even
+    if uneven:
+        dx = op.reduce_to(dx, x)
+    return op.Expand(dx, op.shape_of(x)) if uneven or lone else dx
+
+
+def _parsed(node: Forward) -> _Equation:
+    text = node.attribute("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    ranks = [node.rank(node.input(index)) for index in range(len(terms))]
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    free = [letter for letter in string.ascii_letters if letter not in text]
+    most = max((count for count, term in zip(hidden, terms, strict=True) if "..." in term), default=0)
+    behind = "".join(free[:most])
+    if not arrow:
+        named = left.replace("...", "").replace(",", "")
+        right = "..." * ("..." in left) + "".join(
+            sorted(letter for letter in set(named) if named.count(letter) == 1)
+        )
+    result = right.replace("...", behind)
+    spelt = [term.replace("...", behind[most - count :]) for term, count in zip(terms, hidden, strict=True)]
+    if len(set(result)) < len(result):
+        raise node.refusal("an index is repeated in the result")
+    return _Equation(spelt, result, _even(node, spelt))
+
+
+def _even(node: Forward, terms: list[str]) -> set[str]:
+    dims: dict[str, list[Any]] = {}
+    for index, term in enumerate(terms):
+        shape = node.shape(node.input(index))
+        assert shape is not None
+        for letter, dim in zip(term, shape, strict=True):
+            dims.setdefault(letter, []).append(dim)
+    return {
+        letter
+        for letter, found in dims.items()
+        if all(node.cx.facts.dim_equal(found[0], dim) for dim in found[1:])
+    }

@@ -1,0 +1,169 @@
+"""onnxruntime's attention operators, as its CPU kernels compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.attention import (
+    Attention,
+    causal_bias,
+    counted,
+    split_heads,
+    usual_scale,
+)
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import back_to_inputs
+
+Given = list[tuple[ir.Value, ir.Value | None]]
+
+
+@gradient("com.microsoft::MultiHeadAttention")
+def multi_head_attention(
+    op: Operations,
+    node: Forward,
+    dy: ir.Value | None,
+    dk: ir.Value | None = None,
+    dv: ir.Value | None = None,
+    dscores: ir.Value | None = None,
+) -> Any:
+    """That of Attention of what is split into heads, and of the projections' bias."""
+    if dscores is not None:
+        raise node.refusal("a gradient of its scores is asked for")
+    _refuse_inputs(node, {8: "its past lies in a buffer", 9: "beams share its past"})
+    mark, heads = op.mark(), int(node.attribute("num_heads"))
+    q, k, v = node.x, node.input(1), node.input(2)
+    if node.rank(q) != 3 or node.rank(k) == 5:
+        raise node.refusal("queries, keys and values are packed")
+    if node.optional(3) is not None:
+        q, k, v = _biased(op, node, q, k, v)
+    q, k, v = (split_heads(op, x, heads) if node.rank(x) == 3 else x for x in (q, k, v))
+    past: Size = 0
+    if node.optional(6) is not None:
+        past = op.dim(node.input(6), 2)
+        k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((6, k), (7, v)))
+    given: Given = [(k, dk), (v, dv)]
+    if dy is not None:
+        given += _attended(op, node, (q, k, v), heads, past, mask=4, bias=5, dy=dy)
+    return back_to_inputs(op, node, mark, given)
+
+
+def _biased(
+    op: Operations, node: Forward, q: ir.Value, k: ir.Value, v: ir.Value
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Queries, keys and values plus their parts of one bias; keys and values by heads have them already."""
+    bias, width = node.input(3), op.dim(q, 2)
+    if node.rank(k) == 4:
+        return op.Add(q, op.Slice(bias, [0], op.shape(width), [0])), k, v
+    sizes = op.shape(width, width, op.dim(v, 2))
+    a, b, c = op.Split(bias, sizes, axis=0, outputs=3)
+    return op.Add(q, a), op.Add(k, b), op.Add(v, c)
+
+
+@gradient("com.microsoft::Attention")
+def attention_of_projections(
+    op: Operations, node: Forward, dy: ir.Value | None, dpresent: ir.Value | None = None
+) -> Any:
+    """That of Attention, and of the projections x W + b before it."""
+    _refuse_inputs(node, {6: "its past lies in a buffer"})
+    if node.attribute("do_rotary", 0):
+        raise node.refusal("it turns queries and keys")
+    mark, heads = op.mark(), int(node.attribute("num_heads"))
+    weights, bias = node.input(1), node.optional(2)
+    joined = op.MatMul(node.x, weights)
+    if bias is not None:
+        joined = op.Add(joined, bias)
+    sizes = node.attribute("qkv_hidden_sizes")
+    width = op.dim(weights, 1)
+    if not sizes:
+        if not isinstance(width, int):
+            raise node.refusal("the size of heads is unknown")
+        sizes = [width // 3] * 3
+    q, k, v = (split_heads(op, x, heads) for x in op.Split(joined, list(sizes), axis=2, outputs=3))
+    past: Size = 0
+    if node.optional(4) is not None:
+        past = op.dim(node.input(4), 3)
+        parts = op.Split(node.input(4), [1, 1], axis=0, outputs=2)
+        k, v = (op.Concat(op.Squeeze(part, [0]), x, axis=2) for part, x in zip(parts, (k, v), strict=True))
+    given: Given = []
+    if dpresent is not None:
+        given.append((op.Concat(op.Unsqueeze(k, [0]), op.Unsqueeze(v, [0]), axis=0), dpresent))
+    if dy is not None:
+        given += _attended(op, node, (q, k, v), heads, past, mask=3, bias=5, dy=dy)
+    return back_to_inputs(op, node, mark, given)
+
+
+def _attended(
+    op: Operations,
+    node: Forward,
+    operands: tuple[ir.Value, ir.Value, ir.Value],
+    heads: int,
+    past: Size,
+    *,
+    mask: int,
+    bias: int,
+    dy: ir.Value,
+) -> Given:
+    """The gradients of operands by heads, and of what is added to scores: of inputs ``mask`` and ``bias``."""
+    q, k, v = operands
+    terms = []
+    if node.optional(mask) is not None:
+        terms.append(_key_mask(op, node, mask, k))
+    if node.attribute("unidirectional", 0):
+        terms.append(_causal(op, node, q, k, past))
+    if node.optional(bias) is not None:
+        terms.append(node.input(bias))
+    scale = node.attribute("scale", 0.0) or usual_scale(op, q)
+    found = Attention(q, k, v, heads=(heads, heads), scale=scale, bias=terms)
+    dx = found.gradients(op, split_heads(op, dy, heads))
+    given: Given = [(q, dx.q), (k, dx.k), (v, dx.v)]
+    if node.wants(bias):
+        given.append((node.input(bias), op.reduce_to(dx.scores, node.input(bias))))
+    return given
+
+
+def _causal(op: Operations, node: Forward, q: ir.Value, k: ir.Value, past: Size) -> ir.Value:
+    """What hides the keys after each query's own, of new keys as many as there are queries."""
+    queries, keys = op.dim(q, 2), op.dim(k, 2)
+    if isinstance(queries, int) and isinstance(keys, int) and isinstance(past, int) and keys > past + queries:
+        raise node.refusal("it is unidirectional, with more keys than queries")
+    return causal_bias(op, q, queries, keys, past)
+
+
+def _key_mask(op: Operations, node: Forward, index: int, k: ir.Value) -> ir.Value:
+    """What a mask of keys, or numbers of them, adds to the scores."""
+    mask, rank = node.input(index), node.rank(node.input(index))
+    low = op.number(float(node.attribute("mask_filter_value", -10000.0)), k)
+    zero = op.number(0.0, k)
+    if rank in (2, 3):  # [B, T] or [B, S, T]
+        return op.Where(op.Greater(op.Unsqueeze(mask, [1, 2] if rank == 2 else [1]), 0), zero, low)
+    if rank != 1:
+        raise node.refusal("its mask is of another kind")
+    places = op.cast_like(counted(op, op.dim(k, 2)), mask)
+    shape, batch = node.shape(mask), (node.shape(node.x) or (None,))[0]
+    if node.op_type == "Attention" and shape is not None and not node.cx.facts.dim_equal(shape[0], batch):
+        if not isinstance(shape[0], int) or not isinstance(batch, int):
+            raise node.refusal("whether its mask tells ends or ends and starts is unknown")
+        if shape[0] == 2 * batch:
+            ends, starts = op.Split(mask, [batch, batch], axis=0, outputs=2)
+            within = op.And(
+                op.Less(places, _by_batch(op, ends)), op.GreaterOrEqual(places, _by_batch(op, starts))
+            )
+            return op.Where(within, zero, low)
+    counts = op.Slice(
+        mask, [0], op.shape(op.dim(node.x, 0)), [0]
+    )  # and more, which the CPU's kernels do not read
+    return op.Where(op.Less(places, _by_batch(op, counts)), zero, low)
+
+
+def _by_batch(op: Operations, x: ir.Value) -> ir.Value:
+    """[B] as [B, 1, 1, 1]."""
+    return op.Reshape(x, [-1, 1, 1, 1])
+
+
+def _refuse_inputs(node: Forward, reasons: dict[int, str]) -> None:
+    for index, reason in reasons.items():
+        if node.optional(index) is not None:
+            raise node.refusal(reason)

@@ -1,0 +1,190 @@
+"""GroupQueryAttention of onnxruntime, as its CPU kernel computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.attention import (
+    Attention,
+    causal_bias,
+    counted,
+    hidden_where_not,
+    split_heads,
+    usual_scale,
+)
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import back_to_inputs
+
+_PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
+#: Inputs of which the CPU's kernel knows nothing, or whole numbers stand for keys and values.
+_OTHERS = {
+    12: "its keys are quantized",
+    13: "its values are quantized",
+    14: "it normalizes queries",
+    15: "it normalizes keys",
+}
+
+
+@gradient("com.microsoft::GroupQueryAttention")
+def group_query_attention(
+    op: Operations,
+    node: Forward,
+    dy: ir.Value | None,
+    dk: ir.Value | None = None,
+    dv: ir.Value | None = None,
+    dscores: ir.Value | None = None,
+) -> Any:
+    """That of Attention whose keys and values serve several heads, and of the rotation before it."""
+    for index, reason in _OTHERS.items():
+        if node.optional(index) is not None:
+            raise node.refusal(reason)
+    if dscores is not None:
+        raise node.refusal("a gradient of its scores is asked for")
+    if node.attribute("sliding_window_cache", 0):
+        raise node.refusal("its past is a window")
+    mark, heads = op.mark(), (int(node.attribute("num_heads")), int(node.attribute("kv_num_heads")))
+    q, k, v = _operands(op, node, *heads)
+    at = _Places.of(op, node, q)
+    if node.attribute("do_rotary", 0):
+        q, k = _turned(op, node, at, q), _turned(op, node, at, k)
+    given: list[tuple[ir.Value, ir.Value | None]] = []
+    if node.optional(_PAST_K) is not None:
+        k, v = (op.Concat(node.input(index), x, axis=2) for index, x in ((_PAST_K, k), (_PAST_V, v)))
+        given += [(at.in_order(op, x, dx), dx) for x, dx in ((k, dk), (v, dv)) if dx is not None]
+    else:
+        given += [(k, dk), (v, dv)]
+    if dy is not None:
+        given += _attended(op, node, (q, k, v), heads, at, dy)
+    return back_to_inputs(op, node, mark, given)
+
+
+def _operands(op: Operations, node: Forward, many: int, few: int) -> list[ir.Value]:
+    """Queries, keys and values by heads, which may lie side by side."""
+    parts = [node.x, node.optional(1), node.optional(2)]
+    if parts[1] is None:
+        width = op.dim(node.x, 2)
+        if not isinstance(width, int):
+            raise node.refusal("the size of heads is unknown")
+        size = width // (many + 2 * few)
+        parts = list(op.Split(node.x, [many * size, few * size, few * size], axis=2, outputs=3))
+    counts = (many, few, few)
+    return [split_heads(op, x, n) for x, n in zip(parts, counts, strict=True) if x is not None]
+
+
+@dataclass
+class _Places:
+    """Where queries and keys stand, int64. Keys are those of the past, then the new ones.
+
+    Attributes:
+        queries: [S, 1] or [B, 1, S, 1].
+        keys: [S] or [B, 1, 1, P + S]; keys of the past that do not count are far behind all.
+        last: [B, 1, 1, 1]: the last key of each batch.
+        first: [B, 1, 1, 1]: the first new one; ``None`` for 0 without a past.
+        past: P.
+        full: nothing is known to come after the last keys.
+    """
+
+    queries: ir.Value
+    keys: ir.Value
+    last: ir.Value
+    first: ir.Value | None
+    past: Size
+    full: bool
+
+    @classmethod
+    def of(cls, op: Operations, node: Forward, q: ir.Value) -> _Places:
+        size = op.dim(q, 2)
+        count = counted(op, size)
+        rows = op.Unsqueeze(count, [1])
+        last = op.Reshape(op.Cast(node.input(_ENDS), to=ir.DataType.INT64), [-1, 1, 1, 1])
+        if node.optional(_PAST_K) is None:
+            ends = node.constant(_ENDS)
+            full = ends is not None and isinstance(size, int) and bool(np.all(ends == size - 1))
+            return cls(rows, count, last, None, 0, full)
+        before = [1 - size] if isinstance(size, int) else op.Sub([1], size)
+        first = op.Max(op.Add(last, before), 0)
+        past = op.dim(node.input(_PAST_K), 2)
+        old = counted(op, past)
+        kept = op.Where(op.Less(old, first), old, op.constant(np.int64(np.iinfo(np.int32).max)))
+        return cls(
+            op.Add(rows, first), op.Concat(kept, op.Add(count, first), axis=3), last, first, past, False
+        )
+
+    def in_order(self, op: Operations, x: ir.Value, like: ir.Value) -> ir.Value:
+        """Keys or values [B, M, P + S, D] by place, as the operator returns them."""
+        assert self.first is not None
+        at = op.Unsqueeze(counted(op, op.dim(like, 2)), [1])
+        new = op.Add(op.Sub(at, self.first), [self.past] if isinstance(self.past, int) else self.past)
+        newest = op.Sub(op.shape(op.dim(x, 2)), 1)
+        index = op.Min(op.Where(op.Less(at, self.first), at, new), newest)
+        return op.GatherElements(x, op.Expand(index, op.shape_of(like)), axis=2)
+
+
+def _turned(op: Operations, node: Forward, at: _Places, x: ir.Value) -> ir.Value:
+    """Queries or keys by heads, turned by the angles of their places."""
+    cos, sin, places = node.input(_COS), node.input(_SIN), node.optional(_PLACES)
+    if at.first is not None:
+        places = op.Reshape(at.queries, op.shape(-1, op.dim(x, 2))) if places is None else places
+    elif places is None:
+        places = op.constant(np.zeros(1, np.int64))
+    else:  # of which the kernel reads the first one, where there is no past
+        places = op.Slice(op.Reshape(places, [-1]), [0], [1], [0])
+    size, half, heads = op.dim(x, 3), op.dim(cos, 1), op.dim(x, 1)
+    if not isinstance(size, int) or not isinstance(half, int):
+        raise node.refusal("the size of heads is unknown")
+    attributes: dict[str, Any] = {"interleaved": int(node.attribute("rotary_interleaved", 0))}
+    if 2 * half < size:
+        attributes |= {"rotary_embedding_dim": 2 * half, "num_heads": heads}
+    return op.node("RotaryEmbedding", [x, places, cos, sin], attributes, domain=ir.MICROSOFT)
+
+
+def _attended(
+    op: Operations,
+    node: Forward,
+    operands: tuple[ir.Value, ir.Value, ir.Value],
+    heads: tuple[int, int],
+    at: _Places,
+    dy: ir.Value,
+) -> list[tuple[ir.Value, ir.Value | None]]:
+    """The gradients of operands by heads, of what is added to scores, and of sinks."""
+    q, k, v = operands
+    bias, sinks = node.optional(_BIAS), node.optional(_SINKS)
+    if sinks is None and node.attribute("smooth_softmax", 0) == 1:
+        sinks = op.constant(np.zeros(1, op.dtype(q).numpy()))
+    if bias is not None and at.first is not None:
+        wide = op.Expand(bias, op.shape(op.dim(q, 0), 1, 1, 1))
+        newest = op.Sub(op.shape(op.dim(wide, 3)), 1)
+        index = op.Expand(op.Min(at.keys, newest), op.shape(1, op.dim(wide, 1), op.dim(wide, 2), 1))
+        bias = op.GatherElements(wide, index, axis=3)
+    found = Attention(
+        *(q, k, v),
+        heads=heads,
+        scale=node.attribute("scale", 0.0) or usual_scale(op, q),
+        softcap=node.attribute("softcap", 0.0),
+        bias=[_hidden(op, node, q, at), *([] if bias is None else [bias])],
+        sinks=sinks,
+    )
+    dx = found.gradients(op, split_heads(op, dy, heads[0]))
+    given: list[tuple[ir.Value, ir.Value | None]] = [(q, dx.q), (k, dx.k), (v, dx.v)]
+    if bias is not None and node.wants(_BIAS):
+        given.append((bias, op.reduce_to(dx.scores, bias)))
+    if node.wants(_SINKS):
+        given.append((node.input(_SINKS), dx.sinks))
+    return given
+
+
+def _hidden(op: Operations, node: Forward, q: ir.Value, at: _Places) -> ir.Value:
+    """What to add to scores that are hidden: of keys that do not count, come later, or are too long ago."""
+    causal, window = bool(node.attribute("causal", 1)), int(node.attribute("local_window_size", -1))
+    if causal and at.full and window < 0:
+        return causal_bias(op, q, op.dim(q, 2), op.dim(q, 2))
+    seen = op.LessOrEqual(at.keys, op.Min(at.queries, at.last) if causal else at.last)
+    if window > 0:
+        seen = op.And(seen, op.Greater(at.keys, op.Sub(at.queries, window)))
+    return hidden_where_not(op, seen, q)

@@ -1,0 +1,35 @@
+"""onnxruntime's products that transpose their operands, scale the result, or have weights in few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import through
+
+
+@gradient("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+def fused_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of MatMul, of what is transposed and scaled."""
+
+    def write() -> ir.Value:
+        y = op.MatMul(_side(op, node, 0, "A"), _side(op, node, 1, "B"))
+        alpha = float(node.attribute("alpha", 1.0))
+        return y if alpha == 1 else op.Mul(y, alpha)
+
+    return through(op, node, [dy], write)
+
+
+def _side(op: Operations, node: Forward, index: int, side: str) -> ir.Value:
+    """An operand as it is multiplied: its first axis moved behind the batches, then the last two swapped."""
+    x = node.input(index)
+    rank = node.rank(x)
+    axes = list(range(rank))
+    if rank > 2 and node.attribute(f"transBatch{side}", 0):
+        axes.insert(rank - 2, axes.pop(0))
+    if rank > 1 and node.attribute(f"trans{side}", 0):
+        axes[-2:] = axes[:-3:-1]
+    return x if axes == sorted(axes) else op.Transpose(x, perm=axes)

@@ -1,0 +1,81 @@
+"""Other operators of onnxruntime: those that the standard has, too, and a few that exporters write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.lib.attention import counted
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import through
+
+#: What modes of GridSample are called from opset 20 on.
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@gradient("com.microsoft::Trilu", "com.microsoft::Pad", "com.microsoft::GatherND")
+def alike(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of the standard's operator."""
+    op.needs(14)
+    return through(op, node, [dy], lambda: op.node(node.op_type, node.inputs, node.raw.attributes))
+
+
+@gradient("com.microsoft::GridSample")
+def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of the standard's operator."""
+    op.needs(16)
+    mode = node.attribute("mode", "bilinear")
+    changed = {"mode": _MODES.get(mode, mode)} if op.version >= 20 else {}
+    attributes = {**node.raw.attributes, **changed}
+    return through(op, node, [dy], lambda: op.node("GridSample", node.inputs, attributes))
+
+
+@gradient("com.microsoft::ExpandDims")
+def expand_dims(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy with the dims of x."""
+    return op.reshape_like(dy, node.x)
+
+
+@gradient("com.microsoft::Inverse")
+def inverse(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """-yᵀ dy yᵀ."""
+    rank = node.rank(node.y)
+    turned = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return op.Neg(op.MatMul(turned, op.MatMul(dy, turned)))
+
+
+@gradient("com.microsoft::CDist")
+def distances(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """2 Σ (a - b) dy to the rows of both, over 2y where y is no square."""
+    metric = node.attribute("metric", "sqeuclidean")
+    if metric not in ("sqeuclidean", "euclidean"):
+        raise node.refusal(f"its metric is {metric}")
+    a, b = node.x, node.input(1)
+    if metric == "euclidean":
+        dy = op.only_where(op.Greater(node.y, 0.0), op.Div(op.Mul(dy, 0.5), node.y))
+    twice = op.Mul(dy, 2.0)
+    to_a = op.Sub(op.Mul(a, op.ReduceSum(twice, [1], keepdims=1)), op.MatMul(twice, b))
+    to_b = op.Mul(b, op.Transpose(op.ReduceSum(twice, [0], keepdims=1), perm=[1, 0]))
+    return to_a, op.Sub(to_b, op.Gemm(twice, a, transA=1))
+
+
+@gradient("com.microsoft::EmbedLayerNormalization")
+def embed_layer_normalization(
+    op: Operations, node: Forward, dy: ir.Value | None, dmask: None = None, dsum: ir.Value | None = None
+) -> Any:
+    """That of LayerNormalization, of the sum of what is looked up."""
+    op.needs(17)
+    ids, segments, words, places, kinds, scale, bias = (node.optional(index) for index in range(7))
+
+    def write() -> list[ir.Value | None]:
+        at = node.optional(8)
+        at = op.Unsqueeze(counted(op, op.dim(node.x, 1)), [0]) if at is None else at
+        total = op.Add(op.Gather(words, ids, axis=0), op.Gather(places, at, axis=0))
+        if segments is not None and kinds is not None:
+            total = op.Add(total, op.Gather(kinds, segments, axis=0))
+        epsilon = float(node.attribute("epsilon", 1e-12))
+        return [op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon), None, total]
+
+    return through(op, node, [dy, None, dsum], write)

@@ -1,0 +1,110 @@
+"""onnxruntime's products and look-ups of weights in few bits: gradients of operands, scales and biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import through
+
+
+@gradient("com.microsoft::MatMulNBits")
+def matmul_n_bits(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of MatMul with the weights that scales make of the bits."""
+    bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
+    rows, columns = int(node.attribute("N")), int(node.attribute("K"))
+    if node.optional(4) is not None:
+        raise node.refusal("its weights are in groups")
+    if node.attribute("weight_prepacked", 0):
+        raise node.refusal("its weights are packed for a device")
+    blocks = -(-columns // block)
+
+    def write() -> ir.Value:
+        scales = op.Reshape(node.input(2), [rows, blocks, 1])
+        whole = op.Reshape(_unpacked(op, node.input(1), bits, scales), [rows, blocks, block])
+        packed = node.optional(3)
+        zeros = _zeros(op, packed and op.Reshape(packed, [rows, -1]), bits, blocks, scales)
+        weights = op.Reshape(op.Mul(op.Sub(whole, zeros), scales), [rows, blocks * block])
+        if blocks * block > columns:
+            weights = op.Slice(weights, [0], [columns], [1])
+        y = op.MatMul(node.x, op.Transpose(weights, perm=[1, 0]))
+        return y if node.optional(5) is None else op.Add(y, node.input(5))
+
+    return through(op, node, [dy], write)
+
+
+def _zeros(op: Operations, packed: ir.Value | None, bits: int, blocks: int, like: ir.Value) -> Any:
+    """What stands for 0, [N, blocks, 1], of [N, …] of the type of scales, or packed as the weights are."""
+    if packed is None:
+        return float(1 << (bits - 1))
+    if op.dtype(packed) != ir.DataType.UINT8:
+        return op.Unsqueeze(op.cast_like(packed, like), [2])
+    whole = op.Reshape(_unpacked(op, packed, bits, like), [0, -1])
+    return op.Unsqueeze(op.Slice(whole, [0], [blocks], [1]), [2])
+
+
+def _unpacked(op: Operations, packed: ir.Value, bits: int, like: ir.Value) -> ir.Value:
+    """Bytes […, n] as numbers […, n, 8 / bits] of the type of ``like``: the first in the lowest bits."""
+    whole = op.cast_like(packed, like)
+    if bits == 8:
+        return whole
+    places = np.array([1 << place for place in range(0, 8, bits)]).astype(op.dtype(like).numpy())
+    parts = op.Floor(op.Div(op.Unsqueeze(whole, [-1]), op.constant(places)))
+    return op.Mod(parts, float(1 << bits), fmod=1)
+
+
+@gradient("com.microsoft::GatherBlockQuantized")
+def gather_block_quantized(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of Gather, of scales times what is in the bits."""
+    bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size", 128))
+    data, scales = node.x, node.input(2)
+    blocks = op.dim(scales, 1)
+    if op.dtype(data) != ir.DataType.UINT8 or node.rank(data) != 2 or not isinstance(blocks, int):
+        raise node.refusal("it is not of rows of bytes of a known size")
+    if node.attribute("gather_axis", 0) != 0 or node.attribute("quantize_axis", 1) not in (1, -1):
+        raise node.refusal("it is not of rows in blocks")
+
+    def write() -> ir.Value:
+        places = op.Reshape(node.input(1), [-1])
+        scale = op.Unsqueeze(op.Gather(scales, places, axis=0), [2])
+        rows = op.Gather(data, places, axis=0)
+        whole = op.Reshape(_unpacked(op, rows, bits, scale), [-1, blocks, block])
+        packed = node.optional(3)
+        zeros = _zeros(op, packed and op.Gather(packed, places, axis=0), bits, blocks, scale)
+        return op.reshape(op.Mul(op.Sub(whole, zeros), scale), op.shape_of(node.y))
+
+    return through(op, node, [dy], write)
+
+
+@gradient("com.microsoft::MatMulIntegerToFloat")
+def matmul_integer_to_float(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of both scales times the product of whole numbers, and of the bias."""
+    inputs = [node.optional(index) for index in range(7)]
+    a, b, scale, other, zero, other_zero, bias = inputs
+
+    def write() -> ir.Value:
+        return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
+
+    return through(op, node, [dy], write)
+
+
+@gradient("com.microsoft::DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """That of both scales, one of them found in x, times the product of whole numbers, and of the bias."""
+    b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
+
+    def write() -> ir.Value:
+        a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
+        return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
+
+    return through(op, node, [dy], write)
+
+
+def _scaled(op: Operations, inputs: Any, scale: ir.Value, bias: ir.Value | None) -> ir.Value:
+    y = op.Mul(op.cast_like(op.MatMulInteger(*inputs), scale), scale)
+    return y if bias is None else op.Add(y, bias)

@@ -1,0 +1,188 @@
+"""GridSample: the weights with which each point of the grid takes the elements around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.scatter import scatter_elements
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+#: By mode, where the elements are that a point takes, seen from the last one before it, and their weights as
+#: polynomials in the distance from that one, of which each row has the factors of one power. Cubic is that
+#: of Keys with a = -3/4.
+_TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
+    "nearest": ([0], [[1.0]]),
+    "linear": ([0, 1], [[1.0, 0], [-1, 1]]),
+    "cubic": (
+        [-1, 0, 1, 2],
+        [[0, 1.0, 0, 0], [-0.75, 0, 0.75, 0], [1.5, -2.25, 1.5, -0.75], [-0.75, 1.25, -1.25, 0.75]],
+    ),
+}
+_OLD_NAMES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@dataclass
+class _Along:
+    """What points take along one axis of x; shapes broadcast to (batch, points, taps along each axis).
+
+    Attributes:
+        places: indices into the axis, in int64.
+        weights: of the elements there, zero for those outside; ``None`` for ones.
+        slopes: how the weights change with the grid's number; ``None`` if they do not.
+    """
+
+    places: ir.Value
+    weights: ir.Value | None
+    slopes: ir.Value | None
+
+
+@gradient("GridSample")
+def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """To x, dy times the weights, added where it came from; to the grid, dy x times the weights' slopes."""
+    x, grid = node.x, op.cast_like(node.input(1), node.x)
+    count = node.rank(x) - 2
+    batch, sizes = op.dim(x, 0), [op.dim(x, axis) for axis in range(2, count + 2)]
+    points = op.product(*(op.dim(grid, axis) for axis in range(1, count + 1)))
+    rows = op.reshape(grid, op.shape(batch, points, *[1] * count, count))
+    along = []
+    for axis, size in enumerate(sizes):  # the last number of a point is for the first axis
+        number = op.Gather(rows, np.int64(count - 1 - axis), axis=-1)
+        along.append(_along(op, node, number, size, _facing(axis, count)))
+    places, stride = along[-1].places, sizes[-1]
+    for one, size in reversed(list(zip(along[:-1], sizes, strict=False))):
+        places = op.Add(op.Mul(one.places, _integer(op, stride)), places)
+        stride = op.product(stride, size)
+    dx = dgrid = None
+    if node.wants(0):
+        dx = _by_x(op, node, dy, along, places, points)
+    if node.wants(1) and all(one.slopes is not None for one in along):
+        dgrid = op.cast_like(_by_grid(op, node, dy, along, places, points), node.input(1))
+    return dx, dgrid
+
+
+def _by_x(
+    op: Operations, node: Forward, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+) -> ir.Value:
+    x = node.x
+    batch, channels, *sizes = [op.dim(x, axis) for axis in range(node.rank(x))]
+    taken = _taps(node) ** len(along)
+    terms = op.reshape(dy, op.shape(batch, channels, points, 1))
+    weights = [one.weights for one in along if one.weights is not None]
+    if weights:
+        factors = op.reshape(reduce(op.Mul, weights), op.shape(batch, 1, points, taken))
+        terms = op.Mul(terms, factors)
+    every = op.product(points, taken)
+    shape = op.shape(batch, channels, every)
+    index = op.Expand(op.reshape(places, op.shape(batch, 1, every)), shape)
+    flat = op.shape(batch, channels, op.product(*sizes))
+    summed = scatter_elements(op, flat, index, op.reshape(terms, shape), axis=2)
+    return op.reshape(summed, op.shape_of(x))
+
+
+def _by_grid(
+    op: Operations, node: Forward, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+) -> ir.Value:
+    x = node.x
+    count = len(along)
+    batch, channels, *sizes = [op.dim(x, axis) for axis in range(count + 2)]
+    taps = _taps(node)
+    every = op.product(points, taps**count)
+    rows = op.Transpose(op.reshape(x, op.shape(batch, channels, op.product(*sizes))), perm=[0, 2, 1])
+    taken = op.GatherND(rows, op.reshape(places, op.shape(batch, every, 1)), batch_dims=1)
+    taken = op.reshape(taken, op.shape(batch, points, taps**count, channels))
+    outer = op.Transpose(op.reshape(dy, op.shape(batch, channels, points)), perm=[0, 2, 1])
+    products = op.MatMul(taken, op.Unsqueeze(outer, [3]))
+    products = op.reshape(products, op.shape(batch, points, *[taps] * count))
+    numbers = []
+    for own in reversed(along):
+        factors = [one.slopes if one is own else one.weights for one in along]
+        slope = reduce(op.Mul, factors, products)
+        numbers.append(op.ReduceSum(slope, list(range(2, count + 2)), keepdims=0))
+    stacked = op.Concat(*(op.Unsqueeze(number, [2]) for number in numbers), axis=2)
+    return op.reshape_like(stacked, node.input(1))
+
+
+def _along(op: Operations, node: Forward, number: ir.Value, size: Size, shape: list[int]) -> _Along:
+    """What points take along an axis of ``size``, whose taps lie along ``shape``."""
+    align = bool(node.attribute("align_corners", 0))
+    length = _real(op, size, number)
+    if align:
+        factor = op.Mul(op.Sub(length, 1.0), 0.5)
+        position = op.Mul(op.Add(number, 1.0), factor)
+    else:
+        factor = op.Mul(length, 0.5)
+        position = op.Sub(op.Mul(op.Add(number, 1.0), factor), 0.5)
+    mode = _mode(node)
+    offsets, powers = _TAPS[mode]
+    if mode == "nearest":
+        position = op.Round(position)
+    before = op.Floor(position)
+    distance = op.Sub(position, before)
+    type_ = op.dtype(number).numpy()
+    rows = [np.array(row, type_).reshape(shape) for row in powers]
+    weights = slopes = None
+    if mode != "nearest":
+        weights = _polynomial(op, rows, distance)
+        rates = [(power * row).astype(type_) for power, row in enumerate(rows)]
+        slopes = op.Mul(_polynomial(op, rates[1:], distance), factor)
+    asked = op.Add(before, op.constant(np.array(offsets, type_).reshape(shape)))
+    padding = node.attribute("padding_mode", "zeros")
+    if padding == "reflection":
+        return _Along(_reflected(op, asked, size, align), weights, slopes)
+    there = op.Max(op.Min(asked, op.Sub(length, 1.0)), 0.0)
+    if padding == "zeros":
+        within = op.Equal(asked, there)
+        weights = op.cast_like(within, number) if weights is None else op.only_where(within, weights)
+        slopes = None if slopes is None else op.only_where(within, slopes)
+    return _Along(op.Cast(there, to=ir.DataType.INT64), weights, slopes)
+
+
+def _polynomial(op: Operations, factors: list[np.ndarray], x: ir.Value) -> ir.Value:
+    """The sum of ``factors`` times the powers of ``x``, beginning with 1."""
+    result = op.constant(factors[-1])
+    for factor in reversed(factors[:-1]):
+        result = op.Add(op.Mul(result, x), factor)
+    return result
+
+
+def _reflected(op: Operations, asked: ir.Value, size: Size, align: bool) -> ir.Value:
+    """Indices, thrown back at both ends of an axis: at the middle of the last element, or behind it."""
+    if isinstance(size, int):
+        period: Any = op.constant(np.int64(max(2 * size - 2, 1) if align else 2 * size))
+    else:
+        period = op.Mul(_integer(op, size), np.int64(2))
+        period = op.Max(op.Sub(period, np.int64(2)), np.int64(1)) if align else period
+    place = op.Mod(op.Cast(asked, to=ir.DataType.INT64), period)
+    back = op.Sub(period, place)
+    return op.Min(place, back if align else op.Sub(back, np.int64(1)))
+
+
+def _mode(node: Forward) -> str:
+    mode = node.attribute("mode", "linear")
+    return _OLD_NAMES.get(mode, mode)
+
+
+def _taps(node: Forward) -> int:
+    """How many elements a point takes along each axis."""
+    return len(_TAPS[_mode(node)][0])
+
+
+def _facing(axis: int, count: int) -> list[int]:
+    return [-1 if index == axis else 1 for index in range(count)]
+
+
+def _integer(op: Operations, size: Size) -> ir.Value:
+    """A size as a scalar or vector of one in int64."""
+    return op.constant(np.int64(size)) if isinstance(size, int) else size
+
+
+def _real(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+    """A size in the element type of ``like``."""
+    return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

@@ -1,0 +1,107 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+@gradient("MatMul")
+def matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy Bᵀ and Aᵀ dy, summed over the axes of stacks that broadcast."""
+    a, b = node.x, node.input(1)
+    rank_a, rank_b = node.cx.rank(a), node.rank(b)
+    if rank_a is None and rank_b == 2:
+        return _of_rows(op, node, dy, a, b)
+    rank_a = node.rank(a)
+    if rank_a == 1 and rank_b == 1:
+        return op.Mul(dy, b), op.Mul(dy, a)
+    if rank_a == 1:
+        dy = op.Unsqueeze(dy, [-2])
+    elif rank_b == 1:
+        dy = op.Unsqueeze(dy, [-1])
+    return _by_left(op, node, dy, a, b, rank_a, rank_b), _by_right(op, node, dy, a, b, rank_a, rank_b)
+
+
+def _of_rows(op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
+    """Where the rank of A is not known, and B is a matrix: A is a vector or anything of rows."""
+    rows, outer = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
+    return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, outer, transA=1)
+
+
+def _by_left(
+    op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
+) -> ir.Value | None:
+    if not node.wants(0):
+        return None
+    rank = max(rank_a, rank_b, 2)
+    if rank_b == 1:
+        return op.Mul(dy, b)
+    if rank == 2:
+        da = op.Gemm(dy, b, transB=1)
+        return op.Squeeze(da, [0]) if rank_a == 1 else da
+    da = op.MatMul(dy, _transposed(op, b, rank_b))
+    if rank_a == 1:
+        return op.ReduceSum(da, list(range(rank - 1)), keepdims=0)
+    return _unstacked(op, node, da, a, b, rank_a, rank_b)
+
+
+def _by_right(
+    op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
+) -> ir.Value | None:
+    if not node.wants(1):
+        return None
+    rank = max(rank_a, rank_b, 2)
+    if rank_a == 1:
+        return _unstacked(op, node, op.Mul(op.Unsqueeze(a, [-1]), dy), b, b, rank_b, rank_b)
+    if rank_b <= 2:  # one product over all that is stacked
+        rows, outer = a, dy
+        if rank > 2:
+            rows, outer = op.Flatten(a, axis=rank_a - 1), op.Flatten(dy, axis=rank_a - 1)
+        db = op.Gemm(rows, outer, transA=1)
+        return op.Squeeze(db, [1]) if rank_b == 1 else db
+    return _unstacked(op, node, op.MatMul(_transposed(op, a, rank_a), dy), b, a, rank_b, rank_a)
+
+
+def _transposed(op: Operations, x: ir.Value, rank: int) -> ir.Value:
+    return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _unstacked(
+    op: Operations, node: Forward, dx: ir.Value, x: ir.Value, other: ir.Value, rank: int, other_rank: int
+) -> ir.Value:
+    """``dx`` summed over the leading axes along which ``x`` was broadcast to those of ``other``."""
+    mine, others = node.shape(x), node.shape(other)
+    assert mine is not None and others is not None
+    stacks, needed = mine[:-2], others[:-2]
+    if rank >= other_rank and all(
+        node.cx.facts.dim_equal(dim, wanted) or wanted == 1
+        for dim, wanted in zip(stacks[len(stacks) - len(needed) :], needed, strict=True)
+    ):
+        return dx
+    return op.reduce_to(dx, x)
+
+
+@gradient("Gemm")
+def gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """For Y = α A B + β C: α dy Bᵀ, α Aᵀ dy and β dy, with A and B transposed as they were."""
+    a, b, c = node.x, node.input(1), node.optional(2)
+    ta, tb = node.attribute("transA", 0), node.attribute("transB", 0)
+    beta = node.attribute("beta", 1.0)
+    alpha = None if node.attribute("alpha", 1.0) == 1 else node.attribute("alpha")
+    if ta:
+        da = op.Gemm(b, dy, transA=tb, transB=1, alpha=alpha)
+    else:
+        da = op.Gemm(dy, b, transB=1 - tb, alpha=alpha)
+    if tb:
+        db = op.Gemm(dy, a, transA=1, transB=ta, alpha=alpha)
+    else:
+        db = op.Gemm(a, dy, transA=1 - ta, alpha=alpha)
+    dc = None
+    if c is not None and node.wants(2):
+        dc = op.reduce_to(dy if beta == 1 else op.Mul(dy, float(beta)), c, node.y)
+    return da, db, dc

@@ -1,0 +1,73 @@
+"""Operators of ai.onnx.ml, the domain of classical machine learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.lib.scatter import scatter_along
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient, stops
+
+jumps = stops(
+    "ai.onnx.ml::Binarizer",
+    "ai.onnx.ml::TreeEnsemble",
+    "ai.onnx.ml::TreeEnsembleClassifier",
+    "ai.onnx.ml::TreeEnsembleRegressor",
+    because="it is constant between its jumps",
+)
+
+
+@gradient("ai.onnx.ml::ArrayFeatureExtractor")
+def array_feature_extractor(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy added up at the indices, along the last axis."""
+    x, last = node.x, node.rank(node.x) - 1
+    picks = op.Reshape(node.input(1), [-1])
+    sizes = op.shape(*(op.dim(x, axis) for axis in range(last)), op.dim(picks, 0))
+    return scatter_along(op, x, picks, op.reshape(dy, sizes), last)
+
+
+@gradient("ai.onnx.ml::Scaler")
+def scaler(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """scale dy."""
+    return op.cast_like(op.Mul(dy, np.array(node.attribute("scale"), np.float32)), node.x)
+
+
+@gradient("ai.onnx.ml::Imputer")
+def imputer(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy where x was not replaced."""
+    replaced = node.attribute("replaced_value_float", 0.0)
+    gone = op.IsNaN(node.x) if np.isnan(replaced) else op.Equal(node.x, float(replaced))
+    return op.only_where(op.Not(gone), dy)
+
+
+@gradient("ai.onnx.ml::LinearRegressor")
+def linear_regressor(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy times the coefficients."""
+    transform = node.attribute("post_transform", "NONE")
+    if transform != "NONE":
+        raise node.refusal(f"it is not known through its post_transform {transform}")
+    coefficients = np.array(node.attribute("coefficients"), np.float32)
+    dx = op.MatMul(dy, coefficients.reshape(node.attribute("targets", 1), -1))
+    return op.cast_like(op.reshape_like(dx, node.x), node.x)
+
+
+@gradient("ai.onnx.ml::Normalizer")
+def normalizer(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """(dy - n' Σ y dy) / n, with the norm n of the row and its slope n'."""
+    norm, y = node.attribute("norm", "MAX"), node.y
+    x = op.cast_like(node.x, y)
+    if norm == "MAX":
+        size, _ = op.TopK(x, [1], outputs=2)
+        hits = op.cast_like(op.Equal(x, size), x)
+        slope = op.Div(hits, op.ReduceSum(hits, [-1], keepdims=1))
+    elif norm == "L1":
+        size, slope = op.ReduceSum(op.Abs(x), [-1], keepdims=1), op.Sign(x)
+    else:
+        size, slope = op.Sqrt(op.ReduceSum(op.Mul(x, x), [-1], keepdims=1)), y
+    size = op.Where(op.Equal(size, 0.0), op.number(1.0, size), size)  # rows of zeros stay as they are
+    along = op.ReduceSum(op.Mul(y, dy), [-1], keepdims=1)
+    return op.cast_like(op.Div(op.Sub(dy, op.Mul(slope, along)), size), node.x)

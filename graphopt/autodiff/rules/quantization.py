@@ -1,0 +1,69 @@
+"""Numbers in few bits. Rounding lets no gradient through; scales do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.reverse import through
+
+rounding = stops("QuantizeLinear", "com.microsoft::QuantizeLinear", because="it rounds")
+whole = stops(
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+    because="it computes with whole numbers",
+)
+
+
+@gradient("DequantizeLinear", "com.microsoft::DequantizeLinear")
+def dequantize(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """x - zero to the scale, times dy."""
+    scale = node.input(1)
+    inputs = [node.x, op.ones_like(scale), *node.inputs[2:]]
+    apart = op.node("DequantizeLinear", inputs, node.raw.attributes, domain=node.raw.domain)
+    terms = op.cast_like(op.Mul(apart, dy), scale)
+    rank = node.rank(node.x)
+    axis = int(node.attribute("axis", 1)) % max(rank, 1)
+    block = int(node.attribute("block_size", 0))
+    if block:
+        return None, _by_blocks(op, terms, op.dim(scale, axis), block, axis, rank)
+    if node.rank(scale) == 0 or op.dim(scale, 0) == 1:
+        return None, op.reshape_like(op.ReduceSum(terms, keepdims=0), scale)
+    return None, op.reduce_to(_summed(op, terms, [i for i in range(rank) if i != axis]), scale)
+
+
+def _summed(op: Operations, x: ir.Value, axes: list[int]) -> ir.Value:
+    return op.ReduceSum(x, axes, keepdims=0) if axes else x
+
+
+def _by_blocks(op: Operations, terms: ir.Value, count: Size, block: int, axis: int, rank: int) -> ir.Value:
+    """The sums of ``count`` blocks along an axis, of which the last one may be shorter."""
+    size = op.dim(terms, axis)
+    if isinstance(size, int) and isinstance(count, int):
+        missing: Size = count * block - size
+    else:
+        whole = count * block if isinstance(count, int) else op.Mul(count, [block])
+        missing = op.Sub([whole] if isinstance(whole, int) else whole, op.shape(size))
+    if missing != 0:
+        none = [0] * rank
+        terms = op.Pad(terms, op.shape(*none, *none[:axis], missing, *none[axis + 1 :]))
+    sizes = [op.dim(terms, other) for other in range(rank)]
+    split = op.shape(*sizes[:axis], count, block, *sizes[axis + 1 :])
+    return op.ReduceSum(op.reshape(terms, split), [axis + 1], keepdims=0)
+
+
+@gradient("DynamicQuantizeLinear")
+def dynamic_quantize(op: Operations, node: Forward, dy: None, dscale: ir.Value, dzero: None = None) -> Any:
+    """That of the scale, (max(x, 0) - min(x, 0)) / 255."""
+    x = node.x
+    if node.is_needed(node.y):
+        op.leave_out(node, "it rounds, and the gradient of its scale alone flows")
+
+    def scale() -> list[ir.Value | None]:
+        high = op.Max(op.ReduceMax(x, keepdims=0), 0.0)
+        low = op.Min(op.ReduceMin(x, keepdims=0), 0.0)
+        return [None, op.Div(op.Sub(high, low), 255.0)]
+
+    return through(op, node, [dy, dscale], scale)

@@ -1,0 +1,21 @@
+"""Numbers that go up in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+@gradient("Range", "com.microsoft::Range")
+def range_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """Σ dy to the start, Σ i dy to the step."""
+    start, step = node.x, node.optional(2)
+    first = op.reshape_like(op.ReduceSum(dy, keepdims=0), start)
+    if step is None:
+        return first
+    counts = op.Div(op.Sub(node.y, start), step)
+    return first, None, op.reshape_like(op.ReduceSum(op.Mul(counts, dy), keepdims=0), step)

@@ -1,0 +1,240 @@
+"""LSTM, GRU and RNN, back through the steps.
+
+Y tells what each step multiplied, so that the gates of all steps are computed again at once. But for its
+products a step is element-wise: its derivatives are a few numbers an element, told for all steps at once
+by the gradients of the plain operators that it is made of. What is left to do step by step, in a Scan, is
+to multiply by them and by R. W, R, B and X are served at once by what flows back into the gates.
+
+Formulas and the order of gates: the operators of those names in the ONNX standard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.lib.recurrence import Direction, by_direction
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+@gradient("RNN")
+def rnn(op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+    """For h = f(a): f'(a) dh into the gate a, at each step from the last, and by R into the state before."""
+    return by_direction(op, node, lambda this: _rnn(this, this.last(dh)), dy)
+
+
+def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
+    op, (f,) = this.op, this.functions
+    (gate,) = this.gates(_products(this, this.h, this.w, this.r, this.bias(1)), 1)
+
+    def state(op: Operations, gate: ir.Value, before: ir.Value) -> ir.Value:
+        return _kept(op, f(op, gate), before, this.valid)
+
+    _, (slope, keep) = this.slopes(state, gate, this.stepwise(this.h))
+
+    def step(op: Operations, dh: ir.Value, *, dy: Any, slope: Any, keep: Any) -> Any:
+        dh = _sum(op, dh, dy)
+        dgate = op.Mul(dh, slope)
+        return [_sum(op, op.MatMul(dgate, this.r), _scaled(op, dh, keep))], [dgate]
+
+    slices = {"dy": this.dy, "slope": this.beside(gate, slope), "keep": keep}
+    dh, dgates = this.scan(step, [dh], slices, rows=1, against=True)
+    rows = op.Flatten(dgates, axis=2)
+    return [*_served(this, rows), op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows), None, dh]
+
+
+@gradient("GRU")
+def gru(op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+    """dh times their slopes into the gates, at each step from the last, and by R into the state before."""
+    one = _gru_after if node.attribute("linear_before_reset", 0) else _gru_before
+    return by_direction(op, node, lambda this: one(this, this.last(dh)), dy)
+
+
+def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
+    """Where the reset gate is applied to the state before R is."""
+    op, (f, g) = this.op, this.functions
+    w_gates, w_new = this.split(this.w, 2, 1, axis=0)
+    r_gates, r_new = this.split(this.r, 2, 1, axis=0)
+    bias = this.bias(3)
+    b_gates, b_new = (None, None) if bias is None else this.split(bias, 2, 1)
+    update, reset = this.gates(_products(this, this.h, w_gates, r_gates, b_gates), 1, 1)
+    before = this.stepwise(this.h)
+
+    def shown(op: Operations, reset: ir.Value, before: ir.Value) -> ir.Value:
+        return op.Mul(f(op, reset), before)
+
+    def state(op: Operations, update: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
+        return _kept(op, _mixed(op, f(op, update), g(op, new), before), before, this.valid)
+
+    seen, (by_reset, by_before) = this.slopes(shown, reset, before)
+    seen = op.Flatten(seen, axis=2)
+    (new,) = this.gates(_products(this, seen, w_new, r_new, b_new), 1)
+    _, (by_update, by_new, keep) = this.slopes(state, update, new, before)
+
+    def step(op: Operations, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, seen: Any, keep: Any) -> Any:
+        dh = _sum(op, dh, dy)
+        dnew = op.Mul(dh, new)
+        dseen = op.MatMul(dnew, r_new)
+        dgates = op.Mul(op.Concat(dh, dseen, axis=-1), slopes)
+        kept = _sum(op, op.Mul(dseen, seen), _scaled(op, dh, keep))
+        return [op.Add(op.MatMul(dgates, r_gates), kept)], [dgates, dnew]
+
+    slices = {
+        "dy": this.dy,
+        "slopes": this.beside(update, by_update, by_reset),
+        "new": this.beside(new, by_new),
+        "seen": this.beside(before, by_before),
+        "keep": keep,
+    }
+    dh, dgates, dnew = this.scan(step, [dh], slices, rows=2, against=True)
+    rows = op.Flatten(op.Concat(dgates, dnew, axis=-1), axis=2)
+    dr = op.Concat(
+        op.Gemm(op.Flatten(dgates, axis=2), this.h, transA=1),
+        op.Gemm(op.Flatten(dnew, axis=2), seen, transA=1),
+        axis=0,
+    )
+    return [*_served(this, rows), dr, _biases(op, rows, rows), None, dh]
+
+
+def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
+    """Where the reset gate is applied to the product with R."""
+    op, (f, g) = this.op, this.functions
+    wb, rb = this.biases(3)
+    of_x = this.gates(op.Gemm(this.x, this.w, wb, transB=1), 1, 1, 1)
+    of_h = this.gates(op.Gemm(this.h, this.r, rb, transB=1), 1, 1, 1)
+    update, reset = (op.Add(a, b) for a, b in zip(of_x[:2], of_h[:2], strict=True))
+
+    def state(
+        op: Operations, update: ir.Value, reset: ir.Value, x: ir.Value, h: ir.Value, before: ir.Value
+    ) -> ir.Value:
+        new = g(op, op.Add(x, op.Mul(f(op, reset), h)))
+        return _kept(op, _mixed(op, f(op, update), new, before), before, this.valid)
+
+    gates = (update, reset, of_x[2], of_h[2])
+    _, (by_update, by_reset, by_x, by_h, keep) = this.slopes(state, *gates, this.stepwise(this.h))
+
+    def step(op: Operations, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, keep: Any) -> Any:
+        dh = _sum(op, dh, dy)
+        dgates = op.Mul(op.Concat(dh, dh, dh, axis=-1), slopes)
+        return [_sum(op, op.MatMul(dgates, this.r), _scaled(op, dh, keep))], [dgates, op.Mul(dh, new)]
+
+    slices = {
+        "dy": this.dy,
+        "slopes": this.beside(update, by_update, by_reset, by_h),
+        "new": this.beside(update, by_x),
+        "keep": keep,
+    }
+    dh, dgates, dnew = this.scan(step, [dh], slices, rows=2, against=True)
+    both, _ = this.split(dgates, 2, 1)
+    rows = op.Flatten(op.Concat(both, dnew, axis=-1), axis=2)
+    beside = op.Flatten(dgates, axis=2)
+    return [*_served(this, rows), op.Gemm(beside, this.h, transA=1), _biases(op, rows, beside), None, dh]
+
+
+@gradient("LSTM")
+def lstm(
+    op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None, dc: ir.Value | None = None
+) -> Any:
+    """dh and dc times their slopes into the gates, at each step from the last, and by R into the h before."""
+    return by_direction(op, node, lambda this: _lstm(this, this.last(dh), this.last(dc)), dy)
+
+
+def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
+    op, (f, g, squashed) = this.op, this.functions
+    coupled = this.node.attribute("input_forget", 0)
+    peepholes = this.peepholes()
+    p_in, p_out, p_forget = peepholes or (None, None, None)
+    gates = _products(this, this.h, this.w, this.r, this.bias(4))
+    enter, leave, forget, new = this.gates(gates, 1, 1, 1, 1)
+
+    def parts(op: Operations, enter: Any, forget: Any, new: Any, before: Any) -> tuple[ir.Value, ir.Value]:
+        """What is left of c, and what is added."""
+        enter = f(op, _sum(op, enter, _scaled(op, before, p_in)))
+        left = op.Sub(1.0, enter) if coupled else f(op, _sum(op, forget, _scaled(op, before, p_forget)))
+        return left, op.Mul(enter, g(op, new))
+
+    def cell(op: Operations, enter: Any, forget: Any, new: Any, before: Any) -> ir.Value:
+        return _carried(op, *parts(op, enter, forget, new, before), before, this.valid)
+
+    def state(op: Operations, leave: Any, c: Any, before: Any) -> ir.Value:
+        shown = f(op, _sum(op, leave, _scaled(op, c, p_out)))
+        return _kept(op, op.Mul(shown, squashed(op, c)), before, this.valid)
+
+    def carry(op: Operations, c: ir.Value, *, valid: Any, **given: Any) -> Any:
+        left, added = parts(op, before=c, **given) if peepholes else given.values()
+        return [_carried(op, left, added, c, valid)], [op.Identity(c)]
+
+    if peepholes:
+        slices: dict[str, ir.Value | None] = {"enter": enter, "forget": forget, "new": new}
+    else:
+        slices = dict(zip(("left", "added"), parts(op, enter, forget, new, None), strict=True))
+    _, before = this.scan(carry, [this.first(6)], {**slices, "valid": this.valid}, rows=1)
+    c, (by_enter, by_forget, by_new, left) = this.slopes(cell, enter, forget, new, before)
+    _, (by_leave, by_c, keep) = this.slopes(state, leave, c, this.stepwise(this.h))
+
+    def step(
+        op: Operations, dh: ir.Value, dc: ir.Value, *, dy: Any, slopes: Any, by_c: Any, left: Any, keep: Any
+    ) -> Any:
+        dh = _sum(op, dh, dy)
+        dc = op.Add(dc, op.Mul(dh, by_c))
+        dgates = op.Mul(op.Concat(dc, dh, dc, dc, axis=-1), slopes)
+        return [_sum(op, op.MatMul(dgates, this.r), _scaled(op, dh, keep)), op.Mul(dc, left)], [dgates]
+
+    slices = {
+        "dy": this.dy,
+        "slopes": this.beside(enter, by_enter, by_leave, by_forget, by_new),
+        "by_c": this.beside(c, by_c),
+        "left": this.beside(c, left),
+        "keep": keep,
+    }
+    dh, dc, dgates = this.scan(step, [dh, dc], slices, rows=1, against=True)
+    rows = op.Flatten(dgates, axis=2)
+    dp = None
+    if peepholes:
+        denter, dleave, dforget, _ = this.split(dgates, 1, 1, 1, 1)
+        read = ((denter, before), (dleave, c), (dforget, before))
+        dp = op.Concat(*(op.ReduceSum(op.Mul(a, b), [0, 1], keepdims=0) for a, b in read), axis=0)
+    dr, db = op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows)
+    return [*_served(this, rows), dr, db, None, dh, dc, dp]
+
+
+def _products(this: Direction, h: ir.Value, w: ir.Value, r: ir.Value, bias: ir.Value | None) -> ir.Value:
+    """X Wᵀ + H Rᵀ + B, as rows."""
+    op = this.op
+    return op.Gemm(h, r, op.Gemm(this.x, w, bias, transB=1), transB=1)
+
+
+def _mixed(op: Operations, share: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
+    return op.Add(op.Mul(op.Sub(1.0, share), new), op.Mul(share, before))
+
+
+def _carried(op: Operations, left: Any, added: Any, before: Any, valid: Any) -> ir.Value:
+    return _kept(op, op.Add(op.Mul(left, before), added), before, valid)
+
+
+def _kept(op: Operations, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
+    """``state``; behind the end of a sequence, that of ``before``."""
+    return state if valid is None else op.Where(valid, state, before)
+
+
+def _sum(op: Operations, a: ir.Value, b: ir.Value | None) -> ir.Value:
+    return a if b is None else op.Add(a, b)
+
+
+def _scaled(op: Operations, x: ir.Value, factor: ir.Value | None) -> ir.Value | None:
+    return None if factor is None else op.Mul(x, factor)
+
+
+def _served(this: Direction, rows: ir.Value) -> Sequence[ir.Value]:
+    """The gradients of X, as rows, and W."""
+    op = this.op
+    return op.Gemm(rows, this.w), op.Gemm(rows, this.x, transA=1)
+
+
+def _biases(op: Operations, beside_w: ir.Value, beside_r: ir.Value) -> ir.Value:
+    sums = [op.ReduceSum(beside_w, [0], keepdims=0)]
+    sums.append(sums[0] if beside_r is beside_w else op.ReduceSum(beside_r, [0], keepdims=0))
+    return op.Concat(*sums, axis=0)

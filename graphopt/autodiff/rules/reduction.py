@@ -1,0 +1,193 @@
+"""Reductions along axes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient, stops
+
+whole_numbers = stops("ArgMax", "ArgMin", because="its results are indices")
+
+
+class _Reduction:
+    """What a node reduces over, and how its result is brought into the form that broadcasts against x."""
+
+    def __init__(self, op: Operations, node: Forward) -> None:
+        self.op = op
+        self.node = node
+        axes: Sequence[int] | ir.Value | None = node.attribute("axes")
+        given = node.optional(1)
+        if given is not None:
+            known = node.ints(1)
+            axes = given if known is None else known
+        empty = axes is None or (not isinstance(axes, ir.Value) and len(axes) == 0)
+        self.keepdims = bool(node.attribute("keepdims", 1))
+        idles = bool(node.attribute("noop_with_empty_axes", 0))
+        self.idle = idles and empty
+        self.axes = None if empty else axes
+        sums = node.op_type == "ReduceSum" and self.keepdims  # whose gradient is the same in both cases
+        if idles and isinstance(axes, ir.Value) and not sums:
+            raise node.refusal("it is not known whether there are axes, without which it would do nothing")
+
+    def kept(self, value: ir.Value) -> ir.Value:
+        """``value``, of the shape of y, with axes of size 1 in place of those that went."""
+        if self.keepdims or self.idle or self.axes is None:  # a scalar broadcasts as it is
+            return value
+        axes = self.axes if isinstance(self.axes, ir.Value) else list(self.axes)
+        return self.op.Unsqueeze(value, axes)
+
+    def summed(self, value: ir.Value) -> ir.Value:
+        """The sum of ``value``, of the shape of x, which broadcasts against x."""
+        if self.idle:
+            return value
+        axes = self.axes if isinstance(self.axes, ir.Value) or self.axes is None else list(self.axes)
+        return self.op.ReduceSum(value, axes, keepdims=1)
+
+    def whole(self, value: ir.Value) -> ir.Value:
+        """``value``, of the shape of y, along x."""
+        return self.op.expand_like(self.kept(value), self.node.x)
+
+    def count(self, like: ir.Value) -> ir.Value:
+        """How many numbers go into each of the result."""
+        op, node = self.op, self.node
+        shape = node.cx.static_shape(node.x)
+        if shape is not None and not isinstance(self.axes, ir.Value):
+            axes = range(len(shape)) if self.axes is None else [axis % len(shape) for axis in self.axes]
+            count = 1
+            for axis in axes:
+                count *= shape[axis]
+            return op.number(float(count), like)
+        if self.axes is None:
+            return op.cast_like(op.Size(node.x), like)
+        results = op.Max(op.Size(node.y), 1)
+        return op.cast_like(op.Div(op.Size(node.x), results), like)
+
+
+def _idle_only_if_linear(node: Forward, reduction: _Reduction) -> None:
+    if reduction.idle:
+        raise node.refusal("without axes, runtimes do not agree on what it computes")
+
+
+@gradient("ReduceSum")
+def reduce_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy to all."""
+    reduction = _Reduction(op, node)
+    return dy if reduction.idle else reduction.whole(dy)
+
+
+@gradient("ReduceMean")
+def reduce_mean(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy / n to all."""
+    reduction = _Reduction(op, node)
+    return dy if reduction.idle else reduction.whole(op.Div(dy, reduction.count(dy)))
+
+
+@gradient("ReduceMax", "ReduceMin")
+def reduce_extremum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy to the numbers that are the result, in equal shares."""
+    reduction = _Reduction(op, node)
+    if reduction.idle:
+        return dy
+    hits = op.cast_like(op.Equal(node.x, reduction.kept(node.y)), dy)
+    return op.Mul(hits, op.Div(reduction.kept(dy), reduction.summed(hits)))
+
+
+@gradient("ReduceProd")
+def reduce_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy times the product of the others, exact with zeros: one alone gets something, two get nothing."""
+    reduction = _Reduction(op, node)
+    if reduction.idle:
+        return dy
+    x = node.x
+    one, zero = op.number(1.0, x), op.number(0.0, x)
+    is_zero = op.Equal(x, 0.0)
+    others = op.Where(is_zero, one, x)
+    product = _product(op, node, reduction, others)
+    zeros = reduction.summed(op.cast_like(is_zero, x))
+    at_zero = op.Where(op.Equal(zeros, 1.0), product, zero)
+    elsewhere = op.Where(op.Equal(zeros, 0.0), op.Div(product, others), zero)
+    return op.Mul(reduction.kept(dy), op.Where(is_zero, at_zero, elsewhere))
+
+
+def _product(op: Operations, node: Forward, reduction: _Reduction, x: ir.Value) -> ir.Value:
+    """The product of ``x`` over the axes, which broadcasts against x."""
+    axes = reduction.axes
+    if axes is None:
+        return op.ReduceProd(x, keepdims=1)
+    if node.version >= 18:
+        return op.ReduceProd(x, axes if isinstance(axes, ir.Value) else list(axes), keepdims=1)
+    return op.ReduceProd(x, axes=axes, keepdims=1)
+
+
+@gradient("ReduceL1")
+def reduce_l1(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """sign(x) dy."""
+    reduction = _Reduction(op, node)
+    _idle_only_if_linear(node, reduction)
+    return op.Mul(op.Sign(node.x), reduction.kept(dy))
+
+
+@gradient("ReduceL2")
+def reduce_l2(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """x dy / y, which is 0 where y is."""
+    reduction = _Reduction(op, node)
+    _idle_only_if_linear(node, reduction)
+    y = op.Where(op.Equal(node.y, 0.0), op.number(1.0, node.y), node.y)
+    return op.Mul(node.x, reduction.kept(op.Div(dy, y)))
+
+
+@gradient("ReduceSumSquare")
+def reduce_sum_square(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """2x dy."""
+    reduction = _Reduction(op, node)
+    _idle_only_if_linear(node, reduction)
+    return op.Mul(node.x, reduction.kept(op.Mul(dy, 2.0)))
+
+
+@gradient("ReduceLogSum")
+def reduce_log_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy / exp(y) to all."""
+    reduction = _Reduction(op, node)
+    _idle_only_if_linear(node, reduction)
+    return reduction.whole(op.Div(dy, op.Exp(node.y)))
+
+
+@gradient("ReduceLogSumExp")
+def reduce_log_sum_exp(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """exp(x - y) dy."""
+    reduction = _Reduction(op, node)
+    _idle_only_if_linear(node, reduction)
+    return op.Mul(op.Exp(op.Sub(node.x, reduction.kept(node.y))), reduction.kept(dy))
+
+
+@gradient("CumSum")
+def cum_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The running sum of dy from the other end."""
+    reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
+    return op.CumSum(dy, node.input(1), reverse=1 - reverse, exclusive=exclusive)
+
+
+@gradient("CumProd")
+def cum_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The running sum of y dy from the other end, over x; exact where x is zero.
+
+    Second derivatives are exact elsewhere only.
+    """
+    x, axis = node.x, node.input(1)
+    reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
+    is_zero = op.Equal(x, 0.0)
+    zeros = op.CumSum(op.cast_like(is_zero, x), axis, reverse=reverse)
+    # The first zero gets what there were with a 1 in its place. What comes after it gets nothing.
+    first = op.And(is_zero, op.Equal(zeros, 1.0))
+    others = op.Where(is_zero, op.number(1.0, x), x)
+    products = op.CumProd(op.Where(first, op.number(1.0, x), x), axis, reverse=reverse, exclusive=exclusive)
+
+    def over(y: ir.Value) -> ir.Value:
+        return op.CumSum(op.Mul(y, dy), axis, reverse=1 - reverse, exclusive=exclusive)
+
+    before = op.only_where(op.Equal(zeros, 0.0), op.Div(over(node.y), others))
+    return op.Where(first, over(products), before)

@@ -1,0 +1,295 @@
+"""Resize: what it does to unit vectors, transposed, axis by axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.crop import cropped
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.reverse import through
+
+#: Attributes that say how one axis is resized.
+_METHOD = (
+    "antialias",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "mode",
+    "nearest_mode",
+)
+_CROPS = "tf_crop_and_resize"
+#: Coordinate modes in which enlarging by a whole factor repeats the same weights, mirrored at the ends.
+_PERIODIC = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+#: Positions after which the pattern of whole factors has shown itself.
+_PERIODS = 64
+
+
+@dataclass
+class _Axis:
+    """An axis that is resized.
+
+    Attributes:
+        axis: which, in x.
+        place: where its numbers stand in the inputs that tell of axes.
+        scale: how much larger it becomes; ``None`` if that is not known.
+    """
+
+    axis: int
+    place: int
+    scale: float | None
+
+
+@dataclass
+class _Resizing:
+    """What a node does.
+
+    Attributes:
+        told: how many axes the node's inputs tell of.
+        scales, sizes, roi: these inputs; one of the first two is there.
+        axes: those that change.
+    """
+
+    told: int
+    scales: ir.Value | None
+    sizes: ir.Value | None
+    roi: ir.Value | None
+    axes: list[_Axis] = field(default_factory=list)
+
+
+@gradient("Resize", since=11)
+def resize(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """Aᵀ dy along each axis, where A is what becomes of unit vectors; for whole factors sums of windows."""
+    if node.attribute("mode") != "nearest" and node.wants(2):
+        raise node.refusal("none is known by the scales")
+    resizing = _understood(node)
+    by_x = _by_x(op, node, dy, resizing) if node.wants(0) else None
+    crops = node.attribute("coordinate_transformation_mode") == _CROPS
+    return by_x, _by_region(op, node, dy, resizing) if crops and node.wants(1) else None
+
+
+def _by_region(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value | None:
+    roi, mode = resizing.roi, node.attribute("mode")
+    if roi is None or mode == "nearest" or not resizing.axes:
+        return None
+    if mode != "linear" or node.attribute("antialias", 0) or _keeps_ratio(node):
+        raise node.refusal("by the region that is cut out, it is known for plain linear interpolation only")
+    places = [(axis.axis, axis.place) for axis in resizing.axes]
+    found = through(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.told))
+    return found.get(roi)
+
+
+def _by_x(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value:
+    if not resizing.axes:
+        return dy
+    factors = _whole_factors(resizing)
+    if factors and _repeats(node, factors):
+        return _window_sums(op, node, dy, factors)
+    if factors and _doubles(node, factors) and op.version >= 18:
+        return _shrunk(op, node, dy, factors)
+    return _products(op, node, dy, resizing)
+
+
+def _understood(node: Forward) -> _Resizing:
+    rank = node.rank(node.x)
+    axes = node.attribute("axes") or range(rank)
+    scales, sizes = node.optional(2), node.optional(3)
+    if scales is not None and (sizes is not None or node.cx.static_shape(scales) == (0,)):
+        scales = None
+    resizing = _Resizing(len(axes), scales, sizes, node.optional(1))
+    left_out = _left_out(node, rank)
+    for place, axis in enumerate(axes):
+        found = _Axis(axis % rank, place, _scale(node, resizing, axis % rank, place))
+        if not (found.axis in left_out or (found.scale == 1 and not _cuts(node, resizing, place))):
+            resizing.axes.append(found)
+    if node.attribute("mode") != "nearest" and rank == 4:  # channels come second or last
+        middle = [axis for axis in resizing.axes if axis.axis == 1]
+        last = [axis for axis in resizing.axes if axis.axis == 3]
+        if middle and last and last[0].scale not in (None, 1) and middle[0].scale in (None, 1):
+            resizing.axes.remove(middle[0])
+    return resizing
+
+
+def _left_out(node: Forward, rank: int) -> range:
+    """The leading axes that onnxruntime interpolates along in no case."""
+    if node.attribute("mode") == "nearest" or rank < 4:
+        return range(0)
+    return range(1) if rank == 4 else range(2)
+
+
+def _scale(node: Forward, resizing: _Resizing, axis: int, place: int) -> float | None:
+    if resizing.scales is not None:
+        scales = node.cx.constant(resizing.scales)
+        return None if scales is None else float(scales[place])
+    before, after = node.shape(node.x), node.shape(node.y)
+    assert before is not None
+    if _keeps_ratio(node) or after is None:
+        return None
+    if node.cx.facts.dim_equal(before[axis], after[axis]):
+        return 1.0
+    if isinstance(before[axis], int) and isinstance(after[axis], int) and before[axis]:
+        return float(np.float32(after[axis]) / np.float32(before[axis]))
+    return None
+
+
+def _keeps_ratio(node: Forward) -> bool:
+    """Whether the sizes of all axes bear on each."""
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    return policy != "stretch" and node.optional(3) is not None and len(node.attribute("axes") or (0, 0)) > 1
+
+
+def _cuts(node: Forward, resizing: _Resizing, place: int) -> bool:
+    """Whether an axis that keeps its size may be cut out of a part of x."""
+    if node.attribute("coordinate_transformation_mode") != _CROPS:
+        return False
+    roi = node.cx.constant(resizing.roi)
+    return roi is None or roi[place] != 0 or roi[resizing.told + place] != 1
+
+
+# Whole factors -----------------------------------------------------------------------------
+
+
+def _whole_factors(resizing: _Resizing) -> dict[int, int]:
+    """By axis, how many times larger it becomes; empty if that is not a whole number for each."""
+    factors = {axis.axis: axis.scale for axis in resizing.axes}
+    if any(scale is None or not scale.is_integer() for scale in factors.values()):
+        return {}
+    return {axis: int(scale) for axis, scale in factors.items() if scale is not None}
+
+
+def _repeats(node: Forward, factors: dict[int, int]) -> bool:
+    """Whether each element of x is repeated as often as the factors say."""
+    if node.attribute("mode") != "nearest":
+        return False
+    coordinates, rounding = node.attribute("coordinate_transformation_mode"), node.attribute("nearest_mode")
+    for factor in factors.values():
+        place = np.arange(factor * _PERIODS, dtype=np.float32)
+        if coordinates in _PERIODIC:
+            origin = (place + np.float32(0.5)) / np.float32(factor) - np.float32(0.5)
+        elif coordinates == "asymmetric":
+            origin = place / np.float32(factor)
+        else:
+            return False
+        nearest = {
+            "round_prefer_floor": np.ceil(origin - np.float32(0.5)),
+            "round_prefer_ceil": np.floor(origin + np.float32(0.5)),
+            "floor": np.floor(origin),
+            "ceil": np.ceil(origin),
+        }[rounding]
+        if not np.array_equal(np.clip(nearest, 0, _PERIODS - 1), place // factor):
+            return False
+    return True
+
+
+def _window_sums(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
+    sizes: list[Size] = []
+    summed = []
+    for axis in range(node.rank(node.x)):
+        sizes.append(op.dim(node.x, axis))
+        if axis in factors:
+            summed.append(len(sizes))
+            sizes.append(factors[axis])
+    return op.ReduceSum(op.reshape(dy, op.shape(*sizes)), summed, keepdims=0)
+
+
+def _doubles(node: Forward, factors: dict[int, int]) -> bool:
+    """Whether this is linear interpolation halfway between elements."""
+    return (
+        node.attribute("mode") == "linear"
+        and not node.attribute("antialias", 0)
+        and node.attribute("coordinate_transformation_mode") in _PERIODIC
+        and set(factors.values()) == {2}
+    )
+
+
+def _shrunk(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
+    """The sums of dy with weights 1, 3, 3 and 1, over 4: means, as antialiasing takes them, times 2 an axis.
+
+    Numbers outside are those at the ends, both here and in the interpolation.
+    """
+    means = op.Resize(dy, None, None, op.shape_of(node.x), mode="linear", antialias=1)
+    return op.Mul(means, 2.0 ** len(factors))
+
+
+# Any factors -------------------------------------------------------------------------------
+
+
+def _products(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value:
+    rank = node.rank(node.x)
+    merged = False
+    for axis in sorted(resizing.axes, key=lambda axis: -axis.axis):
+        if axis.axis == rank - 1:
+            dy = op.MatMul(dy, _matrix(op, node, resizing, axis, transposed=False))
+            continue
+        if axis.axis < rank - 2 or merged:
+            behind = [op.dim(node.x, later) for later in range(axis.axis + 1, rank)]
+            dims = [op.dim(node.y, before) for before in range(axis.axis + 1)]
+            dy = op.reshape(dy, op.shape(*dims, op.product(*behind)))
+            merged = True
+        dy = op.MatMul(_matrix(op, node, resizing, axis, transposed=True), dy)
+    return op.reshape(dy, op.shape_of(node.x)) if merged else dy
+
+
+def _matrix(op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, *, transposed: bool) -> ir.Value:
+    """What is made of the unit vectors of an axis: (after, before), or transposed."""
+    before = op.dim(node.x, axis.axis)
+    unit = op.unit_vectors(before, node.x)
+    method = {name: node.attribute(name) for name in _METHOD if name in node.raw.attributes}
+    if _keeps_ratio(node):
+        matrix = _in_company(op, node, resizing, axis, unit, method)
+        return matrix if transposed else op.Transpose(matrix)
+
+    def placed(own: Any, other: Any) -> ir.Value:
+        return op.Concat(other, own, axis=0) if transposed else op.Concat(own, other, axis=0)
+
+    roi = None
+    if resizing.roi is not None and node.attribute("coordinate_transformation_mode") == _CROPS:
+        type_ = op.dtype(resizing.roi).numpy()
+        zero, one = op.constant(np.zeros(1, type_)), op.constant(np.ones(1, type_))
+        start = op.Gather(resizing.roi, [axis.place])
+        end = op.Gather(resizing.roi, [resizing.told + axis.place])
+        roi = op.Concat(placed(start, zero), placed(end, one), axis=0)
+    if resizing.scales is None:
+        after = op.dim(node.y, axis.axis)
+        sizes = op.shape(before, after) if transposed else op.shape(after, before)
+        return op.Resize(unit, roi, None, sizes, **method)
+    one = op.constant(np.ones(1, np.float32))
+    if axis.scale is not None:
+        own = op.constant(np.array([axis.scale], np.float32))
+    else:
+        own = op.Gather(resizing.scales, [axis.place])
+    return op.Resize(unit, roi, placed(own, one), **method)
+
+
+def _in_company(
+    op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, unit: ir.Value, method: dict[str, Any]
+) -> ir.Value:
+    """The matrix, transposed, where the sizes of all axes bear on it: all are resized, and one is read."""
+    if node.attribute("coordinate_transformation_mode") == _CROPS:
+        raise node.refusal("it is not known what is cut where sizes keep their ratio")
+    rank = node.rank(node.x)
+    axes = [given % rank for given in node.attribute("axes") or range(rank)]
+    before = op.dim(node.x, axis.axis)
+    mine = axis.place + 2
+    last = 1 + len(axes)
+    others = [index for index in range(2, last + 1) if index != mine]
+    spread = op.Expand(
+        op.Unsqueeze(unit, [0, *others]), op.shape(1, before, *(op.dim(node.x, each) for each in axes))
+    )
+    policy = node.attribute("keep_aspect_ratio_policy")
+    whole = op.Resize(
+        spread,
+        None,
+        None,
+        resizing.sizes,
+        axes=list(range(2, last + 1)),
+        keep_aspect_ratio_policy=policy,
+        **method,
+    )
+    one = op.Slice(whole, [0] * len(others), [1] * len(others), others)
+    return op.Squeeze(one, [0, *others])

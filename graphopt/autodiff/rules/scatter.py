@@ -1,0 +1,140 @@
+"""Operators that write updates into a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.scatter import number_range, numbered
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient
+
+
+class _Places:
+    """Where a ScatterElements or ScatterND puts its updates.
+
+    Attributes:
+        data, updates: the operands.
+        y: the result.
+    """
+
+    def __init__(self, op: Operations, node: Forward) -> None:
+        self.op = op
+        self.node = node
+        self.data, self.indices, self.updates = node.x, node.input(1), node.input(2)
+        self.y = node.y
+        self.by_element = node.op_type == "ScatterElements"
+        self.axis = node.attribute("axis", 0) if self.by_element else None
+
+    def take(self, value: ir.Value) -> ir.Value:
+        """What ``value``, of the shape of the data, has where the updates go."""
+        if self.by_element:
+            return self.op.GatherElements(value, self.indices, axis=self.axis)
+        return self.op.GatherND(value, self.indices)
+
+    def put(self, data: ir.Value, updates: ir.Value, reduction: str | None = None) -> ir.Value:
+        """``data`` with other updates; a reduction is for ScatterElements only."""
+        if self.by_element:
+            return self.op.ScatterElements(data, self.indices, updates, axis=self.axis, reduction=reduction)
+        assert reduction is None
+        return self.op.ScatterND(data, self.indices, updates)
+
+    def flat(self) -> _Places:
+        """The same as ScatterElements into a vector if it is a ScatterND."""
+        if self.by_element:
+            return self
+        numbers = numbered(self.op, self.data, self.node.rank(self.data))
+        flat = _Places(self.op, self.node)
+        flat.indices = self.op.Reshape(self.take(numbers), [-1])
+        flat.data, flat.updates, flat.y = (
+            self.op.Reshape(value, [-1]) for value in (self.data, self.updates, self.y)
+        )
+        flat.by_element, flat.axis = True, 0
+        return flat
+
+    def are_distinct(self) -> bool:
+        """Whether no element is known to be written twice."""
+        indices = self.node.constant(1)
+        if indices is None or indices.size == 0 or indices.min() < 0:
+            return indices is not None and indices.size == 0
+        if not self.by_element:
+            rows = indices.reshape(-1, indices.shape[-1])
+            return len(np.unique(rows, axis=0)) == len(rows)
+        assert self.axis is not None
+        ordered = np.sort(indices, axis=self.axis)
+        return bool(np.all(np.diff(ordered, axis=self.axis)))
+
+    def stays(self) -> ir.Value:
+        """For each update, whether it is the one that is left; it broadcasts against them."""
+        op, data, rows = self.op, self.data, self.updates
+        leading, rank = self.node.rank(self.updates), self.node.rank(self.data)
+        shape = self.node.shape(self.indices)
+        if not self.by_element and shape and isinstance(shape[-1], int):  # a row stays as a whole
+            rows, leading, rank = self.indices, len(shape) - 1, shape[-1]
+        # of the numbers of those that go to one place, the same one is left
+        numbers = numbered(op, rows, leading)
+        zeros = op.ConstantOfShape(
+            op.shape(*(op.dim(data, axis) for axis in range(rank))), value=np.zeros(1, np.int64)
+        )
+        left = op.Equal(self.take(self.put(zeros, numbers)), numbers)
+        missing = list(range(leading, self.node.rank(self.updates)))
+        return op.Unsqueeze(left, missing) if missing else left
+
+
+@gradient("ScatterElements", "ScatterND")
+def scatter(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy where no update went, and where it went; times the other factors, or in equal shares for extrema."""
+    places, reduction = _Places(op, node), node.attribute("reduction", "none")
+    if reduction == "add":
+        return dy, None, places.take(dy)
+    if reduction == "none":
+        taken = places.take(dy)
+        if node.wants(2) and not places.are_distinct():
+            taken = op.only_where(places.stays(), taken)
+        return places.put(dy, op.zeros_like(places.updates)), None, taken
+    flat = places.flat()
+    dflat = dy if flat.data is node.x else op.Reshape(dy, [-1])
+    function = _scatter_product if reduction == "mul" else _scatter_extremum
+    found = function(op, flat, dflat)
+    return op.reshape_like(found[0], node.x), None, op.reshape_like(found[1], node.input(2))
+
+
+def _scatter_product(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """dy times the other factors, exact with zeros."""
+    data, updates = places.data, places.updates
+    ones = op.ones_like(data)
+    by_data = op.Mul(dy, places.put(ones, updates, "mul"))
+    is_zero = op.Equal(updates, 0.0)
+    others = op.Where(is_zero, op.number(1.0, updates), updates)
+    zeros = places.take(places.put(op.zeros_like(data), op.cast_like(is_zero, data), "add"))
+    product = op.Div(places.take(places.put(ones, others, "mul")), others)
+    alone = op.Equal(zeros, op.cast_like(is_zero, data))  # no other factor is zero
+    return by_data, op.Mul(places.take(op.Mul(dy, data)), op.only_where(alone, product))
+
+
+def _scatter_extremum(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """dy in equal shares to what is the extremum."""
+    by_data = op.cast_like(op.Equal(places.data, places.y), dy)
+    by_updates = op.cast_like(op.Equal(places.updates, places.take(places.y)), dy)
+    share = op.Div(dy, places.put(by_data, by_updates, "add"))
+    return op.Mul(by_data, share), op.Mul(by_updates, places.take(share))
+
+
+@gradient("TensorScatter")
+def tensor_scatter(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy where no update went, and dy where it went."""
+    past, update, starts = node.x, node.input(1), node.optional(2)
+    rank, mode = node.rank(past), node.attribute("mode", "linear")
+    axis = node.attribute("axis", -2) % rank
+    kept = op.TensorScatter(dy, op.zeros_like(update), starts, axis=axis, mode=mode)
+    sizes: list[Size] = [1] * rank
+    sizes[axis] = op.dim(update, axis)
+    places = op.reshape(number_range(op, sizes[axis]), op.shape(*sizes))
+    if starts is not None:
+        places = op.Add(places, op.Unsqueeze(starts, list(range(1, rank))))
+    if mode == "circular":
+        places = op.Mod(places, op.shape(op.dim(past, axis)))
+    return kept, op.GatherElements(dy, op.expand_like(places, update), axis=axis)

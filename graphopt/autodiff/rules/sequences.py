@@ -1,0 +1,108 @@
+"""Sequences and optionals. What flows back into a sequence is a sequence; into an optional, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.lib import sequences
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.reverse import through
+
+lengths = stops(
+    "SequenceLength", "SequenceEmpty", "OptionalHasElement", because="it depends on no numbers", quiet=True
+)
+
+
+@gradient("SequenceConstruct")
+def construct(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The elements of dy."""
+    return [
+        op.SequenceAt(dy, op.constant(np.array(index))) if node.wants(index) else None
+        for index in range(len(node.inputs))
+    ]
+
+
+@gradient("SequenceAt")
+def at(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy in its place, zeros in all others."""
+    place = _place(op, node, node.input(1))
+    return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), place), dy, place)
+
+
+@gradient("SequenceInsert")
+def insert(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy without the element, and this."""
+    place = node.optional(2)
+    if place is None:
+        place = op.constant(np.array(-1))
+    else:
+        place = _place(op, node, place)
+    return op.SequenceErase(dy, place), op.SequenceAt(dy, place)
+
+
+@gradient("SequenceErase")
+def erase(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy with zeros where an element was taken away."""
+    place = node.optional(1)
+    last = op.constant(np.array(-1)) if place is None else place
+    place = _place(op, node, last)
+    return op.SequenceInsert(dy, op.zeros_like(op.SequenceAt(node.x, place)), place)
+
+
+def _place(op: Operations, node: Forward, place: ir.Value) -> ir.Value:
+    """``place`` in the sequence that ``node`` reads, counted from its start."""
+    known = node.cx.static_ints(place)
+    if known is not None and known[0] >= 0:
+        return place
+    from_end = op.Add(place, op.cast(op.SequenceLength(node.x), op.dtype(place)))
+    return from_end if known is not None else op.Where(op.Less(place, 0), from_end, place)
+
+
+@gradient("ConcatFromSequence")
+def concat(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The parts of dy."""
+    axis = node.attribute("axis")
+    if node.attribute("new_axis", 0):
+        return op.SplitToSequence(dy, axis=axis, keepdims=0)
+
+    def size(inner: Operations, number: ir.Value, element: ir.Value) -> ir.Value:
+        return inner.Gather(inner.Shape(element), inner.constant(np.array(axis)), axis=0)
+
+    return op.SplitToSequence(dy, sequences.gathered(op, node.x, size), axis=axis)
+
+
+@gradient("SplitToSequence")
+def split(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """The elements of dy, joined."""
+    new = node.optional(1) is None and not node.attribute("keepdims", 1)
+    return op.ConcatFromSequence(dy, axis=node.attribute("axis", 0), new_axis=1 if new else None)
+
+
+@gradient("SequenceMap")
+def map_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+    """That of a Loop that does for each element what the body does."""
+    (body,) = ir.bodies(node.raw)
+    operands = [node.input(index) for index in range(len(node.inputs))]
+    listed = [sequences.is_sequence(value, op.cx) for value in operands]
+
+    def write(inner: Operations, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
+        pairs = zip(operands, listed, strict=True)
+        elements = [inner.SequenceAt(value, number) if is_list else value for value, is_list in pairs]
+        results = inner.inlined(body, elements)
+        return [inner.SequenceInsert(list_, result) for list_, result in zip(lists, results, strict=True)]
+
+    dtypes = [op.dtype(output) for output in body.outputs]
+    count = op.SequenceLength(node.x)
+    return through(op, node, outer, lambda: sequences.repeated(op, count, dtypes, write))
+
+
+@gradient("Optional", "OptionalGetElement")
+def optional(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """dy."""
+    return dy

@@ -1,0 +1,170 @@
+"""Fourier transforms, whose gradients are transforms with the conjugate roots of unity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.lib.scatter import scatter_elements
+from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.registry import gradient, stops
+
+windows = stops(
+    "HannWindow", "HammingWindow", "BlackmanWindow", because="they depend on sizes alone", quiet=True
+)
+mel = stops("MelWeightMatrix", because="frequencies are rounded to bins")
+
+#: A static axis, or one that the model computes, as a vector of one.
+Axis = int | ir.Value
+
+
+@gradient("DFT")
+def dft(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """n times the inverse transform of dy, or the transform over n; inner bins twice if it is one-sided."""
+    x = node.x
+    inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
+    axis = _axis(op, node)
+    points = _dim(op, node.y, axis)
+    bins = points
+    if onesided and not inverse:
+        given = node.optional(1)
+        points = _dim(op, x, axis) if given is None else _known(node, given, op)
+        bins = points
+    if inverse and onesided:
+        spectrum = _transform(op, dy, axis, onesided=1)
+        count = _real(op, points, dy)
+        bins = points // 2 + 1 if isinstance(points, int) else op.Add(op.Div(points, [2]), [1])
+        dx = op.Mul(spectrum, op.Div(_shares(op, node, points, bins, axis), count))
+    elif inverse:
+        dx = op.Div(_transform(op, dy, axis), _real(op, points, dy))
+    else:
+        length = points if onesided else None
+        dx = op.Mul(_transform(op, dy, axis, length, inverse=1), _real(op, points, dy))
+    if node.optional(1) is not None or (inverse and onesided):
+        dx = _fitted(op, node, dx, axis, bins)
+    return _parts(op, dx, x)
+
+
+@gradient("STFT")
+def stft(op: Operations, node: Forward, dy: ir.Value) -> Any:
+    """Inverse transforms of dy, added where its frames were taken, times the window; and times the frames."""
+    signal, window = node.x, node.optional(2)
+    batch, length = op.dim(signal, 0), op.dim(signal, 1)
+    frames = op.dim(node.y, 1)
+    if not node.attribute("onesided", 1):
+        points: Size = op.dim(node.y, 2)
+    elif window is not None:
+        points = op.dim(window, 0)
+    else:
+        given = node.optional(3)
+        points = length if given is None else _known(node, given, op)
+    pieces = _parts(op, _transform(op, dy, 2, points, inverse=1), signal)
+    pieces = op.Mul(pieces, _real(op, points, dy))  # (batch, frames, points, 1 or 2)
+    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+    step = op.Squeeze(op.Cast(node.input(1), to=ir.DataType.INT64))
+    starts = op.Mul(op.Range(zero, _scalar(op, frames), one), step)
+    places = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, _scalar(op, points), one))
+    dsignal = dwindow = None
+    shaped = None if window is None else op.Unsqueeze(window, [1])
+    if node.wants(0):
+        added = pieces if shaped is None else op.Mul(pieces, shaped)
+        parts = op.dim(signal, 2)
+        every = op.shape(batch, op.product(frames, points), parts)
+        index = op.Expand(op.reshape(places, op.shape(1, op.product(frames, points), 1)), every)
+        dsignal = scatter_elements(op, op.shape_of(signal), index, op.reshape(added, every), axis=1)
+    if window is not None and node.wants(2):
+        taken = op.Gather(signal, places, axis=1)
+        dwindow = op.ReduceSum(op.Mul(taken, pieces), [0, 1, 3], keepdims=0)
+    return dsignal, None, dwindow
+
+
+def _axis(op: Operations, node: Forward) -> Axis:
+    rank = node.rank(node.x)
+    if node.version < 20:
+        return int(node.attribute("axis", 1)) % rank
+    given = node.optional(2)
+    if given is None:
+        return rank - 2
+    known = node.ints(2)
+    return op.Cast(op.Reshape(given, [1]), to=ir.DataType.INT64) if known is None else known[0] % rank
+
+
+def _dim(op: Operations, x: ir.Value, axis: Axis) -> Size:
+    return op.dim(x, axis) if isinstance(axis, int) else op.Gather(op.Shape(x), axis)
+
+
+def _known(node: Forward, length: ir.Value, op: Operations) -> Size:
+    """What a length says that the node is given as a scalar."""
+    ints = node.cx.static_ints(length)
+    return op.Cast(op.Reshape(length, [1]), to=ir.DataType.INT64) if ints is None else ints[0]
+
+
+def _scalar(op: Operations, size: Size) -> ir.Value:
+    return op.constant(np.int64(size)) if isinstance(size, int) else op.Squeeze(size, [0])
+
+
+def _real(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+    """A size in the element type of ``like``."""
+    return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)
+
+
+def _transform(
+    op: Operations, x: ir.Value, axis: Axis, length: Size | None = None, **attributes: int
+) -> ir.Value:
+    """A DFT along an axis, of x filled up with zeros to ``length``."""
+    points = None if length is None else _scalar(op, length)
+    if op.version >= 20:
+        place = op.constant(np.int64(axis)) if isinstance(axis, int) else op.Squeeze(axis, [0])
+        return op.DFT(x, points, place, **attributes)
+    return op.DFT(x, points, axis=axis, **attributes)
+
+
+def _shares(op: Operations, node: Forward, points: Size, bins: Size, axis: Axis) -> ir.Value:
+    """How often each bin of one side stands for bins of both, along the axis: twice, but at the ends once."""
+    x = node.x
+    type_ = op.dtype(x).numpy()
+    if isinstance(points, int):
+        place = np.arange(points // 2 + 1)
+        shares = op.constant((2 - (place == 0) - (2 * place == points)).astype(type_))
+    else:
+        zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+        index = op.Range(zero, _scalar(op, bins), one)
+        ends = op.Or(op.Equal(index, zero), op.Equal(op.Mul(index, [2]), points))
+        shares = op.Sub(2.0, op.cast_like(ends, x))
+    rank = node.rank(x)
+    if isinstance(axis, int):
+        return op.Reshape(shares, [1] * axis + [-1] + [1] * (rank - axis - 1))
+    every = op.constant(np.arange(rank))
+    here = op.Equal(every, op.Mod(axis, [rank]))
+    return op.Reshape(shares, op.Where(here, op.constant(np.int64(-1)), op.constant(np.int64(1))))
+
+
+def _fitted(op: Operations, node: Forward, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
+    """``dx`` of so many ``bins`` as long as x: what was not read of x has no gradient."""
+    wanted = _dim(op, node.x, axis)
+    if isinstance(wanted, int) and isinstance(bins, int):
+        if wanted < bins:
+            return op.Slice(dx, [0], [wanted], [axis])
+        missing: Any = wanted - bins
+        if not missing:
+            return dx
+    else:
+        ends, have = op.shape(wanted), op.shape(bins)
+        dx = op.Slice(dx, [0], ends, [axis] if isinstance(axis, int) else axis)
+        missing = op.Max(op.Sub(ends, have), [0])
+    if isinstance(axis, int):
+        rank = node.rank(node.x)
+        pads = op.shape(*[0] * (rank + axis), missing, *[0] * (rank - axis - 1))
+        return op.Pad(dx, pads)
+    return op.Pad(dx, op.Concat([0], missing, axis=0), None, axis)
+
+
+def _parts(op: Operations, dx: ir.Value, x: ir.Value) -> ir.Value:
+    """The real part, or both, as ``x`` has them."""
+    parts = op.dim(x, -1)
+    if parts == 2:
+        return dx
+    return op.Slice(dx, [0], [1] if parts == 1 else parts, [-1])
