@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.ir.foreign import PassBase, take_over
 from graphopt.passes.base import Pass
-from graphopt.passes.located import located
+from graphopt.passes.lookup import located
 from graphopt.passes.registry import make
 
 #: Names of the passes that run a pass or rule of the caller's, which their option ``path`` names.

@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
-from graphopt.passes.located import located
+from graphopt.passes.lookup import located
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 

@@ -31,7 +31,7 @@ from graphopt.errors import (
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import History, PassInstrumentation, PassRecord
 from graphopt.passes.onnx_ir import load_pass
-from graphopt.passes.quantized_pairs import QuantizedPairs
+from graphopt.passes.qdq_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
 from graphopt.util.tables import counted

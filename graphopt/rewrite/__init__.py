@@ -2,7 +2,7 @@
 
 from graphopt.numerics import Numerics
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 from graphopt.rewrite.rule import Outcome, Rule, rule
 
 Exact = Numerics.EXACT

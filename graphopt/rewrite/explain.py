@@ -9,13 +9,13 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import native
-from graphopt.rewrite.attempt import attempt
+from graphopt.rewrite.apply import attempt
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Bindings, Match
-from graphopt.rewrite.nearest import Nearest, Partial, display_name, paths_to
+from graphopt.rewrite.matcher import Bindings, Match
+from graphopt.rewrite.neighborhood import alone_before, called, readers_after, sharing_hint, views_before
+from graphopt.rewrite.partial_match import Nearest, Partial, display_name, paths_to
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
-from graphopt.rewrite.surroundings import alone_before, called, readers_after, sharing_hint, views_before
 
 
 @dataclass(frozen=True)

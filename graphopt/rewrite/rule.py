@@ -40,7 +40,7 @@ class Rule:
         pattern: what it recognizes, such as ``RMSNorm``, for the table of what is recognized in which
             dialect; rules that do the same for other forms or targets share one. Empty for rules that
             recognize nothing larger.
-        heals: it makes a model load that onnxruntime does not load (:mod:`graphopt.rewrite.propagation`).
+        heals: it makes a model load that onnxruntime does not load (:mod:`graphopt.rewrite.qdq_propagation`).
     """
 
     name: str

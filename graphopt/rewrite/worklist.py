@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import lost_outputs, propagation
-from graphopt.rewrite.attempt import attempt
+from graphopt.rewrite import lost_outputs, qdq_propagation
+from graphopt.rewrite.apply import attempt
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match, Matcher
+from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
@@ -68,7 +68,7 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = propagation.quantizes(model)
+        self._quantized = qdq_propagation.quantizes(model)
         self._reads = ir.contents_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -153,7 +153,7 @@ class _Run:
     def _provokes(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether onnxruntime's propagation of quantization would go wrong around the result."""
         heals = self._index.heals
-        return propagation.provoked(self._cx, match.root, values, match.nodes, builder.made, heals=heals)
+        return qdq_propagation.provoked(self._cx, match.root, values, match.nodes, builder.made, heals=heals)
 
     def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether ``values`` do more than trade Identity for Identity."""

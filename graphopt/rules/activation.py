@@ -12,9 +12,9 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import ranges
+from graphopt.rules.support import numeric_safety
 from graphopt.rules.support.constants import keeps_shape
-from graphopt.rules.support.forms import producer_of
+from graphopt.rules.support.operands import producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -77,7 +77,7 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
         return m.no("the softmax is taken of all further axes at once", x)
     if _squashes(m, x, q):
         return m.no("close together: the softmax tells fewer of them apart", x)
-    if not (ranges.is_finite(m, x) or ranges.may_approximate(m)):
+    if not (numeric_safety.is_finite(m, x) or numeric_safety.may_approximate(m)):
         return m.no("NaN or an infinity makes all of the softmax NaN", x, hint="--fast-math")
     return op.like(m.root, [x])
 

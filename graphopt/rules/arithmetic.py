@@ -10,8 +10,7 @@ from graphopt import ir
 from graphopt.analysis.fills import is_number
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.constants import (
     FLOATS,
     INTEGERS,
@@ -20,17 +19,14 @@ from graphopt.rules.support.constants import (
     aligns_right,
     keeps_shape,
 )
-from graphopt.rules.support.denormals import never_denormal
+from graphopt.rules.support.numeric_safety import never_denormal
+from graphopt.rules.support.operands import other_operand
 
 # Neutral elements ----------------------------------------------------------------------------
 
 
 def _neutral(m: Match, x: ir.Value) -> Any:
-    return (
-        x
-        if keeps_shape(m, x, forms.other_operand(m.root, x))
-        else m.no("the constant may widen the shape", x)
-    )
+    return x if keeps_shape(m, x, other_operand(m.root, x)) else m.no("the constant may widen the shape", x)
 
 
 @rule(
@@ -72,7 +68,7 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
     is_float_sum = m.root.op_type == "Add" and m.dtype(x) not in INTEGERS
-    if is_float_sum and not is_number(m.fill(forms.other_operand(m.root, x)), -0.0):
+    if is_float_sum and not is_number(m.fill(other_operand(m.root, x)), -0.0):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)
     return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 

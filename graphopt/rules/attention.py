@@ -11,13 +11,12 @@ from graphopt.analysis import dims
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support.attention.choice import GROUPED, MULTI_HEAD, STANDARD, Workload, choose
-from graphopt.rules.support.attention.core import Attention, attention_of
-from graphopt.rules.support.attention.guard import takes_floats, without_nan
+from graphopt.rules.support.attention.bias import bias_of
 from graphopt.rules.support.attention.heads import split_rows
-from graphopt.rules.support.attention.mask import bias_of
-from graphopt.rules.support.attention.profit import saved_by
+from graphopt.rules.support.attention.nan_guard import takes_floats, without_nan
+from graphopt.rules.support.attention.pattern import Attention, attention_of
+from graphopt.rules.support.attention.profit import GROUPED, MULTI_HEAD, STANDARD, Workload, choose, saved_by
+from graphopt.rules.support.operands import unavailable
 
 #: GroupQueryAttention takes heads whose size this divides.
 _GROUPED_SIZES = 8
@@ -100,11 +99,11 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
     """The operators that compute what is found, on the target."""
     x = found.q.as_given
-    own = forms.unavailable(m, MULTI_HEAD, x)
+    own = unavailable(m, MULTI_HEAD, x)
     names = [MULTI_HEAD] if own is None else []
-    if names and _fits_grouped(m, found) and forms.unavailable(m, GROUPED, x) is None:
+    if names and _fits_grouped(m, found) and unavailable(m, GROUPED, x) is None:
         names.append(GROUPED)
-    standard = forms.unavailable(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
+    standard = unavailable(m, STANDARD, x, domain="", since=_STANDARD_SINCE)
     standard = standard or _unfit_for_standard(m, found)
     if standard is None:
         names.append(STANDARD)

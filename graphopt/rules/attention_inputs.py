@@ -10,8 +10,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.constants import times_number
+from graphopt.rules.support.operands import WIDENED, producer_of, same_shape
 
 Values = Sequence[ir.Value | None]
 
@@ -35,8 +36,8 @@ def scale_into_attention(
         return m.no("queries are not scaled by one number", m.root.inputs[0])
     query, number = factor
     shape, heads = m.shape(query), m.root.attributes.get("num_heads")
-    if shape is None or not forms.same_shape(m, shape, m.shape(m.node("scaled").outputs[0])):
-        return m.no(forms.WIDENED, query)
+    if shape is None or not same_shape(m, shape, m.shape(m.node("scaled").outputs[0])):
+        return m.no(WIDENED, query)
     if len(shape) != 3 or not isinstance(shape[2], int) or heads is None or heads.is_ref() or number <= 0:
         return m.no("queries are not [batch, length, heads * size], or turned round", query)
     if len(more) > 1 and more[1] is not None:
@@ -85,15 +86,15 @@ def bias_into_attention(
 
 def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
     """(x, bias) if ``value`` is x plus a bias of ``width``, which nothing else reads."""
-    node = forms.producer_of(value, "Add", graph=m.graph)
+    node = producer_of(value, "Add", graph=m.graph)
     if node is None or not m.only_use(value):
         return None
     for x, bias in (node.inputs, node.inputs[::-1]):
         if x is None or bias is None or m.shape(bias) != (width,):
             continue
-        if forms.producer_of(x, "MatMul") is not None:
+        if producer_of(x, "MatMul") is not None:
             return None  # onnxruntime adds it to the product, which costs nothing
-        if forms.same_shape(m, m.shape(x), m.shape(value)):
+        if same_shape(m, m.shape(x), m.shape(value)):
             return x, bias
     return None
 
@@ -112,7 +113,7 @@ def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: 
     """GroupQueryAttention parts queries, keys and values that lie side by side itself."""
     parts = m.node("parts")
     rank = m.rank(x)
-    if rank != 3 or forms.axis_of(m, parts, rank) != 2:
+    if rank != 3 or axis_of(m, parts, rank) != 2:
         return m.no("what is split is not [batch, length, all heads * size]", x)
     widths = [(m.shape(value) or (None,) * 3)[2] for value in parts.outputs]
     heads = [m.attribute(m.root, name) for name in ("num_heads", "kv_num_heads")]

@@ -11,8 +11,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
+from graphopt.rules.support.axes import axis_of
 
 
 def _by_heads(m: Match, *values: ir.Value) -> list[Heads] | None:
@@ -100,7 +100,7 @@ def past_into_attention(
     if m.attribute(m.root, "is_causal"):
         return m.no("it hides keys counted from the first, which the past would move", k)
     for node in (m.node("keys"), m.node("values")):
-        if m.rank(node.outputs[0]) != 4 or forms.axis_of(m, node, 4) != 2:
+        if m.rank(node.outputs[0]) != 4 or axis_of(m, node, 4) != 2:
             return m.no("keys or values are joined along another axis", node.outputs[0])
     if not m.cx.facts.dim_equal((m.shape(pk) or (0,) * 4)[2], (m.shape(pv) or (1,) * 4)[2]):
         return m.no("the keys and values of the past are not as many", pk)

@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
+from graphopt.rules.support.affine_layers import LAYERS, channels_of, folded_name, with_affine
 from graphopt.rules.support.constants import (
     OLD_BROADCASTING,
     affordable,
@@ -19,7 +20,6 @@ from graphopt.rules.support.constants import (
     exact,
     rounded,
 )
-from graphopt.rules.support.linear import LAYERS, channels_of, folded_name, with_affine
 
 
 @dataclass(frozen=True)

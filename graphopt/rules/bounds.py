@@ -11,8 +11,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
 from graphopt.rules.support.constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
+from graphopt.rules.support.operands import other_operand
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -171,7 +171,7 @@ def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
 @rule(lambda op, x: op.Max(x, 0), numerics=Reassociates)
 def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """max(x, 0) is a Relu, which runtimes fuse into what comes before (zeros may change sign)."""
-    zero = forms.other_operand(m.root, x)
+    zero = other_operand(m.root, x)
     if m.dtype(x) not in (_FLOAT, _DOUBLE):
         return m.no("Relu is not made for this type", x)
     if not keeps_shape(m, x, zero):

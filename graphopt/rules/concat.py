@@ -9,8 +9,9 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support.forms import Range
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.operands import producer_of
+from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ranges
 
 
 @rule(
@@ -21,7 +22,7 @@ from graphopt.rules.support.forms import Range
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concats of Concats along the same axis are one Concat, from the last one on: one rewrite a chain."""
     result = m.root.outputs[0]
-    axis = forms.axis_of(m, m.root, m.rank(result))
+    axis = axis_of(m, m.root, m.rank(result))
     if axis is None:
         return m.no("rank unknown", result)
     reader = ir.only_reader(result)
@@ -31,7 +32,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     pending = list(reversed(xs))
     while pending:
         x = pending.pop()
-        inner = forms.producer_of(x, "Concat", graph=m.graph)
+        inner = producer_of(x, "Concat", graph=m.graph)
         if inner is not None and _is_part(m, x, m.root, axis):
             pending.extend(value for value in reversed(inner.inputs) if value is not None)
         else:
@@ -48,8 +49,8 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
         and whole.domain == node.domain == ""
         and whole.graph is node.graph
         and m.only_use(part)
-        and forms.axis_of(m, node, m.rank(part)) == axis
-        and forms.axis_of(m, whole, m.rank(whole.outputs[0])) == axis
+        and axis_of(m, node, m.rank(part)) == axis
+        and axis_of(m, whole, m.rank(whole.outputs[0])) == axis
     )
 
 
@@ -59,15 +60,15 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
 )
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """A Concat of all parts of a Split, in order and along its axis, is what was split."""
-    split = forms.producer_of(xs[0], "Split", graph=m.graph)
+    split = producer_of(xs[0], "Split", graph=m.graph)
     if split is None:
         return m.no("the first operand is no part of a Split", xs[0])
     whole, parts = split.inputs[0], split.outputs
     assert whole is not None
     if len(parts) > len(xs) or any(part is not x for part, x in zip(parts, xs, strict=False)):
         return m.no("the operands are not all its parts in order", xs[0])
-    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
-    if axis is None or forms.axis_of(m, split, m.rank(whole)) != axis:
+    axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    if axis is None or axis_of(m, split, m.rank(whole)) != axis:
         return m.no("it splits along another axis", xs[0])
     rest = xs[len(parts) :]
     return op.like(m.root, [whole, *rest]) if rest else whole
@@ -79,7 +80,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 )
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Neighbours in a Concat that are adjacent Slices of one tensor are one Slice of it, or all of it."""
-    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     if axis is None:
         return m.no("rank unknown", m.root.outputs[0])
     pieces: list[_Piece] = []
@@ -108,7 +109,7 @@ class _Piece:
         a, b = self.taken, other.taken
         if a is None or b is None or self.data is not other.data or a.end != b.start:
             return False
-        return (a.start == 0 and b.end >= forms.INT32_MAX) or 0 <= a.start <= a.end <= b.end
+        return (a.start == 0 and b.end >= INT32_MAX) or 0 <= a.start <= a.end <= b.end
 
     def joined(self, other: _Piece) -> _Piece:
         assert self.taken is not None and other.taken is not None
@@ -122,19 +123,19 @@ class _Piece:
         shape = m.shape(self.data)
         assert shape is not None
         end, size = self.taken.end, shape[self.taken.axis]
-        if self.taken.start == 0 and (end >= forms.INT32_MAX or size == end):
+        if self.taken.start == 0 and (end >= INT32_MAX or size == end):
             return self.data
-        result = forms.slice_(op, m, self.data, [self.taken])
+        result = slice_(op, m, self.data, [self.taken])
         assert result is not None  # only steps other than 1 can fail
         return result
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
     """What ``x`` is a Slice of along ``axis`` alone, and the range with bounds from 0 on."""
-    node = forms.producer_of(x, "Slice", graph=m.graph)
+    node = producer_of(x, "Slice", graph=m.graph)
     if node is None or not m.only_use(x):
         return None
-    data, ranges = node.inputs[0], forms.slice_ranges(m, node)
+    data, ranges = node.inputs[0], slice_ranges(m, node)
     shape = None if data is None else m.shape(data)
     if data is None or ranges is None or shape is None or len(ranges) != 1:
         return None
@@ -155,8 +156,8 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
 def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
     """A Split that cuts where a Concat joined gives the operands of the Concat."""
     concat = m.node("concat").outputs[0]
-    axis, rank = forms.axis_of(m, m.root, m.rank(concat)), m.rank(concat)
-    if axis is None or forms.axis_of(m, m.node("concat"), rank) != axis or len(xs) != len(m.root.outputs):
+    axis, rank = axis_of(m, m.root, m.rank(concat)), m.rank(concat)
+    if axis is None or axis_of(m, m.node("concat"), rank) != axis or len(xs) != len(m.root.outputs):
         return m.no("it cuts along another axis, or into other parts", concat)
     if not all(_same_size(m, x, part, axis) for x, part in zip(xs, m.root.outputs, strict=True)):
         return m.no("it cuts at other places", concat)

@@ -9,7 +9,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support.affine_layers import LAYERS, by_channel, channels_of, folded_name, with_affine
+from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.constants import (
     OLD_BROADCASTING,
     affordable,
@@ -19,8 +21,7 @@ from graphopt.rules.support.constants import (
     factor_of,
     rounded,
 )
-from graphopt.rules.support.forms import axes_of, int_of
-from graphopt.rules.support.linear import LAYERS, by_channel, channels_of, folded_name, with_affine
+from graphopt.rules.support.operands import int_of
 
 _CONVS = ("Conv", "ConvTranspose")
 

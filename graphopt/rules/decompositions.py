@@ -9,7 +9,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of, reduce, unsqueeze
+from graphopt.rules.support.operands import int_of
+from graphopt.rules.support.reshape import reshape
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 
@@ -63,7 +65,7 @@ def decompose_layer_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value | None
 ) -> Outcome:
     """Mean, variance, scale and bias over the axes from ``axis`` on; float only."""
-    axis = forms.axis_of(m, m.root, m.rank(x), -1)
+    axis = axis_of(m, m.root, m.rank(x), -1)
     if axis is None:
         return m.no("the rank is unknown", x)
     normal = _normalized(op, m, x, range(axis, m.rank(x) or 0))
@@ -78,17 +80,17 @@ def decompose_group_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value
 ) -> Outcome:
     """Mean and variance of each group, scale and bias of each channel (opset 21); float only."""
-    shape, groups = m.shape(x), forms.int_of(m, m.root, "num_groups", 0)
+    shape, groups = m.shape(x), int_of(m, m.root, "num_groups", 0)
     inner = ir.all_ints(None if shape is None else shape[1:])
     if m.version < 21 or not inner or not groups or 0 in inner or inner[0] % groups:
         return m.no("the scale is one for each group, or the shape of a sample is unknown", x)
-    grouped = forms.reshape(op, m, x, (0, groups, math.prod(inner) // groups))
+    grouped = reshape(op, m, x, (0, groups, math.prod(inner) // groups))
     normal = _normalized(op, m, grouped, (2,))
     if normal is None:
         return m.no("the numbers are not of type float, or an attribute is unknown", x)
     axes = range(1, len(inner))
-    scale, bias = (forms.unsqueeze(op, m, value, axes) for value in (scale, bias))
-    return op.Add(op.Mul(forms.reshape(op, m, normal, (0, *inner)), scale), bias)
+    scale, bias = (unsqueeze(op, m, value, axes) for value in (scale, bias))
+    return op.Add(op.Mul(reshape(op, m, normal, (0, *inner)), scale), bias)
 
 
 def _number(op: Builder, m: Match, x: ir.Value, number: object) -> ir.Value | None:
@@ -114,7 +116,7 @@ def _normalized(op: Builder, m: Match, x: ir.Value, axes: range | tuple[int, ...
     epsilon = m.attribute(m.root, "epsilon")
     if m.dtype(m.root.inputs[0]) is not ir.DataType.FLOAT or not isinstance(epsilon, float):  # type: ignore[arg-type]
         return None
-    centred = op.Sub(x, forms.reduce(op, m, "ReduceMean", x, axes, keepdims=True))
-    variance = forms.reduce(op, m, "ReduceMean", op.Mul(centred, centred), axes, keepdims=True)
+    centred = op.Sub(x, reduce(op, m, "ReduceMean", x, axes, keepdims=True))
+    variance = reduce(op, m, "ReduceMean", op.Mul(centred, centred), axes, keepdims=True)
     result = op.Div(centred, op.Sqrt(op.Add(variance, np.array(epsilon, np.float32))))
     return result if isinstance(result, ir.Value) else None

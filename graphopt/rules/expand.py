@@ -11,7 +11,7 @@ from graphopt.analysis.dims import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import producer_of
 
 _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
 
@@ -57,7 +57,7 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
 
 def _expanded(m: Match, x: ir.Value) -> ir.Value | None:
     """What ``x`` is an Expand of."""
-    node = forms.producer_of(x, "Expand", graph=m.graph)
+    node = producer_of(x, "Expand", graph=m.graph)
     return None if node is None else node.inputs[0]
 
 

@@ -12,7 +12,8 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import quantized
+from graphopt.rules.support.operands import operand, same_shape, unavailable
 
 #: What FusedConv and FusedGemm can end in, with the attributes that go along in their order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
@@ -50,14 +51,14 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
         m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
     )
     name = "FastGelu" if by_tanh else "BiasGelu"
-    refusal = forms.unavailable(m, name, x)
+    refusal = unavailable(m, name, x)
     if refusal is not None:
         return refusal
     for data, bias in ((x, b), (b, x)):
         shape, wanted = m.shape(bias), m.shape(data)
         if shape is None or wanted is None or len(shape) != 1:
             continue
-        if forms.same_shape(m, shape, wanted[-1:]):
+        if same_shape(m, shape, wanted[-1:]):
             return op.fused(op.node(name, [data, bias], domain=ir.MICROSOFT))
     return m.no("no side of the sum is one number for each element of the last axis", b)
 
@@ -73,7 +74,7 @@ def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float]:
 def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
     """A bound of the Clip at the root, an attribute before opset 11."""
     if m.version >= 11:
-        return ir.scalar_of(forms.operand(m.root, index))
+        return ir.scalar_of(operand(m.root, index))
     told = m.attribute(m.root, name)
     return None if told is None else float(told)
 
@@ -92,7 +93,7 @@ def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
 def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> Outcome:
     """A convolution and the activation of it."""
     conv, activation = m.node("conv"), m.root.op_type
-    refusal = forms.unavailable(m, "FusedConv", x) or _quantized(m, conv)
+    refusal = unavailable(m, "FusedConv", x) or _quantized(m, conv)
     if refusal is not None:
         return refusal
     if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
@@ -125,7 +126,7 @@ def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     gemm, activation = m.node("gemm"), m.root.op_type
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    refusal = forms.unavailable(m, "FusedGemm", a) or _quantized(m, gemm)
+    refusal = unavailable(m, "FusedGemm", a) or _quantized(m, gemm)
     if refusal is not None:
         return refusal
     told = _parameters(m, _OF_GEMM[activation])

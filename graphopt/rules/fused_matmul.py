@@ -15,9 +15,11 @@ from graphopt.analysis import dims
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support import quantized
+from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.constants import times_number
+from graphopt.rules.support.operands import int_of, same_shape, unavailable
 
 _NAME = "FusedMatMul"
 
@@ -67,7 +69,7 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
     """The MatMul or FusedMatMul ``node``, if the result may be a FusedMatMul."""
     a, b = node.inputs
     assert a is not None and b is not None
-    if (refusal := forms.unavailable(m, _NAME, a)) is not None:
+    if (refusal := unavailable(m, _NAME, a)) is not None:
         return refusal
     if any(quantized.dequantized(m, side) is not None for side in (a, b)):
         return m.no("onnxruntime multiplies what is dequantized as integers", a)
@@ -76,8 +78,7 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
     if any((m.rank(side) or 0) < 2 for side in (a, b)):
         return m.no("an operand is no matrix, or its rank is unknown", a)
     flags = {
-        name: bool(forms.int_of(m, node, name, 0))
-        for name in ("transBatchA", "transA", "transBatchB", "transB")
+        name: bool(int_of(m, node, name, 0)) for name in ("transBatchA", "transA", "transBatchB", "transB")
     }
     alpha = 1.0 if node.op_type == "MatMul" else float(m.attribute(node, "alpha"))
     return Product(
@@ -166,7 +167,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     found, move = _read(m, m.root), m.node("move")
     if isinstance(found, Refusal):
         return found
-    perm, source = forms.perm_of(m, move), move.inputs[0]
+    perm, source = perm_of(m, move), move.inputs[0]
     assert source is not None
     cast = next((node for node in m.nodes if node.op_type == "Cast"), None)
     is_a = found.a.value is (cast or move).outputs[0]
@@ -195,7 +196,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
 )
 def transpose_of_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """(a @ b).T is b.T @ a.T, in each batch."""
-    found, perm = _read(m, m.node("product")), forms.perm_of(m, m.root)
+    found, perm = _read(m, m.node("product")), perm_of(m, m.root)
     if isinstance(found, Refusal):
         return found
     if perm is None or perm != (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
@@ -233,7 +234,7 @@ def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: 
     if scaled is None:
         return m.no("it is not scaled by one number", c)
     source, factor = scaled
-    if not forms.same_shape(m, m.shape(scale.outputs[0]), m.shape(source)):
+    if not same_shape(m, m.shape(scale.outputs[0]), m.shape(source)):
         return m.no("the number may widen the tensor", c)
     found = replace(found, alpha=found.alpha * factor)
     if not at_root:

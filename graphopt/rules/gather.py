@@ -7,7 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axes_of, axis_of, squeeze, unsqueeze
 
 
 @rule(
@@ -20,8 +20,8 @@ def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Valu
     first, second = m.constant(i), m.constant(j)
     if rank is None or first is None or second is None or first.ndim != 1:
         return m.no("rank unknown, or the first Gather changes it", x)
-    axis = forms.axis_of(m, inner, rank)
-    if axis is None or forms.axis_of(m, m.root, rank) != axis:
+    axis = axis_of(m, inner, rank)
+    if axis is None or axis_of(m, m.root, rank) != axis:
         return m.no("they gather along different axes", x)
     if np.any(second >= len(first)) or np.any(second < -len(first)):
         return m.no("an index is out of range", j)
@@ -37,10 +37,10 @@ def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Valu
     """A Gather of one index from a Concat reads the operand that the index falls into."""
     concat, index = m.node("concat").outputs[0], m.constant(i)
     rank = m.rank(concat)
-    axis = forms.axis_of(m, m.root, rank)
+    axis = axis_of(m, m.root, rank)
     if index is None or index.size != 1 or index.ndim > 1:
         return m.no("it gathers more than one index", i)
-    if axis is None or forms.axis_of(m, m.node("concat"), rank) != axis:
+    if axis is None or axis_of(m, m.node("concat"), rank) != axis:
         return m.no("they work along different axes", concat)
     place = int(index.reshape(()))
     if place < 0:
@@ -60,7 +60,7 @@ def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Valu
 def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, ndim: int) -> ir.Value:
     """Element ``place`` along ``axis``, which a 1-D index (``ndim`` 1) keeps and a scalar drops."""
     if size == 1:
-        return x if ndim else forms.squeeze(op, m, x, [axis])
+        return x if ndim else squeeze(op, m, x, [axis])
     result = op.like(m.root, [x, np.full((1,) * ndim, place, np.int64)])
     assert isinstance(result, ir.Value)
     return result
@@ -87,7 +87,7 @@ def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: obj
 
 
 def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> Outcome:
-    index, axis, view = m.constant(i), forms.axis_of(m, m.node("gather"), m.rank(x)), forms.axes_of(m, m.root)
+    index, axis, view = m.constant(i), axis_of(m, m.node("gather"), m.rank(x)), axes_of(m, m.root)
     if index is None or index.ndim != rank or index.size != 1:
         return m.no("it does not gather one index", i)
     if axis is None or view != (axis,):
@@ -101,13 +101,11 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
 )
 def gather_instead_of_split(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """Parts of size 1 of a Split, each squeezed, are Gathers of one index each, unsqueezed until then."""
-    axis = forms.axis_of(m, m.root, m.rank(x))
+    axis = axis_of(m, m.root, m.rank(x))
     if axis is None or not all(_is_squeezed(m, part, axis) for part in m.root.outputs):
         return m.no("not every part of the Split is squeezed along its axis", x)
     return tuple(
-        forms.unsqueeze(op, m, op.Gather(x, np.array(index, np.int64), axis=axis), [axis])
-        if part.uses()
-        else None
+        unsqueeze(op, m, op.Gather(x, np.array(index, np.int64), axis=axis), [axis]) if part.uses() else None
         for index, part in enumerate(m.root.outputs)
     )
 
@@ -126,5 +124,5 @@ def _is_squeezed(m: Match, part: ir.Value, axis: int) -> bool:
         user.op_type == "Squeeze"
         and user.domain == ""
         and user.graph is m.root.graph
-        and forms.axes_of(m, user) == (axis,)
+        and axes_of(m, user) == (axis,)
     )

@@ -13,7 +13,8 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, polynomials
+from graphopt.rules.support import polynomials
+from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, unavailable
 
 #: Relative error of constants that exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
@@ -82,8 +83,8 @@ def tanh_gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
 def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
     result = m.root.outputs[0]
     inside = list(polynomials.operands_within(result, m.graph, _LIMIT))
-    function = next((value for value in inside if forms.producer_of(value, form.function)), None)
-    node = forms.producer_of(function)
+    function = next((value for value in inside if producer_of(value, form.function)), None)
+    node = producer_of(function)
     if function is None or node is None or (argument := node.inputs[0]) is None:
         return m.no(f"no {form.function} is part of it")
     error = _CLOSE if m.dtype(result) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
@@ -136,13 +137,13 @@ def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
 
 def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
     """The fused operator: the standard's from opset 20 on, else onnxruntime's own."""
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
     if m.rank(x) == 0:
         return m.no("the kernel takes no single number", x)
-    if (standard := forms.unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
+    if (standard := unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
         result = op.fused(op.Gelu(x, approximate=form.approximate))
-    elif forms.unavailable(m, form.vendor, x) is None:
+    elif unavailable(m, form.vendor, x) is None:
         result = op.fused(op.node(form.vendor, [x], domain=ir.MICROSOFT))
     else:
         return standard
@@ -164,10 +165,10 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     factor = polynomials.polynomial_of(y, x)
     if factor is None or list(factor) != [(1,)]:
         return m.no("the sigmoid is not of a multiple of the other factor", x)
-    if (refusal := forms.unavailable(m, "QuickGelu", x)) is not None:
+    if (refusal := unavailable(m, "QuickGelu", x)) is not None:
         return refusal
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
     return op.fused(op.node("QuickGelu", [x], {"alpha": factor[(1,)]}, domain=ir.MICROSOFT))
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder, single
+from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantized
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support.affine_layers import by_channel, folded_name, with_affine
 from graphopt.rules.support.constants import affordable, exact, factor_of, keeps_shape, rounded
-from graphopt.rules.support.forms import operand
-from graphopt.rules.support.linear import by_channel, folded_name, with_affine
+from graphopt.rules.support.operands import operand
 
 #: Types that runtimes compute Gemm in.
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})

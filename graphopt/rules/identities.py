@@ -9,7 +9,8 @@ from graphopt.analysis.dims import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axes_of, axis_of, perm_of
+from graphopt.rules.support.operands import ints_of, operand, producer_of
 
 
 @rule(
@@ -86,7 +87,7 @@ def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) ->
 )
 def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
     """A Transpose that leaves every axis in place is its input."""
-    perm = forms.perm_of(m, m.root)
+    perm = perm_of(m, m.root)
     if perm is None:
         return m.no("rank unknown", x)
     return x if perm == tuple(range(len(perm))) else m.no("it moves axes")
@@ -103,7 +104,7 @@ def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
 )
 def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A forward Slice whose result has the shape of x takes all of x."""
-    steps = forms.ints_of(m, m.root, 4, "steps", ())
+    steps = ints_of(m, m.root, 4, "steps", ())
     if steps is None or any(step < 0 for step in steps):
         return m.no("it may run backwards")
     if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
@@ -118,7 +119,7 @@ def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome
 )
 def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A Pad by nothing is its input."""
-    pads = forms.ints_of(m, m.root, 1, "pads")
+    pads = ints_of(m, m.root, 1, "pads")
     if pads is None:
         return m.no("the amounts are unknown")
     return m.no("it pads or crops") if any(pads) else x
@@ -131,7 +132,7 @@ def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 )
 def drop_empty_operands_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat of one tensor is that tensor; operands of size 0 along the axis add nothing."""
-    axis = forms.axis_of(m, m.root, m.rank(m.root.outputs[0]))
+    axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     kept = [x for x in xs if not _is_empty(m, x, axis)] or list(xs[:1])
     if len(kept) == len(xs) and len(xs) > 1:
         return m.no("no operand is provably empty")
@@ -182,7 +183,7 @@ def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value, rest: objec
 
 
 def _unless_it_reduces(m: Match, x: ir.Value) -> Outcome:
-    axes, shape = forms.axes_of(m, m.root), m.shape(x)
+    axes, shape = axes_of(m, m.root), m.shape(x)
     if axes is None or shape is None:
         return m.no("axes or shape unknown", x)
     return x if all(shape[axis] == 1 for axis in axes) else m.no("it reduces more than one element", x)
@@ -200,7 +201,7 @@ def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     scales = _scales(m)
     if scales is not None:
         return x if all(scale == 1.0 for scale in scales) else m.no("it scales")
-    if forms.operand(m.root, 3) is None:
+    if operand(m.root, 3) is None:
         return m.no("the scales are unknown")
     if m.attribute(m.root, "keep_aspect_ratio_policy") not in (None, "stretch"):
         return m.no("it keeps the aspect ratio")
@@ -212,7 +213,7 @@ def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 def _scales(m: Match) -> list[float] | None:
     """The scales, where they are given as known numbers."""
     index = 1 if m.root.op_type == "Upsample" or m.version < 11 else 2
-    array = m.constant(forms.operand(m.root, index))
+    array = m.constant(operand(m.root, index))
     if array is not None and array.size:
         return [float(scale) for scale in array]
     scales = m.root.attributes.get("scales")
@@ -243,10 +244,10 @@ def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
     array = m.constant(indices)
     if array is not None:
         return isinstance(rows, int) and np.array_equal(array, np.arange(rows).reshape(rows, 1))
-    view = forms.producer_of(indices, "Unsqueeze")
-    if view is None or forms.axes_of(m, view) != (1,):
+    view = producer_of(indices, "Unsqueeze")
+    if view is None or axes_of(m, view) != (1,):
         return False
-    counted = forms.producer_of(view.inputs[0], "Range")
+    counted = producer_of(view.inputs[0], "Range")
     if counted is None:
         return False
     start, limit, step = (None if value is None else m.cx.known_ints(value) for value in counted.inputs)

@@ -13,8 +13,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, norms
+from graphopt.rules.support import norms
 from graphopt.rules.support.constants import exact, keeps_shape, rounded
+from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
 
 _NAME = "InstanceNormalization"
 
@@ -40,11 +41,11 @@ def instance_norm(
     shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
     if norms.first_axis(m, len(shape)) != 2 or not norms.is_spatial(m, x, 2, scale):
         return m.no("it is not taken of each channel over the axes behind it", x)
-    if (refusal := forms.unavailable(m, _NAME, x, domain="")) is not None:
+    if (refusal := unavailable(m, _NAME, x, domain="")) is not None:
         return refusal
     channels = int(shape[1])
     ones, zeros = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())

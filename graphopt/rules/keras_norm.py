@@ -13,7 +13,10 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, norms
+from graphopt.rules.support import norms
+from graphopt.rules.support.axes import axes_of
+from graphopt.rules.support.operands import other_operand, same_shape
+from graphopt.rules.support.reshape import reshape, reshape_target
 
 
 @rule(
@@ -97,13 +100,13 @@ def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
     rows, dims = m.shape(m.node("rows").outputs[0]), m.shape(m.root.outputs[0])
     if rows is None or dims is None or dtype is None or len(rows) != 4 or rows[0] != 1 or rows[3] != 1:
         return m.no("its channels are not known to be rows of the input", x)
-    if any(forms.axes_of(m, m.node(tag)) != (0, 2, 3) for tag in ("mean", "squares")):
+    if any(axes_of(m, m.node(tag)) != (0, 2, 3) for tag in ("mean", "squares")):
         return m.no("mean and variance are not taken over all axes but the channel's", x)
     if not isinstance(rows[2], int) or ir.scalar_of(n) != rows[2]:
         return m.no("the sum of squares is not divided by their number", n)
     if m.attribute(norm, "training_mode"):
         return m.no("it normalizes by other statistics in training", x)
-    first, target = _axis_of_size(dims, rows[2]), forms.reshape_target(m, m.shape(x), dims)
+    first, target = _axis_of_size(dims, rows[2]), reshape_target(m, m.shape(x), dims)
     if first is None or target is None:
         return m.no("its rows are not the last axes of the result, or the shape of the result is unknown", x)
     return _Rows(dtype, dims, target, first, float(m.attribute(norm, "epsilon")))
@@ -120,7 +123,7 @@ def _axis_of_size(dims: Sequence[Dim], size: int) -> int | None:
 
 def _in_shape(op: Builder, m: Match, x: ir.Value, rows: _Rows) -> ir.Value:
     """``x`` in the shape of the result."""
-    return x if forms.same_shape(m, m.shape(x), rows.dims) else forms.reshape(op, m, x, rows.target)
+    return x if same_shape(m, m.shape(x), rows.dims) else reshape(op, m, x, rows.target)
 
 
 def _is_scaled_and_shifted(m: Match, row: Sequence[Dim]) -> bool:
@@ -130,7 +133,7 @@ def _is_scaled_and_shifted(m: Match, row: Sequence[Dim]) -> bool:
         reader = ir.only_reader(value)
         if reader is None or reader.op_type != op_type or reader.domain:
             return False
-        constant = m.constant(forms.other_operand(reader, value))
+        constant = m.constant(other_operand(reader, value))
         if sizes is None or constant is None or constant.size != math.prod(sizes):
             return False
         value = reader.outputs[0]

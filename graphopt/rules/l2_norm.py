@@ -11,7 +11,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Approximates, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axes_of
+from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
 
 #: A length below this is nothing: shorter vectors are divided by a number instead of their length.
 _NOTHING = 1e-6
@@ -71,13 +72,13 @@ def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, a: object, low: ir
 
 def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, nothing: float) -> Outcome:
     node, bound = m.node("sum"), ir.scalar_of(low)
-    axes = forms.axes_of(m, node)
+    axes = axes_of(m, node)
     if not axes or len(axes) != 1 or m.attribute(node, "keepdims") != 1:
         return m.no("it is not the length along one axis, which stays as 1", x)
     if bound is None or not 0 < bound <= nothing or any(value is not None for value in rest or ()):
         return m.no("what the length is at least is not next to nothing", low)
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
-    if (refusal := forms.unavailable(m, "LpNormalization", x, domain="")) is not None:
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
+    if (refusal := unavailable(m, "LpNormalization", x, domain="")) is not None:
         return refusal
     return op.fused(op.LpNormalization(x, axis=axes[0], p=2))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
 from graphopt.rules.support.constants import keeps_shape
+from graphopt.rules.support.operands import other_operand
 
 _BOOL = ir.DataType.BOOL
 
@@ -51,7 +51,7 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
 )
 def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x and true = x or false = (x == true) = x; (x == false) = (x xor true) = not x."""
-    constant = forms.other_operand(m.root, x)
+    constant = other_operand(m.root, x)
     if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
         return m.no("not booleans, or the constant may widen the shape", x)
     keeps = bool(m.fill(constant)) == (m.root.op_type in ("And", "Equal"))

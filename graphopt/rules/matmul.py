@@ -8,10 +8,10 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support.affine_layers import folded_name
+from graphopt.rules.support.axes import reduce
 from graphopt.rules.support.constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
-from graphopt.rules.support.forms import reduce
-from graphopt.rules.support.linear import folded_name
 
 
 @rule(

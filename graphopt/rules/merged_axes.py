@@ -8,7 +8,9 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import perm_of
+from graphopt.rules.support.operands import same_shape
+from graphopt.rules.support.reshape import reshape, reshape_target
 
 
 @rule(
@@ -20,7 +22,7 @@ def transpose_between_reshapes(
     op: Builder, m: Match, x: ir.Value, s: ir.Value, p: Sequence[int], t: ir.Value
 ) -> Outcome:
     """A Transpose between Reshapes that merge axes, or part them, moves the axes as they are on one side."""
-    perm = forms.perm_of(m, m.node("T"))
+    perm = perm_of(m, m.node("T"))
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     middle = _told(m, m.node("first"), source)
     if perm is None or source is None or result is None or middle is None or len(perm) != len(middle):
@@ -28,27 +30,27 @@ def transpose_between_reshapes(
     if (groups := _groups(m, middle, source)) is not None:
         moved = op.Transpose(x, perm=[axis for place in perm for axis in groups[place]])
         given = [source[axis] for place in perm for axis in groups[place]]
-        if forms.same_shape(m, given, result):
+        if same_shape(m, given, result):
             return moved
-        target = forms.reshape_target(m, given, result)
+        target = reshape_target(m, given, result)
         if target is not None:
-            return forms.reshape(op, m, moved, target)
+            return reshape(op, m, moved, target)
     if (groups := _groups(m, [middle[place] for place in perm], result)) is not None:
         by_middle = sorted(zip(perm, groups, strict=True))
         parted = [axis for _, axes in by_middle for axis in axes]
-        target = forms.reshape_target(m, source, [result[axis] for axis in parted])
+        target = reshape_target(m, source, [result[axis] for axis in parted])
         if target is not None:
             back = [parted.index(axis) for axis in range(len(parted))]
-            return op.Transpose(forms.reshape(op, m, x, target), perm=back)
+            return op.Transpose(reshape(op, m, x, target), perm=back)
     return m.no("it moves parts of axes", x)
 
 
-def _told(m: Match, reshape: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
+def _told(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
     """The dims of a Reshape's result as its shape tells them; ``None`` for the one that takes the rest."""
-    numbers = None if reshape.inputs[1] is None else m.cx.known_ints(reshape.inputs[1])
+    numbers = None if node.inputs[1] is None else m.cx.known_ints(node.inputs[1])
     if numbers is None or source is None:
         return None
-    copies = not m.attribute(reshape, "allowzero")
+    copies = not m.attribute(node, "allowzero")
     return [
         None if number == -1 else source[axis] if number == 0 and copies and axis < len(source) else number
         for axis, number in enumerate(numbers)

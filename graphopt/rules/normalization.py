@@ -14,7 +14,9 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, norms
+from graphopt.rules.support import norms
+from graphopt.rules.support.axes import reduce
+from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, same_shape, unavailable
 
 # Cores ----------------------------------------------------------------------------------------
 
@@ -75,10 +77,10 @@ def rms_norm_spelling(
         return m.no("it becomes an operator, or is to stay as it is", x)
     if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
         return m.no("not of type float, or the rank is unknown, or the scale is no vector", x)
-    if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not forms.keeps_shape_of(m, x):
+    if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not keeps_shape_of(m, x):
         return m.no("it is not taken over the last axis, or constants widen it", x)
     square = op.Pow(x, np.array(2, np.float32))
-    mean = forms.reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
+    mean = reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
     return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, eps))), scale)
 
 
@@ -89,8 +91,8 @@ def _core(
     shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
     first = norms.first_axis(m, len(shape))
     if first is None:
         return m.no("it is not taken over the last axes", x)
@@ -126,7 +128,7 @@ def layer_norm_spelling(
     if m.dtype(x) != ir.DataType.FLOAT or shape is None or little is None:
         return m.no("not of type float, or the rank or epsilon is unknown", x)
     first = norms.first_axis(m, len(shape))
-    if first is None or not forms.keeps_shape_of(m, x):
+    if first is None or not keeps_shape_of(m, x):
         return m.no("it is not taken over the last axes, or constants widen it", x)
     parameters = [_for_each(op, m, value, shape[first:], x) for value in (scale, bias)]
     factor, summand = parameters
@@ -185,18 +187,18 @@ def _for_each(
     given = m.shape(value)
     if wanted is None or given is None:
         return None
-    if forms.same_shape(m, given, wanted):
+    if same_shape(m, given, wanted):
         return value
     ahead = len(given) - len(wanted)
-    if ahead < 1 or any(dim != 1 for dim in given[:ahead]) or not forms.same_shape(m, given[ahead:], wanted):
+    if ahead < 1 or any(dim != 1 for dim in given[:ahead]) or not same_shape(m, given[ahead:], wanted):
         return None
-    if not forms.keeps_shape_of(m, kept):
+    if not keeps_shape_of(m, kept):
         return None
-    array, view = m.constant(value), forms.producer_of(value, "Reshape", "Unsqueeze")
+    array, view = m.constant(value), producer_of(value, "Reshape", "Unsqueeze")
     if array is not None:
         return op.constant(array.reshape(array.shape[ahead:]), value.name)
     source = None if view is None else view.inputs[0]
-    return source if source is not None and forms.same_shape(m, m.shape(source), wanted) else None
+    return source if source is not None and same_shape(m, m.shape(source), wanted) else None
 
 
 @rule(
@@ -215,7 +217,7 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
     norm, dtype = m.node("norm"), m.dtype(x)
     if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
         return m.no("it does not end in the type in which it begins", x)
-    if (refusal := forms.unavailable(m, norm.op_type, x, domain="")) is not None:
+    if (refusal := unavailable(m, norm.op_type, x, domain="")) is not None:
         return refusal
     parameters = [_narrowed(op, m, value, dtype) for value in s]
     if None in parameters:
@@ -225,7 +227,7 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
 
 def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
     """``value`` of float in ``dtype``, if it loses nothing."""
-    node, array = forms.producer_of(value, "Cast"), m.constant(value)
+    node, array = producer_of(value, "Cast"), m.constant(value)
     if array is not None:
         narrow = array.astype(dtype.numpy())
         return op.constant(narrow, value.name) if np.array_equal(narrow.astype(array.dtype), array) else None

@@ -11,7 +11,8 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import quantized
+from graphopt.rules.support.slice_pad import Padding, pad, pad_number, padding_of
 
 
 @rule(
@@ -20,16 +21,16 @@ from graphopt.rules.support import forms, quantized
 )
 def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
     """Two Pads by the same constant are one."""
-    inner, outer = forms.padding_of(m, m.node("inner")), forms.padding_of(m, m.root)
+    inner, outer = padding_of(m, m.node("inner")), padding_of(m, m.root)
     if inner is None or outer is None:
         return m.no("amounts unknown", x)
     if inner.mode != "constant" or outer.mode != "constant" or min(inner.amounts + outer.amounts) < 0:
         return m.no("it does not only add a constant")
-    numbers = forms.pad_number(inner), forms.pad_number(outer)
+    numbers = pad_number(inner), pad_number(outer)
     if None in numbers or np.array(numbers[0]).tobytes() != np.array(numbers[1]).tobytes():
         return m.no("the numbers differ, or are unknown")
     amounts = [one + other for one, other in zip(inner.amounts, outer.amounts, strict=True)]
-    return forms.pad(op, m, m.root, x, amounts)
+    return pad(op, m, m.root, x, amounts)
 
 
 @rule(
@@ -47,8 +48,8 @@ def pad_into_conv(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """A Pad of the spatial axes by 0 before a Conv becomes part of its own pads."""
-    padding = forms.padding_of(m, m.node("pad"))
-    if padding is None or forms.pad_number(padding) != 0:
+    padding = padding_of(m, m.node("pad"))
+    if padding is None or pad_number(padding) != 0:
         return m.no("it does not pad by a known amount of zeros", x)
     return _into_spatial_pads(op, m, padding, [x, w, *rest])
 
@@ -65,9 +66,9 @@ def pad_into_conv_integer(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """A Pad of the spatial axes by the zero point before a ConvInteger becomes part of its own pads."""
-    padding = forms.padding_of(m, m.node("pad"))
+    padding = padding_of(m, m.node("pad"))
     zero = 0 if z is None else ir.scalar_of(z)
-    if padding is None or zero is None or forms.pad_number(padding) != zero:
+    if padding is None or zero is None or pad_number(padding) != zero:
         return m.no("it does not pad by a known amount of the zero point", x)
     inputs = [x, w, z, *rest]
     return _into_spatial_pads(op, m, padding, inputs if z is not None or rest else inputs[:2])
@@ -84,11 +85,11 @@ def pad_into_dequantized_conv(
     op: Builder, m: Match, x: ir.Value, a: object, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """A Pad by the zero point before a Conv of what is dequantized becomes part of the Conv's own pads."""
-    dequantize, padding = m.node("dequantize"), forms.padding_of(m, m.node("pad"))
+    dequantize, padding = m.node("dequantize"), padding_of(m, m.node("pad"))
     parameters = quantized.parameters(m, dequantize)
     if parameters is None or not quantized.is_per_tensor(m, dequantize):
         return m.no("the scale and zero point are not known, or not of the whole tensor", x)
-    if padding is None or forms.pad_number(padding) != parameters[1].item():
+    if padding is None or pad_number(padding) != parameters[1].item():
         return m.no("it does not pad by a known amount of the zero point", x)
     return _into_spatial_pads(op, m, padding, [op.like(dequantize, [x, *q]), w, *rest])
 
@@ -111,14 +112,14 @@ def pad_into_quantized_conv(
 ) -> Outcome:
     """A Pad by 0 before a Conv of what is quantized becomes part of the Conv's own pads."""
     quantize, dequantize = m.node("quantize"), m.node("dequantize")
-    padding = forms.padding_of(m, m.node("pad"))
+    padding = padding_of(m, m.node("pad"))
     points = []
     for node in (quantize, dequantize):
         parameters = quantized.parameters(m, node)
         if parameters is None or not quantized.is_per_tensor(m, node):
             return m.no("the scale and zero point are not known, or not of the whole tensor", x)
         points.append(parameters[1].item())
-    if points[0] != points[1] or padding is None or forms.pad_number(padding) != 0:
+    if points[0] != points[1] or padding is None or pad_number(padding) != 0:
         return m.no("it does not pad by a known amount of what is dequantized to 0", x)
     return _into_spatial_pads(
         op, m, padding, [op.like(dequantize, [op.like(quantize, [x, *b]), *q]), w, *rest]
@@ -132,8 +133,8 @@ def pad_into_quantized_conv(
 )
 def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
     """A Pad by 0 before an AveragePool becomes pads of its own that count."""
-    padding = forms.padding_of(m, m.node("pad"))
-    if padding is None or forms.pad_number(padding) != 0:
+    padding = padding_of(m, m.node("pad"))
+    if padding is None or pad_number(padding) != 0:
         return m.no("it does not pad by a known amount of zeros", x)
     own = m.attribute(m.root, "pads")
     if own is not None and any(own) and m.attribute(m.root, "count_include_pad") != 1:
@@ -148,14 +149,14 @@ def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outc
 )
 def pad_into_max_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
     """A Pad by minus infinity before a MaxPool becomes pads of its own (another zero may win)."""
-    padding = forms.padding_of(m, m.node("pad"))
-    if padding is None or forms.pad_number(padding) != -np.inf:
+    padding = padding_of(m, m.node("pad"))
+    if padding is None or pad_number(padding) != -np.inf:
         return m.no("it does not pad by a known amount of minus infinity", x)
     return _into_pool(op, m, padding, [x])
 
 
 def _into_pool(
-    op: Builder, m: Match, padding: forms.Padding, inputs: list[ir.Value | None], **changed: int
+    op: Builder, m: Match, padding: Padding, inputs: list[ir.Value | None], **changed: int
 ) -> Outcome:
     if m.attribute(m.root, "ceil_mode") or any(step != 1 for step in m.attribute(m.root, "dilations") or ()):
         return m.no("it rounds up, or its window has holes")
@@ -168,7 +169,7 @@ def _into_pool(
 def _into_spatial_pads(
     op: Builder,
     m: Match,
-    padding: forms.Padding,
+    padding: Padding,
     inputs: list[ir.Value | None],
     window: tuple[int, ...] | None = None,
     **changed: int,
@@ -182,7 +183,7 @@ def _into_spatial_pads(
     if own is None:
         return m.no("its own pads depend on the size of the input")
     pads = [one + other for one, other in zip(before + after, own, strict=True)]
-    if window is not None and any(pad >= window[i % rank] for i, pad in enumerate(pads)):
+    if window is not None and any(amount >= window[i % rank] for i, amount in enumerate(pads)):
         return m.no("onnxruntime wants pads smaller than the window")
     return op.like(m.root, inputs, pads=pads, auto_pad=None, **changed)
 

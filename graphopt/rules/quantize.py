@@ -13,7 +13,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import quantized
+from graphopt.rules.support.operands import operand
 from graphopt.rules.support.quantized import BYTES, WORDS
 
 
@@ -86,8 +87,8 @@ def _bound(m: Match, clip: ir.Node, name: str, index: int) -> float | None:
     if m.version < 11:
         value = m.attribute(clip, name)
         return None if not isinstance(value, float) else value
-    operand = forms.operand(clip, index)
-    if operand is None:
+    bound = operand(clip, index)
+    if bound is None:
         return float("-inf" if name == "min" else "inf")
-    array = m.constant(operand)
+    array = m.constant(bound)
     return None if array is None or array.size != 1 else float(array.reshape(()))

@@ -11,7 +11,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import has_one_element, operand, producer_of, same_shape, unavailable
 
 _TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"
 _FLOAT = int(ir.DataType.FLOAT)
@@ -40,23 +40,23 @@ def matmul_integer_to_float(
     """float(a @ b) times the scales of a and b is a MatMulIntegerToFloat."""
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    if (refusal := forms.unavailable(m, _TO_FLOAT, a)) is not None:
+    if (refusal := unavailable(m, _TO_FLOAT, a)) is not None:
         return refusal
     if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:
         return m.no("the kernel takes int8 only times int8", b)
     if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
         return m.no("it is not a product with a matrix, or its rank is unknown", b)
-    source = forms.producer_of(a, "DynamicQuantizeLinear")
+    source = producer_of(a, "DynamicQuantizeLinear")
     scale = None if source is None else source.outputs[1]
-    swapped = t is scale if scale is not None else not forms.has_one_element(m, s)
+    swapped = t is scale if scale is not None else not has_one_element(m, s)
     first, second = (t, s) if swapped else (s, t)
     if scale is not None and first is not scale:
         return m.no("no scale is that of the quantized operand", first)
-    if not forms.has_one_element(m, first):
+    if not has_one_element(m, first):
         return m.no("the scale of the first operand is not known to be one number", first)
     shape, wanted = m.shape(second), m.shape(b)
-    by_column = wanted is not None and forms.same_shape(m, shape, wanted[1:])
-    if not forms.has_one_element(m, second) and not by_column:
+    by_column = wanted is not None and same_shape(m, shape, wanted[1:])
+    if not has_one_element(m, second) and not by_column:
         return m.no("the scale of the second operand is not one number, nor one for each column", second)
     if len(m.shape(first) or ()) > 1 or len(shape or ()) > 1:
         return m.no("a scale has more than one axis", second)
@@ -80,14 +80,14 @@ def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir
     product = m.node("product")
     place = 6 if product.op_type == _TO_FLOAT else 4
     shape, bias = m.shape(product.outputs[0]), m.shape(c)
-    if forms.operand(product, place) is not None:
+    if operand(product, place) is not None:
         return m.no("it has a bias already", product.outputs[0])
-    if shape is None or bias is None or not forms.same_shape(m, bias, shape[-1:]):
+    if shape is None or bias is None or not same_shape(m, bias, shape[-1:]):
         return m.no("the summand is not one number for each column", c)
     scales = [value for value in product.inputs[2 : place // 2 + 1] if value is not None]
     if any(m.shape(scale) is None or len(m.shape(scale) or ()) > 1 for scale in scales):
         return m.no("the kernel would scale the bias, too: a scale has more than one axis", c)
-    if len(scales) > 1 and not forms.has_one_element(m, scales[0]):
+    if len(scales) > 1 and not has_one_element(m, scales[0]):
         return m.no(
             "the kernel would scale the bias, too: the scale of the first operand is not one number", c
         )
@@ -114,6 +114,6 @@ def dynamic_quantize_matmul(
     op: Builder, m: Match, x: ir.Value, b: ir.Value, s: ir.Value, r: tuple[ir.Value | None, ...]
 ) -> Outcome:
     """A product of what is quantized for it alone quantizes that itself."""
-    if (refusal := forms.unavailable(m, _DYNAMIC, x)) is not None:
+    if (refusal := unavailable(m, _DYNAMIC, x)) is not None:
         return refusal
     return op.fused(op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT))

@@ -13,9 +13,10 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, propagation, rule
+from graphopt.rewrite import Exact, Match, Outcome, qdq_propagation, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
+from graphopt.rules.support import quantized
+from graphopt.rules.support.operands import operand, producer_of
 from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer
 
 _COMPLETES = "onnxruntime would then run an operator on integers, and round otherwise"
@@ -86,7 +87,7 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
 def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
     """What the Pad ``pad`` writes, quantized as the root does."""
     parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
-    value = forms.operand(pad, 2)
+    value = operand(pad, 2)
     number = np.zeros((), np.float32) if value is None else m.constant(value)
     if (
         parameters is None
@@ -111,14 +112,14 @@ _MAX_PARTS = 16
 def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
     for domain in quantized.DOMAINS:
         dequantized = op.domain(domain).DequantizeLinear(x, d.rest(), tag="dequantize")
-        yield op.one_of(*propagation.MOVERS)(dequantized, r.rest())
+        yield op.one_of(*qdq_propagation.MOVERS)(dequantized, r.rest())
 
 
 @rule(_moved_behind, numerics=Exact, heals=True)
 def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
     """Integers are moved where onnxruntime fails to load a model that moves them behind DequantizeLinear."""
     dequantize = m.node("dequantize")
-    if not propagation.fails_to_load(m.cx, m.root):
+    if not qdq_propagation.fails_to_load(m.cx, m.root):
         return m.no("onnxruntime loads it", x)
     if not _takes_integers(m, m.root, m.dtype(x)):
         return m.no("runtimes may not have it for these integers", x)
@@ -128,9 +129,9 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
 
 
 @rule(
-    lambda op, x, b: op.QuantizeLinear(op.one_of(*propagation.MOVERS)(x.rest()), b.rest()),
+    lambda op, x, b: op.QuantizeLinear(op.one_of(*qdq_propagation.MOVERS)(x.rest()), b.rest()),
     lambda op, x, b: op.domain(ir.MICROSOFT).QuantizeLinear(
-        op.one_of(*propagation.MOVERS)(x.rest()), b.rest()
+        op.one_of(*qdq_propagation.MOVERS)(x.rest()), b.rest()
     ),
     numerics=Exact,
     heals=True,
@@ -139,8 +140,8 @@ def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     """Integers are moved where onnxruntime would quantize a moved value for all that read it."""
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
-    while not (moves and propagation.quantizes_others(moves[-1])):
-        move = forms.producer_of(value, *propagation.MOVERS, graph=m.graph)
+    while not (moves and qdq_propagation.quantizes_others(moves[-1])):
+        move = producer_of(value, *qdq_propagation.MOVERS, graph=m.graph)
         if move is None:
             return m.no("onnxruntime quantizes nothing else", value)
         if not _takes_integers(m, move, dtype):
@@ -163,7 +164,7 @@ def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
 )
 def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
     """Where all parts of a Split of dequantized elements are quantized again, the integers are split."""
-    split = forms.producer_of(part, "Split", graph=m.graph)
+    split = producer_of(part, "Split", graph=m.graph)
     if split is None:
         return m.no("it quantizes no part of a Split", part)
     if len(split.outputs) > _MAX_PARTS:
@@ -210,7 +211,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
     else:
         fits = dtype in (*BYTES, *WORDS)
-        joins_views = move.op_type in traits.RESHAPES and forms.producer_of(x, *traits.RESHAPES) is not None
+        joins_views = move.op_type in traits.RESHAPES and producer_of(x, *traits.RESHAPES) is not None
         if move.op_type != "Slice" and not joins_views:
             return m.no("nothing is gained by it, or more elements may be taken than there are", x)
         if quantized.stays_paired(m, x):

@@ -6,21 +6,23 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, ranges
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import numeric_safety
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
+from graphopt.rules.support.operands import ints_of, same_shape
 
-_KINDS = (*forms.REDUCTIONS, "ArgMax", "ArgMin")
+_KINDS = (*REDUCTIONS, "ArgMax", "ArgMin")
 #: What a normalization does to a mean: it subtracts it, or adds an epsilon to it.
 _NORMALIZE = ("Sub", "Add")
 
 
 @rule(
-    lambda op, x, a: op.one_of(*forms.REDUCTIONS)(x, a.rest()),
+    lambda op, x, a: op.one_of(*REDUCTIONS)(x, a.rest()),
     numerics=Exact,
 )
 def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
     """onnxruntime does not reduce the shape of an empty tensor over axes that count from the end."""
-    axes, written, shape = forms.axes_of(m, m.root), forms.ints_of(m, m.root, 1, "axes", ()), m.shape(x)
+    axes, written, shape = axes_of(m, m.root), ints_of(m, m.root, 1, "axes", ()), m.shape(x)
     if not axes or not written or shape is None:
         return m.no("axes or rank unknown", x)
     if min(written) >= 0 or all(map(dims.known_nonzero, shape)):
@@ -28,7 +30,7 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value,
     is_mean_of_last = m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1
     if is_mean_of_last and any(node.op_type in _NORMALIZE for node in ir.readers(m.root.outputs[0])):
         return m.no(fusions.NORMALIZATION_AXIS, x)
-    return forms.reduce(op, m, m.root.op_type, x, axes, bool(m.attribute(m.root, "keepdims")))
+    return reduce(op, m, m.root.op_type, x, axes, bool(m.attribute(m.root, "keepdims")))
 
 
 @rule(
@@ -54,8 +56,8 @@ def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], 
     node = m.node("reduce")
     if not m.only_use(node.outputs[0]):
         return m.no("others read the reduction", node.outputs[0], shared=True)
-    axes = forms.axes_of(m, node) if node.op_type in forms.REDUCTIONS else _arg_axes(m, node, x)
-    view = forms.axes_of(m, m.root)
+    axes = axes_of(m, node) if node.op_type in REDUCTIONS else _arg_axes(m, node, x)
+    view = axes_of(m, m.root)
     if axes is None or view is None:
         return m.no("axes unknown", x)
     if axes != view or not axes:
@@ -64,7 +66,7 @@ def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], 
 
 
 def _arg_axes(m: Match, node: ir.Node, x: ir.Value) -> tuple[int, ...] | None:
-    axis = forms.axis_of(m, node, m.rank(x))
+    axis = axis_of(m, node, m.rank(x))
     return None if axis is None else (axis,)
 
 
@@ -76,7 +78,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     if not m.only_use(inner.outputs[0]):
         return m.no("others read the inner reduction", inner.outputs[0], shared=True)
     keeps = m.attribute(inner, "keepdims"), m.attribute(outer, "keepdims")
-    first, second, rank = forms.axes_of(m, inner), forms.axes_of(m, outer), m.rank(x)
+    first, second, rank = axes_of(m, inner), axes_of(m, outer), m.rank(x)
     if first is None or second is None or rank is None:
         return m.no("axes unknown", x)
     if keeps == (0, 0):
@@ -87,7 +89,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     elif keeps[1] == 0 and not set(first) <= set(second):
         return m.no("only the outer reduction drops its axes")
     axes = sorted({*first, *second})
-    return forms.reduce(op, m, outer.op_type, x, axes, bool(keeps[1])) if axes else m.no("nothing is reduced")
+    return reduce(op, m, outer.op_type, x, axes, bool(keeps[1])) if axes else m.no("nothing is reduced")
 
 
 @rule(
@@ -113,7 +115,7 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
         return m.no("integer means are rounded", x)
     exact = dtype is not None and not dtype.is_floating_point()
-    if m.root.op_type == "ReduceProd" and not (exact or ranges.may_approximate(m)):
+    if m.root.op_type == "ReduceProd" and not (exact or numeric_safety.may_approximate(m)):
         return m.no("in another order, products may overflow or vanish", x, hint="--fast-math")
     return _merged(op, m, x)
 
@@ -126,7 +128,7 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
 )
 def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
     """A reduction of a squeezed tensor is one of the tensor itself, where keepdims can make its shape."""
-    gone, axes, source = forms.axes_of(m, m.node("squeeze")), forms.axes_of(m, m.root), m.shape(x)
+    gone, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
     if gone is None or not axes or source is None:
         return m.no("axes or shape unknown", x)
     kept = [axis for axis in range(len(source)) if axis not in gone]
@@ -136,6 +138,6 @@ def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value, a: object, b: object) 
         shape = [
             1 if axis in taken else dim for axis, dim in enumerate(source) if keepdims or axis not in taken
         ]
-        if forms.same_shape(m, shape, result):
-            return forms.reduce(op, m, m.root.op_type, x, taken, keepdims)
+        if same_shape(m, shape, result):
+            return reduce(op, m, m.root.op_type, x, taken, keepdims)
     return m.no("neither keeping nor dropping axes gives the shape", x)

@@ -14,8 +14,10 @@ from graphopt.context import Refusal
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support.axes import axes_of, squeeze, unsqueeze
+from graphopt.rules.support.operands import has_one_element, producer_of, same_shape
+from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")
@@ -41,9 +43,9 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     if result is None:
         return m.no("the rank of the result is unknown", m.root.outputs[0])
-    target = forms.reshape_target(m, source, result, forms.nonzero_dims(m, m.root))
+    target = reshape_target(m, source, result, nonzero_dims(m, m.root))
     if target is not None:
-        return forms.reshape(op, m, x, target)
+        return reshape(op, m, x, target)
     axis = _flatten_axis(m, source, result) if m.version >= 9 else None  # before, Flatten took floats only
     return m.no("two dims or more are unknown", shape) if axis is None else op.Flatten(x, axis=axis)
 
@@ -54,7 +56,7 @@ def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[d
         return None
     for axis in range(len(source) + 1):
         sides = dims.product(source[:axis]), dims.product(source[axis:])
-        if forms.same_shape(m, sides, result):
+        if same_shape(m, sides, result):
             return axis
     return None
 
@@ -81,17 +83,17 @@ def collapse_views(
     """A view of a view of x is one view of x."""
     inner, outer = m.node("inner"), m.root
     source, result = m.shape(x), m.shape(outer.outputs[0])
-    if forms.same_shape(m, source, result):
+    if same_shape(m, source, result):
         return x
     if outer.op_type == inner.op_type == "Unsqueeze" and fusions.is_mask_view(outer.outputs[0]):
         return m.no(fusions.MASK, x)
     merged = _merge_axes(op, m, x, inner, outer)
     if merged is not None:
         return merged
-    known = forms.nonzero_dims(m, inner) + forms.nonzero_dims(m, outer)
-    target = forms.reshape_target(m, source, result, known)
+    known = nonzero_dims(m, inner) + nonzero_dims(m, outer)
+    target = reshape_target(m, source, result, known)
     if target is not None:
-        return forms.reshape(op, m, x, target)
+        return reshape(op, m, x, target)
     if outer.op_type == "Reshape" and _copies_nothing(m, x, inner.outputs[0], outer):
         return op.like(outer, [x, b[0]])
     return m.no("the shape can't be told as a constant", outer.outputs[0])
@@ -102,30 +104,30 @@ def _merge_axes(op: Builder, m: Match, x: ir.Value, inner: ir.Node, outer: ir.No
     kinds = inner.op_type, outer.op_type
     if not set(kinds) <= {"Squeeze", "Unsqueeze"} or kinds == ("Squeeze", "Unsqueeze"):
         return None
-    first, second = forms.axes_of(m, inner), forms.axes_of(m, outer)
+    first, second = axes_of(m, inner), axes_of(m, outer)
     if first is None or second is None:
         return None
     if kinds == ("Unsqueeze", "Unsqueeze"):
         kept = [axis for axis in range(len(first) + len(second) + (m.rank(x) or 0)) if axis not in second]
-        return forms.unsqueeze(op, m, x, sorted({*second, *(kept[axis] for axis in first)}))
+        return unsqueeze(op, m, x, sorted({*second, *(kept[axis] for axis in first)}))
     if kinds == ("Squeeze", "Squeeze"):
         kept = [axis for axis in range(m.rank(x) or 0) if axis not in first]
-        return forms.squeeze(op, m, x, sorted({*first, *(kept[axis] for axis in second)}))
+        return squeeze(op, m, x, sorted({*first, *(kept[axis] for axis in second)}))
     rank = (m.rank(x) or 0) + len(first)
     if set(second) <= set(first):
         kept = [axis for axis in range(rank) if axis not in second]
-        return forms.unsqueeze(op, m, x, [kept.index(axis) for axis in first if axis not in second])
+        return unsqueeze(op, m, x, [kept.index(axis) for axis in first if axis not in second])
     if set(first) < set(second):
         kept = [axis for axis in range(rank) if axis not in first]
-        return forms.squeeze(op, m, x, [kept.index(axis) for axis in second if axis not in first])
+        return squeeze(op, m, x, [kept.index(axis) for axis in second if axis not in first])
     return None
 
 
-def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, reshape: ir.Node) -> bool:
+def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
     """Whether a Reshape of y says the same of x: no 0 in its shape copies a dim, or both have it."""
-    if m.attribute(reshape, "allowzero"):
+    if m.attribute(node, "allowzero"):
         return True
-    told = m.cx.known_ints(reshape.inputs[1]) if reshape.inputs[1] is not None else None
+    told = m.cx.known_ints(node.inputs[1]) if node.inputs[1] is not None else None
     source, middle = m.shape(x), m.shape(y)
     if told is None or source is None or middle is None:
         return False
@@ -157,13 +159,13 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
 
 def _viewed(m: Match, value: ir.Value) -> ir.Value:
     """What ``value`` is a Reshape or Flatten of, or ``value`` itself."""
-    node = forms.producer_of(value, *_CHEAP_VIEWS, graph=m.graph)
+    node = producer_of(value, *_CHEAP_VIEWS, graph=m.graph)
     return value if node is None else node.inputs[0] or value
 
 
 def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:
     shape = m.shape(value)
-    return forms.producer_of(value, "Transpose") is not None and (
+    return producer_of(value, "Transpose") is not None and (
         shape is None or not all(dims.known_nonzero(dim) for dim in shape)
     )
 
@@ -177,17 +179,17 @@ def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Val
         return False
     if len(x) == 1 and len(y) > 1:
         # a vector on the left: its row, of length 1, is not in the result
-        same = forms.same_shape(m, a, (1, *x)) and forms.same_shape(m, b, y)
-        return same and forms.same_shape(m, (*y[:-2], y[-1]), result)
-    if len(b) == 2 and (forms.same_shape(m, b, y) or forms.same_shape(m, b, (*y, 1))):
+        same = same_shape(m, a, (1, *x)) and same_shape(m, b, y)
+        return same and same_shape(m, (*y[:-2], y[-1]), result)
+    if len(b) == 2 and (same_shape(m, b, y) or same_shape(m, b, (*y, 1))):
         # a matrix on the right: only the rows on the left count
-        return forms.same_shape(m, a[-1:], x[-1:]) and forms.same_shape(m, (*x[:-1], *y[1:]), result)
+        return same_shape(m, a[-1:], x[-1:]) and same_shape(m, (*x[:-1], *y[1:]), result)
     return (
-        forms.same_shape(m, a[:-2], b[:-2])
-        and forms.same_shape(m, x[:-2], y[:-2])
-        and forms.same_shape(m, a[-2:], x[-2:])
-        and forms.same_shape(m, b[-2:], y[-2:])
-        and forms.same_shape(m, (*x[:-1], y[-1]), result)
+        same_shape(m, a[:-2], b[:-2])
+        and same_shape(m, x[:-2], y[:-2])
+        and same_shape(m, a[-2:], x[-2:])
+        and same_shape(m, b[-2:], y[-2:])
+        and same_shape(m, (*x[:-1], y[-1]), result)
     )
 
 
@@ -236,7 +238,7 @@ def _changes_rows(
     inner, outer = weight[axes[0]], weight[axes[1]]
     if not (m.cx.facts.dim_equal(source[-1], inner) and m.cx.facts.dim_equal(flat[-1], inner)):
         return m.no("the rows of x are cut differently", x)
-    if not forms.same_shape(m, (*source[:-1], outer), result):
+    if not same_shape(m, (*source[:-1], outer), result):
         return m.no("the result does not get the shape of x back", m.root.outputs[0])
     return None
 
@@ -264,13 +266,13 @@ def elementwise_between_views(
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     if source is None or any(other is not None and not _adds_no_axis(m, other, len(source)) for other in c):
         return m.no("another operand has more than one element", x)
-    known = forms.nonzero_dims(m, m.node("inner")) + forms.nonzero_dims(m, m.root)
-    target = None if forms.same_shape(m, source, result) else forms.reshape_target(m, source, result, known)
-    if target is None and not forms.same_shape(m, source, result):
+    known = nonzero_dims(m, m.node("inner")) + nonzero_dims(m, m.root)
+    target = None if same_shape(m, source, result) else reshape_target(m, source, result, known)
+    if target is None and not same_shape(m, source, result):
         return m.no("the shape can't be told as a constant", m.root.outputs[0])
     value = op.like(m.node("between"), [x, *c])
-    return value if target is None else forms.reshape(op, m, value, target)
+    return value if target is None else reshape(op, m, value, target)
 
 
 def _adds_no_axis(m: Match, value: ir.Value, rank: int) -> bool:
-    return forms.has_one_element(m, value) and (m.rank(value) or 0) <= rank
+    return has_one_element(m, value) and (m.rank(value) or 0) <= rank

@@ -15,9 +15,12 @@ from graphopt.analysis import dims
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.operands import WIDENED, producer_of, same_shape, unavailable
+from graphopt.rules.support.reshape import reshape
 from graphopt.rules.support.rotary_tables import comes_twice, tables_of
+from graphopt.rules.support.slice_pad import Range, slice_, slice_ranges
 
 _ROTARY = "RotaryEmbedding"
 #: The opsets that brought RotaryEmbedding, and ``allowzero``.
@@ -91,13 +94,13 @@ def rotary_embedding(
         return whole
     joined = m.node("paired" if paired else "joined")
     rank = m.rank(joined.outputs[0])
-    if rank is None or forms.axis_of(m, joined, rank) != rank - 1:
+    if rank is None or axis_of(m, joined, rank) != rank - 1:
         return m.no("it turns another axis", joined.outputs[0])
     if paired and not _pairs_up(m, joined, whole):
         return m.no("it turns another axis", joined.outputs[0])
     doubled = None if x is None else "pairs" if paired else "halves"
-    if not forms.same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
-        return m.no(forms.WIDENED, whole.source)
+    if not same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
+        return m.no(WIDENED, whole.source)
     for table in (c, s):
         if doubled is not None and not comes_twice(m, table, pairs=paired):
             return m.no("cos and sin are not known to hold each number twice", table)
@@ -136,7 +139,7 @@ def _part(m: Match, value: ir.Value) -> Part | None:
     size = (m.shape(value) or (None,))[-1]
     if not isinstance(size, int):
         return None
-    node, taken = forms.producer_of(value), range(size)
+    node, taken = producer_of(value), range(size)
     if node is None or node.inputs[:1] in ((), (None,)):
         return Part(value, taken)
     source = node.inputs[0]
@@ -144,12 +147,12 @@ def _part(m: Match, value: ir.Value) -> Part | None:
     rank, whole = m.rank(source), (m.shape(source) or (None,))[-1]
     if rank is None or not isinstance(whole, int):
         return Part(value, taken)
-    if node.op_type == "Split" and forms.axis_of(m, node, rank) == rank - 1:
+    if node.op_type == "Split" and axis_of(m, node, rank) == rank - 1:
         sizes = [(m.shape(output) or (None,))[-1] for output in node.outputs]
         before = ir.all_ints(sizes[: node.outputs.index(value)])
         return Part(value, taken) if before is None else Part(source, range(sum(before), sum(before) + size))
     if node.op_type == "Slice":
-        ranges = forms.slice_ranges(m, node)
+        ranges = slice_ranges(m, node)
         if ranges is not None and len(ranges) == 1 and ranges[0].axis == rank - 1:
             return Part(source, ranges[0].of(whole))
     return Part(value, taken)
@@ -158,9 +161,7 @@ def _part(m: Match, value: ir.Value) -> Part | None:
 def _pairs_up(m: Match, joined: ir.Node, whole: Part) -> bool:
     """Whether the elements of pairs come side by side, and the axis of pairs is joined with theirs."""
     shape = m.shape(joined.outputs[0])
-    return shape is not None and forms.same_shape(
-        m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.taken) // 2)
-    )
+    return shape is not None and same_shape(m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.taken) // 2))
 
 
 def _shape(m: Match, part: Part) -> tuple[Dim, ...]:
@@ -175,7 +176,7 @@ def _embedded(
     if len(shape) != 4:
         return m.no("it is not [batch, heads, length, an even size]", whole.source)
     told, same = m.shape(c), m.shape(s)
-    if told is None or not forms.same_shape(m, told, same):
+    if told is None or not same_shape(m, told, same):
         return m.no("cos and sin have other shapes than each other, or unknown ones", c)
     full = (1,) * (4 - len(told)) + told
     width = len(whole.taken) // (1 if doubled else 2)
@@ -200,7 +201,7 @@ def _embedded(
     turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
     if heads is not None:
         return split_rows(op, m, turned, shape)
-    return turned if axis == 2 else forms.reshape(op, m, turned, [0, 0, shape[2], shape[3]])
+    return turned if axis == 2 else reshape(op, m, turned, [0, 0, shape[2], shape[3]])
 
 
 def _domain(
@@ -208,9 +209,9 @@ def _domain(
 ) -> str | Refusal:
     """The domain of the operator that takes such tables."""
     shared = table[0] == 1
-    lacks = forms.unavailable(m, _ROTARY, whole.source)
+    lacks = unavailable(m, _ROTARY, whole.source)
     own = lacks is None
-    standard = forms.unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
+    standard = unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
     if own and (shared or (not standard and dims.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
         return ir.MICROSOFT
@@ -251,14 +252,14 @@ def _data(
     """What is turned, as rows [B, S, N * D] where there are such; the heads if they are to be split again."""
     size = (m.shape(whole.source) or ())[-1]
     if len(whole.taken) < size:
-        part = forms.slice_(op, m, whole.source, [forms.Range(3, whole.taken[0], whole.taken[-1] + 1)])
+        part = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])
         assert part is not None
         source, heads = part, None
     else:
         source = whole.source
         heads = heads_of(m, source) if axis == 2 else None
     if axis == 1:
-        return forms.reshape(op, m, source, [0, 0, shape[2] * shape[3]]), None
+        return reshape(op, m, source, [0, 0, shape[2] * shape[3]]), None
     if heads is not None and heads.rows is not None:
         return heads.rows.built(op, m), heads
     return source, None
@@ -287,7 +288,7 @@ def partial_rotary_embedding(
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
         return m.no("it is not [batch, heads, length, size]", turned.source)
     size = len(turned.taken)
-    if forms.axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (
+    if axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (
         range(size),
         range(size, shape[3]),
     ):

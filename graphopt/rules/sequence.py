@@ -10,7 +10,9 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.operands import operand
+from graphopt.rules.support.slice_pad import Range, slice_
 
 #: A Split of more outputs is not written.
 _MOST_PARTS = 64
@@ -23,7 +25,7 @@ _MOST_PARTS = 64
 )
 def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """The Concat of a sequence of tensors that are at hand is a Concat of these tensors."""
-    axis = forms.axis_of(m, m.root, m.rank(xs[0]))
+    axis = axis_of(m, m.root, m.rank(xs[0]))
     if any(_differ(m.shape(xs[0]), m.shape(x), axis) for x in xs):
         return m.no("their shapes differ: tensors without elements may, but not in a Concat", xs[0])
     return op.Concat(*xs, axis=m.attribute(m.root, "axis"))
@@ -79,7 +81,7 @@ def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | 
     start, end = list(pairwise(accumulate(sizes, initial=0)))[int(index)]
     if s is None and m.attribute(split, "keepdims") == 0:
         return op.Gather(x, np.array(start, np.int64), axis=axis)
-    part = forms.slice_(op, m, x, [forms.Range(axis, start, end)])
+    part = slice_(op, m, x, [Range(axis, start, end)])
     return m.no("no such Slice", x) if part is None else part
 
 
@@ -124,11 +126,11 @@ def split_of(m: Match, split: ir.Node) -> tuple[int, tuple[int, ...]] | tuple[No
     """The axis of a SplitToSequence and the sizes of its parts, if they are known to fit."""
     data = split.inputs[0]
     shape = None if data is None else m.shape(data)
-    axis = None if shape is None else forms.axis_of(m, split, len(shape))
+    axis = None if shape is None else axis_of(m, split, len(shape))
     size = None if shape is None or axis is None else shape[axis]
     if axis is None or not isinstance(size, int):
         return None, None
-    sizes = _sizes(m, forms.operand(split, 1), size)
+    sizes = _sizes(m, operand(split, 1), size)
     return (None, None) if sizes is None or sum(sizes) != size else (axis, sizes)
 
 

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.sequence import split_of
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of, squeeze, unsqueeze
 
 #: What takes a sequence of tensors at hand apart, or makes another one of it.
 _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInsert", "SequenceErase")
@@ -22,10 +22,10 @@ _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInser
 def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """A sequence of tensors at hand, stacked, is the Concat of these tensors with a new axis each."""
     rank = m.rank(xs[0])
-    axis = None if rank is None else forms.axis_of(m, m.root, rank + 1)
+    axis = None if rank is None else axis_of(m, m.root, rank + 1)
     if axis is None:
         return m.no("the rank or the axis is unknown", xs[0])
-    return op.Concat(*(forms.unsqueeze(op, m, x, [axis]) for x in xs), axis=axis)
+    return op.Concat(*(unsqueeze(op, m, x, [axis]) for x in xs), axis=axis)
 
 
 @rule(lambda op, x, s: op.SplitToSequence(x, s.optional()), numerics=Exact, by="lower-sequences")
@@ -48,7 +48,7 @@ def construct_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | N
         parts = op.Split(x, outputs=len(sizes), axis=axis, split=list(sizes))
     parts = (parts,) if len(sizes) == 1 else parts
     if s is None and m.attribute(m.root, "keepdims") == 0:
-        parts = [forms.squeeze(op, m, part, [axis]) for part in parts]
+        parts = [squeeze(op, m, part, [axis]) for part in parts]
     return op.SequenceConstruct(*parts)
 
 

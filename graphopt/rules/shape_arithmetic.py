@@ -10,7 +10,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of, perm_of
+from graphopt.rules.support.operands import int_of, operand, producer_of
+from graphopt.rules.support.slice_pad import INT64_MAX, slice_ranges
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class DimsOf:
 
 def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
     """What ``value`` tells of another tensor's shape: Shape, or a Gather or Slice of one."""
-    node = forms.producer_of(value, graph=m.graph)
+    node = producer_of(value, graph=m.graph)
     if node is None or not node.inputs or node.inputs[0] is None:
         return None
     data = node.inputs[0]
@@ -31,20 +33,20 @@ def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
         return _shape(m, node, data)
     if node.op_type not in ("Gather", "Slice"):
         return None
-    shape = forms.producer_of(data, "Shape")
+    shape = producer_of(data, "Shape")
     if shape is None or shape.inputs[0] is None:
         return None
     whole = _shape(m, shape, shape.inputs[0])
     if whole is None:
         return None
     if node.op_type == "Slice":
-        ranges = forms.slice_ranges(m, node)
+        ranges = slice_ranges(m, node)
         return (
             None
             if ranges is None
             else DimsOf(whole.source, tuple(whole.axes[i] for i in ranges[0].of(len(whole.axes))))
         )
-    index = m.constant(forms.operand(node, 1))
+    index = m.constant(operand(node, 1))
     if (
         index is None
         or index.ndim != 1
@@ -57,7 +59,7 @@ def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
 
 def _shape(m: Match, node: ir.Node, source: ir.Value) -> DimsOf | None:
     rank = m.rank(source)
-    start, end = forms.int_of(m, node, "start", 0), forms.int_of(m, node, "end", forms.INT64_MAX)
+    start, end = int_of(m, node, "start", 0), int_of(m, node, "end", INT64_MAX)
     if rank is None or start is None or end is None:
         return None
     return DimsOf(source, tuple(range(rank))[start:end])
@@ -165,15 +167,15 @@ def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
     """Whether the scalar ``number`` is a constant or computed for one reader of dims of tensors."""
     if m.constant(number) is not None:
         return True
-    node = forms.producer_of(number, graph=m.graph)
+    node = producer_of(number, graph=m.graph)
     if depth == 0 or node is None or not m.only_use(number):
         return False
     operands = [value for value in node.inputs if value is not None]
     if node.op_type in _ARITHMETIC:
         return all(_is_of_dims(m, value, depth - 1) for value in operands)
-    index = m.constant(forms.operand(node, 1))
+    index = m.constant(operand(node, 1))
     is_dim = node.op_type == "Gather" and index is not None and index.ndim == 0
-    return is_dim and forms.producer_of(operands[0], "Shape") is not None
+    return is_dim and producer_of(operands[0], "Shape") is not None
 
 
 def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
@@ -245,15 +247,15 @@ def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None
     """What ``node`` makes of ``index``."""
     match node.op_type:
         case "Transpose":
-            perm = forms.perm_of(m, node)
+            perm = perm_of(m, node)
             return None if perm is None else index.transpose(perm)
         case "Slice":
-            ranges = forms.slice_ranges(m, node)
+            ranges = slice_ranges(m, node)
             for taken in ranges or ():
                 index = index.take(list(taken.of(index.shape[taken.axis])), axis=taken.axis)
             return None if ranges is None else index
         case "Gather":
-            picks, axis = m.constant(forms.operand(node, 1)), forms.axis_of(m, node, index.ndim)
+            picks, axis = m.constant(operand(node, 1)), axis_of(m, node, index.ndim)
             if (
                 picks is None
                 or axis is None

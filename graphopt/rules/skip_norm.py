@@ -14,7 +14,9 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, norms
+from graphopt.rules.support import norms
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.operands import operand, producer_of, same_shape, unavailable
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both: the result, two statistics that no kernel gives, and the sum.
@@ -42,7 +44,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     name = _LAYER if layer else _RMS
     sum_, scale = norm.inputs[:2]
     assert sum_ is not None and scale is not None
-    if (refusal := forms.unavailable(m, name, sum_)) is not None:
+    if (refusal := unavailable(m, name, sum_)) is not None:
         return refusal
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), m.attribute(norm, "epsilon")
     rows = math.prod(shape[:-1]) if shape else None
@@ -51,7 +53,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
         return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
     if shape is None or len(shape) != 3:
         return m.no("the sum is not known to have three axes", sum_)
-    if forms.axis_of(m, norm, 3, -1) != 2 or not forms.same_shape(m, m.shape(scale), shape[2:]):
+    if axis_of(m, norm, 3, -1) != 2 or not same_shape(m, m.shape(scale), shape[2:]):
         return m.no("it is not normalized over the last axis alone", scale)
     summands = _summands(m, sum_of, shape)
     if summands is None:
@@ -69,7 +71,7 @@ def _summands(
     """Two summands of ``shape``, and one number for each element of the last axis, if there is a third."""
     summands = [value for value in sum_of.inputs if value is not None]
     for index, value in enumerate(summands):
-        node = forms.producer_of(value, "Add", graph=m.graph)
+        node = producer_of(value, "Add", graph=m.graph)
         if node is None or not m.only_use(value):
             continue
         told = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
@@ -82,8 +84,8 @@ def _parted(
     m: Match, summands: Sequence[ir.Value | None], shape: tuple[Dim, ...]
 ) -> tuple[list[ir.Value], list[ir.Value]] | None:
     given = [value for value in summands if value is not None]
-    whole = [value for value in given if forms.same_shape(m, m.shape(value), shape)]
-    rest = [value for value in given if forms.same_shape(m, m.shape(value), shape[2:])]
+    whole = [value for value in given if same_shape(m, m.shape(value), shape)]
+    rest = [value for value in given if same_shape(m, m.shape(value), shape[2:])]
     return (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) else None
 
 
@@ -159,11 +161,11 @@ def norm_of_skip_norm(
     """The normalization of the sum that a SkipLayerNormalization gives, too, is its result."""
     skip, norm, place = m.node("skip"), m.root, 2
     layer = norm.op_type == norms.LAYER.name
-    if (skip.op_type == _LAYER) != layer or forms.operand(skip, place) is not g:
+    if (skip.op_type == _LAYER) != layer or operand(skip, place) is not g:
         return m.no("it is another normalization", g)
-    if layer and forms.operand(skip, place + 1) is not b:
+    if layer and operand(skip, place + 1) is not b:
         return m.no("the bias is another one", b)
     epsilon = m.attribute(norm, "epsilon")
-    if epsilon != m.attribute(skip, "epsilon") or forms.axis_of(m, norm, 3, -1) != 2:
+    if epsilon != m.attribute(skip, "epsilon") or axis_of(m, norm, 3, -1) != 2:
         return m.no("epsilon or the axis is another one", norm.inputs[0])
     return skip.outputs[0]

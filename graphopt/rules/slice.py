@@ -6,8 +6,8 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support.forms import INT64_MAX, Range
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.slice_pad import INT64_MAX, Range, range_from, slice_, slice_ranges
 
 
 @rule(
@@ -17,7 +17,7 @@ from graphopt.rules.support.forms import INT64_MAX, Range
 )
 def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
     """A Slice of a Slice of x is one Slice of x."""
-    inner, outer = forms.slice_ranges(m, m.node("inner")), forms.slice_ranges(m, m.root)
+    inner, outer = slice_ranges(m, m.node("inner")), slice_ranges(m, m.root)
     if inner is None or outer is None:
         return m.no("the bounds are not constant")
     shape = m.shape(x)
@@ -29,7 +29,7 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) ->
         if both is None:
             return m.no(f"the two ranges along axis {taken.axis} can't be told as one", x)
         ranges[taken.axis] = both
-    result = forms.slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
+    result = slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
     return m.no("steps need opset 10") if result is None else result
 
 
@@ -42,7 +42,7 @@ def _compose(first: Range, second: Range, size: dims.Dim) -> Range | None:
             return Range(first.axis, 0, 0)
         step = taken.step * within.step
         last = taken[within[-1]]
-        return forms.range_from(first.axis, range(taken[within[0]], last + (1 if step > 0 else -1), step))
+        return range_from(first.axis, range(taken[within[0]], last + (1 if step > 0 else -1), step))
     if first.step != 1 or second.step < 1 or min(first.start, first.end, second.start, second.end) < 0:
         return None
     end = min(first.end, first.start + second.end, INT64_MAX)
@@ -59,7 +59,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
     assert concat is not None
     producer = concat.producer()
     assert producer is not None
-    axis, ranges = forms.axis_of(m, producer, m.rank(concat)), forms.slice_ranges(m, m.root)
+    axis, ranges = axis_of(m, producer, m.rank(concat)), slice_ranges(m, m.root)
     shape = m.shape(concat)
     if axis is None or ranges is None or shape is None:
         return m.no("axis or bounds unknown", concat)

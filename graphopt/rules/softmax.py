@@ -8,7 +8,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axes_of
+from graphopt.rules.support.operands import unavailable
 
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SINCE = 13
@@ -52,10 +53,10 @@ def _differences(op: Any, x: Any, a: Any, b: Any) -> Iterator[Any]:
 
 
 def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
-    if (refusal := forms.unavailable(m, op_type, x, domain="", since=_SINCE)) is not None:
+    if (refusal := unavailable(m, op_type, x, domain="", since=_SINCE)) is not None:
         return refusal
     axes = {
-        forms.axes_of(m, node) if m.attribute(node, "keepdims") == 1 else None
+        axes_of(m, node) if m.attribute(node, "keepdims") == 1 else None
         for node in m.nodes
         if node.op_type.startswith("Reduce")
     }

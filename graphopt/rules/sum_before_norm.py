@@ -5,8 +5,9 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, norms
-from graphopt.rules.support import runtime_fusions as fusions
+from graphopt.rules.support import norms
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support.operands import same_shape
 
 
 @rule(lambda op, x, y: op.Add(x, y), numerics=Exact, by="fuse-builtin", last=True)
@@ -21,7 +22,7 @@ def sum_before_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
         return m.no("no LayerNormalization reads it", made)
     if m.version < 8 or dtype != ir.DataType.FLOAT or shape is None or len(shape) != 3:
         return m.no("it is not of type float, or has not three axes", x)
-    if not forms.same_shape(m, shape, m.shape(y)):
+    if not same_shape(m, shape, m.shape(y)):
         return m.no("the summands are not of one shape", y)
     rows = shape[0] * shape[1]
     if m.cx.weigh("SkipLayerNormalization", by=norms.SKIP_RULE, at=[made], dtype=dtype, rows=rows):

@@ -11,7 +11,7 @@ import math
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import WIDENED, keeps_shape_of, too_old
 
 _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 
@@ -27,7 +27,7 @@ _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 )
 def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: float) -> Outcome:
     """x * hardsigmoid(x) with a slope of 1/6 is a HardSwish."""
-    if (refusal := forms.too_old(m, "HardSwish", x, _HARD_SWISH_SINCE)) is not None:
+    if (refusal := too_old(m, "HardSwish", x, _HARD_SWISH_SINCE)) is not None:
         return refusal
     if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
         return m.no(f"it is taken of {a:g} x + {b:g}, in a HardSwish of x / 6 + 1 / 2", x)
@@ -48,8 +48,8 @@ def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
     Not where softplus is spelt out: onnxruntime computes Exp and Log faster than the Softplus of a Mish.
     """
-    if (refusal := forms.too_old(m, "Mish", x, _MISH_SINCE)) is not None:
+    if (refusal := too_old(m, "Mish", x, _MISH_SINCE)) is not None:
         return refusal
-    if not forms.keeps_shape_of(m, x):
-        return m.no(forms.WIDENED, x)
+    if not keeps_shape_of(m, x):
+        return m.no(WIDENED, x)
     return op.fused(op.Mish(x))

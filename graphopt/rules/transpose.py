@@ -7,9 +7,12 @@ from graphopt.analysis.dims import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms, quantized
-from graphopt.rules.support import runtime_fusions as fusions
-from graphopt.rules.support.permute import Region
+from graphopt.rules.support import ort_fusions as fusions
+from graphopt.rules.support import quantized
+from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, perm_of, reduce, squeeze, unsqueeze
+from graphopt.rules.support.operands import has_one_element, producer_of, same_shape
+from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
+from graphopt.rules.support.transpose_region import Region
 
 Perm = tuple[int, ...]
 #: Operators of several operands of one shape, or that are joined along an axis.
@@ -27,7 +30,7 @@ _JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mea
 )
 def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object) -> Outcome:
     """T_q ∘ T_p = T_{p[q]}."""
-    inner, outer = forms.perm_of(m, m.node("inner")), forms.perm_of(m, m.root)
+    inner, outer = perm_of(m, m.node("inner")), perm_of(m, m.root)
     if inner is None or outer is None:
         return m.no("rank unknown", x)
     perm = [inner[axis] for axis in outer]
@@ -55,7 +58,7 @@ def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value, q: ob
 
 
 def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
-    perm = forms.perm_of(m, m.root)
+    perm = perm_of(m, m.root)
     if perm is None:
         return m.no("rank unknown", y)
     region = Region.above(m, y, perm, reduces=reduces)
@@ -76,7 +79,7 @@ def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
         and data is not None
         and perm[last] != last
         and fusions.is_before_norm(data)
-        and forms.axes_of(m, node) == (last,)
+        and axes_of(m, node) == (last,)
     )
 
 
@@ -95,7 +98,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
         return m.no("others read the transposed operands", xs[0], shared=True)
     perm, operands = first[1], [source[0] for source in sources if source is not None]
     if m.root.op_type == "Concat":
-        axis = forms.axis_of(m, m.root, len(perm))
+        axis = axis_of(m, m.root, len(perm))
         if axis is None:
             return m.no("axis unknown", xs[0])
         return op.Transpose(op.like(m.root, operands, axis=perm[axis]), perm=list(perm))
@@ -104,10 +107,10 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
     """What ``x`` is a Transpose of, and how."""
-    node = forms.producer_of(x, "Transpose", graph=m.graph)
+    node = producer_of(x, "Transpose", graph=m.graph)
     if node is None or node.inputs[0] is None:
         return None
-    perm = forms.perm_of(m, node)
+    perm = perm_of(m, node)
     return None if perm is None else (node.inputs[0], perm)
 
 
@@ -120,8 +123,8 @@ def split_before_transpose(
     op: Builder, m: Match, x: ir.Value, p: object, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """Where each part of a Split of a transposed tensor is transposed back, the tensor itself is split."""
-    perm = forms.perm_of(m, m.node("T"))
-    axis = None if perm is None else forms.axis_of(m, m.root, len(perm))
+    perm = perm_of(m, m.node("T"))
+    axis = None if perm is None else axis_of(m, m.root, len(perm))
     if perm is None or axis is None:
         return m.no("rank or axis unknown", x)
     for part in m.root.outputs:
@@ -148,7 +151,7 @@ def transpose_into_gemm(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
 ) -> Outcome:
     """Gemm reads a transposed matrix as it is, with transA or transB flipped."""
-    perm = forms.perm_of(m, m.node("T"))
+    perm = perm_of(m, m.node("T"))
     if perm != (1, 0):
         return m.no("rank unknown, or it transposes nothing")
     flag = "transA" if m.root.inputs[0] is m.node("T").outputs[0] else "transB"
@@ -166,7 +169,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
     transposed = m.node("T").outputs[0]
     if m.version < 11:
         return m.no("Gemm needs a bias below opset 11")
-    if m.rank(a) != 2 or m.rank(b) != 2 or forms.perm_of(m, m.node("T")) != (1, 0):
+    if m.rank(a) != 2 or m.rank(b) != 2 or perm_of(m, m.node("T")) != (1, 0):
         return m.no("they are not both matrices", a)
     if not m.only_use(transposed):
         return m.no("others read the transposed matrix", transposed, shared=True)
@@ -179,17 +182,17 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
 
 
 @rule(
-    lambda op, x, p, a: op.one_of(*forms.REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
+    lambda op, x, p, a: op.one_of(*REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
     numerics=Reassociates,
 )
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
     """A reduction that leaves the other axes in their order can read what was transposed."""
-    perm, axes = forms.perm_of(m, m.node("T")), forms.axes_of(m, m.root)
+    perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or not axes:
         return m.no("axes unknown", x)
     if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
         return m.no("the axes that are left change their order", x)
-    return forms.reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
+    return reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
 
 
 @rule(
@@ -198,12 +201,12 @@ def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object
 )
 def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
     """A Squeeze that leaves the other axes in their order can read what was transposed."""
-    perm, axes = forms.perm_of(m, m.node("T")), forms.axes_of(m, m.root)
+    perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or axes is None:
         return m.no("axes unknown", x)
     if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
         return m.no("the axes that are left change their order", x)
-    return forms.squeeze(op, m, x, sorted(perm[axis] for axis in axes))
+    return squeeze(op, m, x, sorted(perm[axis] for axis in axes))
 
 
 @rule(
@@ -212,12 +215,12 @@ def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: objec
 )
 def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: object) -> Outcome:
     """A Transpose that moves only new axes of size 1 is an Unsqueeze at other places."""
-    perm, axes = forms.perm_of(m, m.root), forms.axes_of(m, m.node("view"))
+    perm, axes = perm_of(m, m.root), axes_of(m, m.node("view"))
     if perm is None or axes is None:
         return m.no("axes unknown", x)
     if not _in_order([source for source in perm if source not in axes]):
         return m.no("it moves axes of x", x)
-    return forms.unsqueeze(op, m, x, [axis for axis, source in enumerate(perm) if source in axes])
+    return unsqueeze(op, m, x, [axis for axis, source in enumerate(perm) if source in axes])
 
 
 @rule(
@@ -229,21 +232,17 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: obj
 def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
     """A Transpose that moves only axes of size 1 is a Reshape, and one with the view beside it."""
     node = m.node("T")
-    perm, before = forms.perm_of(m, node), None if node.inputs[0] is None else m.shape(node.inputs[0])
+    perm, before = perm_of(m, node), None if node.inputs[0] is None else m.shape(node.inputs[0])
     if perm is None or before is None:
         return m.no("rank unknown", x)
     if not _in_order([axis for axis in perm if before[axis] != 1]):
         return m.no("it moves axes that are not provably 1", x)
     source, result = m.shape(x), m.shape(m.root.outputs[0])
-    if forms.same_shape(m, source, result):
+    if same_shape(m, source, result):
         return x
     view = node.inputs[0].producer() if node is m.root and node.inputs[0] is not None else m.root
-    target = forms.reshape_target(m, source, result, () if view is None else forms.nonzero_dims(m, view))
-    return (
-        m.no("the shape can't be told as a constant", x)
-        if target is None
-        else forms.reshape(op, m, x, target)
-    )
+    target = reshape_target(m, source, result, () if view is None else nonzero_dims(m, view))
+    return m.no("the shape can't be told as a constant", x) if target is None else reshape(op, m, x, target)
 
 
 @rule(
@@ -254,7 +253,7 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
 def reshape_as_transpose(op: Builder, m: Match, x: ir.Value, p: object, s: ir.Value) -> Outcome:
     """A Reshape that only moves axes of size 1 becomes part of the Transpose beside it."""
     node, source, result = m.node("T"), m.shape(x), m.shape(m.root.outputs[0])
-    perm = forms.perm_of(m, node)
+    perm = perm_of(m, node)
     middle = m.shape(node.outputs[0] if node is not m.root else m.root.inputs[0])  # type: ignore[arg-type]
     if perm is None or source is None or middle is None or result is None:
         return m.no("rank unknown", x)
@@ -271,7 +270,7 @@ def _moved_ones(m: Match, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> l
     others = [axis for axis, dim in enumerate(source) if dim != 1]
     if len(source) != len(result) or sum(dim == 1 for dim in result) != len(ones):
         return None
-    if not forms.same_shape(m, [source[axis] for axis in others], [dim for dim in result if dim != 1]):
+    if not same_shape(m, [source[axis] for axis in others], [dim for dim in result if dim != 1]):
         return None
     return [ones.pop(0) if dim == 1 else others.pop(0) for dim in result]
 
@@ -287,9 +286,9 @@ def transpose_of_gemm(
 ) -> Outcome:
     """The transposed product of two matrices is the product of their transposes in the other order."""
     gemm = m.node("gemm")
-    if forms.perm_of(m, m.root) != (1, 0):
+    if perm_of(m, m.root) != (1, 0):
         return m.no("it transposes nothing")
-    if c is not None and not forms.has_one_element(m, c):
+    if c is not None and not has_one_element(m, c):
         return m.no("the bias would have to be transposed", c)
     flags = {"transA": 1 - m.attribute(gemm, "transB"), "transB": 1 - m.attribute(gemm, "transA")}
     return op.like(gemm, [b, a] if c is None else [b, a, c], **flags)

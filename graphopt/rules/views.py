@@ -6,7 +6,8 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import operand, same_shape
+from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 
 #: Before, Reshape took its shape as an attribute, and not every type.
 _SHAPE_INPUT = 5
@@ -18,20 +19,20 @@ def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcom
     if m.version < _SHAPE_INPUT:
         return m.no("Reshape has no shape input at this opset")
     inner = x.producer()
-    known = forms.nonzero_dims(m, m.root)
+    known = nonzero_dims(m, m.root)
     base = x
     if inner is not None and inner.graph is m.graph and _is_view(inner) and inner.inputs[0] is not None:
         base = inner.inputs[0]
-        known += forms.nonzero_dims(m, inner)
+        known += nonzero_dims(m, inner)
     source, result = m.shape(base), m.shape(m.root.outputs[0])
-    if forms.same_shape(m, source, result):
+    if same_shape(m, source, result):
         return base
-    target = forms.reshape_target(m, source, result, known)
+    target = reshape_target(m, source, result, known)
     if target is None:
         return m.no("two dims or more are unknown", m.root.outputs[0])
     if base is x and _says(m.root, target):
         return m.no("it is one already")
-    return forms.reshape(op, m, base, target)
+    return reshape(op, m, base, target)
 
 
 def _is_view(node: ir.Node) -> bool:
@@ -40,8 +41,8 @@ def _is_view(node: ir.Node) -> bool:
 
 def _says(node: ir.Node, target: tuple[int, ...]) -> bool:
     """Whether ``node`` is the Reshape to the constant ``target``."""
-    told = None if node.op_type != "Reshape" else ir.constant_of(forms.operand(node, 1))
+    told = None if node.op_type != "Reshape" else ir.constant_of(operand(node, 1))
     if told is None or node.attributes or tuple(told.numpy().tolist()) != target:
         return False
-    ir.read(forms.operand(node, 1))
+    ir.read(operand(node, 1))
     return True

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Options, Refusal
 from graphopt.rewrite import Exact, rule
-from graphopt.rewrite.match import Matcher
+from graphopt.rewrite.matcher import Matcher
 from graphopt.rewrite.pattern import alternatives, build
 from graphopt.rewrite.worklist import apply_rules
 from tests.support import ops, parse

@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.constants import affordable, along_axis, factor_of, keeps_shape, rounded
 
 _HEADER = '<ir_version: 8, opset_import: ["" : 18]>\n'

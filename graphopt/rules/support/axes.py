@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.analysis.dims import Dim
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.operands import int_of, ints_of, operand
 
 #: Since which opset an operator takes its axes as an input.

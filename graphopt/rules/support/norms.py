@@ -17,7 +17,8 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder, Operand
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axes_of, reduce
+from graphopt.rules.support.operands import unavailable
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def write(
     """A normalization of operands of ``dtype`` that computes in float at least, as ONNX says by default."""
     x = operands[0]
     assert isinstance(x, ir.Value)
-    if (refusal := forms.unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
+    if (refusal := unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
         return refusal
     attributes = {"axis": axis, "epsilon": epsilon}
     if dtype == ir.DataType.DOUBLE:
@@ -88,7 +89,7 @@ def first_axis(m: Match, rank: int) -> int | None:
 def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
     if node.op_type == "GlobalAveragePool":
         return 2 if rank > 2 else None
-    axes = forms.axes_of(m, node)
+    axes = axes_of(m, node)
     if not axes or m.attribute(node, "keepdims") != 1 or sorted(axes) != list(range(min(axes), rank)):
         return None
     return min(axes)
@@ -100,9 +101,9 @@ def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: fl
     onnxruntime fuses this spelling with the scale and the bias behind it, whatever the opset.
     """
     axes, numbers = range(first, rank), np.float32
-    deviation = op.Sub(x, forms.reduce(op, m, "ReduceMean", x, axes, keepdims=True))
+    deviation = op.Sub(x, reduce(op, m, "ReduceMean", x, axes, keepdims=True))
     square = op.Pow(deviation, np.array(2, numbers))
-    variance = forms.reduce(op, m, "ReduceMean", square, axes, keepdims=True)
+    variance = reduce(op, m, "ReduceMean", square, axes, keepdims=True)
     result = op.Div(deviation, op.Sqrt(op.Add(variance, np.array(epsilon, numbers))))
     assert isinstance(result, ir.Value)
     return result

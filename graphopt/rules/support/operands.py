@@ -8,7 +8,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.context import Refusal
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 
 
 def operand(node: ir.Node, index: int) -> ir.Value | None:

@@ -10,8 +10,9 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.ops import traits
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
-from graphopt.rules.support import forms
+from graphopt.rewrite.matcher import Match
+from graphopt.rules.support.axes import axis_of, perm_of
+from graphopt.rules.support.operands import has_one_element, operand, same_shape
 
 #: The domains of QuantizeLinear and DequantizeLinear.
 DOMAINS = ("", ir.MICROSOFT)
@@ -42,7 +43,7 @@ def dequantized_constant(m: Match, value: ir.Value) -> ir.Node | None:
     node = dequantized(m, value)
     if node is None or not m.only_use(value):
         return None
-    constant = all(operand is None or ir.constant_of(operand) is not None for operand in node.inputs)
+    constant = all(x is None or ir.constant_of(x) is not None for x in node.inputs)
     return node if constant and (is_per_tensor(m, node) or quantized_axis(m, node) is not None) else None
 
 
@@ -106,12 +107,12 @@ def _is_quantized(value: ir.Value) -> bool:
 
 def is_per_tensor(m: Match, node: ir.Node) -> bool:
     """Whether ``node`` has one scale for all elements, whatever their shape."""
-    return forms.has_one_element(m, forms.operand(node, 1)) and not m.attribute(node, "block_size")
+    return has_one_element(m, operand(node, 1)) and not m.attribute(node, "block_size")
 
 
 def zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
     """The zero point of a QuantizeLinear or DequantizeLinear; ``None`` if it is not constant."""
-    value = forms.operand(node, 2)
+    value = operand(node, 2)
     if value is not None:
         return m.constant(value)
     data = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
@@ -124,7 +125,7 @@ def parameters(m: Match, node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
     A single scale is given as a scalar.
     """
-    scale, point = m.constant(forms.operand(node, 1)), zero_point(m, node)
+    scale, point = m.constant(operand(node, 1)), zero_point(m, node)
     if scale is None or point is None or scale.dtype not in _SCALES:
         return None
     low, high = _SCALES[scale.dtype]
@@ -178,13 +179,13 @@ def gives_back(
 def quantized_axis(m: Match, node: ir.Node) -> int | None:
     """The axis that the scales of ``node`` lie along, counted from the front."""
     data = node.inputs[0]
-    return None if data is None else forms.axis_of(m, node, m.rank(data), default=1)
+    return None if data is None else axis_of(m, node, m.rank(data), default=1)
 
 
 def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
     """Where the view or Transpose ``view`` puts ``axis``; ``None`` if it cuts or joins it."""
     if view.op_type == "Transpose":
-        perm = forms.perm_of(m, view)
+        perm = perm_of(m, view)
         return None if perm is None else perm.index(axis)
     if view.op_type not in traits.RESHAPES or view.inputs[0] is None:
         return None
@@ -193,6 +194,6 @@ def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
         return None
     wanted = dims.product(source[:axis]), source[axis]
     for place, dim in enumerate(result):
-        if forms.same_shape(m, (dims.product(result[:place]), dim), wanted):
+        if same_shape(m, (dims.product(result[:place]), dim), wanted):
             return place
     return None

@@ -8,7 +8,10 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of, perm_of, squeeze, unsqueeze
+from graphopt.rules.support.operands import producer_of, same_shape
+from graphopt.rules.support.reshape import reshape
+from graphopt.rules.support.slice_pad import INT64_MAX, Range, slice_
 
 #: Nodes that are followed from a table to where its numbers are doubled.
 _FAR = 16
@@ -28,7 +31,7 @@ def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
         array = m.constant(current)
         if array is not None:
             return _is_doubled(array, pairs=pairs)
-        node = forms.producer_of(current)
+        node = producer_of(current)
         if node is None:
             return False
         if _doubles(m, node, pairs=pairs):
@@ -49,12 +52,12 @@ def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
     """Whether ``node`` writes each number twice."""
     rank = m.rank(node.outputs[0])
     if node.op_type == "Concat" and not pairs:
-        last = rank is not None and forms.axis_of(m, node, rank) == rank - 1
+        last = rank is not None and axis_of(m, node, rank) == rank - 1
         return last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
     if node.op_type == "Gather" and rank is not None and node.inputs[0] is not None:
         source = m.rank(node.inputs[0])
         index = m.constant(node.inputs[1])
-        last = source is not None and forms.axis_of(m, node, source) == source - 1
+        last = source is not None and axis_of(m, node, source) == source - 1
         return last and index is not None and _is_doubled(index, pairs=pairs)
     return pairs and node.op_type == "Reshape" and _joins_pairs(m, node)
 
@@ -64,11 +67,11 @@ def _joins_pairs(m: Match, view: ir.Node) -> bool:
     before = None if view.inputs[0] is None else m.shape(view.inputs[0])
     if not before or before[-1] != 2:
         return False
-    joined = forms.producer_of(view.inputs[0], "Concat")
+    joined = producer_of(view.inputs[0], "Concat")
     if joined is not None:
-        last = forms.axis_of(m, joined, len(before)) == len(before) - 1
+        last = axis_of(m, joined, len(before)) == len(before) - 1
         return last and joined.inputs[0] is joined.inputs[1]
-    repeated = forms.producer_of(view.inputs[0], "Expand")
+    repeated = producer_of(view.inputs[0], "Expand")
     single = None if repeated is None or repeated.inputs[0] is None else m.shape(repeated.inputs[0])
     return bool(single and single[-1] == 1)
 
@@ -87,10 +90,10 @@ def _kept(m: Match, node: ir.Node) -> ir.Value | None:
     if node.op_type in _VIEWS:
         return source
     if node.op_type == "Transpose":
-        perm = forms.perm_of(m, node)
+        perm = perm_of(m, node)
         return source if perm is not None and perm[-1] == len(perm) - 1 else None
     if node.op_type == "Gather":
-        return source if forms.axis_of(m, node, len(before)) != len(before) - 1 else None
+        return source if axis_of(m, node, len(before)) != len(before) - 1 else None
     return None
 
 
@@ -117,14 +120,14 @@ def tables_of(
     if angles is not None:
         functions, found = angles
         if positions is None:
-            found = forms.reshape(op, m, found, [-1, half])
-        if positions is None or forms.same_shape(m, m.shape(found), (full[0], full[positions], half)):
+            found = reshape(op, m, found, [-1, half])
+        if positions is None or same_shape(m, m.shape(found), (full[0], full[positions], half)):
             return [op.node(function, [found]) for function in functions]
     last = len(shape) - 1
-    taken = forms.Range(last, 0, half) if doubled == "halves" else forms.Range(last, 0, forms.INT64_MAX, 2)
-    parts = [table if doubled is None else forms.slice_(op, m, table, [taken]) for table in tables]
+    taken = Range(last, 0, half) if doubled == "halves" else Range(last, 0, INT64_MAX, 2)
+    parts = [table if doubled is None else slice_(op, m, table, [taken]) for table in tables]
     return [
-        forms.reshape(op, m, part, [-1, half])
+        reshape(op, m, part, [-1, half])
         if positions is None
         else _without(op, m, part, len(shape), 3 - positions)
         for part in parts
@@ -136,9 +139,9 @@ def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir
     """``table`` with three axes: those of four, of which the first may be missing, but for ``axis``."""
     missing = 4 - rank
     if axis < missing:
-        return forms.unsqueeze(op, m, table, range(missing - 1))
-    whole = forms.squeeze(op, m, table, [axis - missing])
-    return forms.unsqueeze(op, m, whole, range(missing))
+        return unsqueeze(op, m, table, range(missing - 1))
+    whole = squeeze(op, m, table, [axis - missing])
+    return unsqueeze(op, m, whole, range(missing))
 
 
 def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
@@ -152,10 +155,10 @@ def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[st
 
 def _angles(m: Match, value: ir.Value) -> tuple[str, ir.Value] | None:
     """(Cos or Sin, angles) if ``value`` is a view of that of angles, written twice in a row."""
-    while (view := forms.producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
+    while (view := producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
         value = view.inputs[0]
-    function = forms.producer_of(value, "Cos", "Sin")
-    twice = None if function is None else forms.producer_of(function.inputs[0], "Concat")
+    function = producer_of(value, "Cos", "Sin")
+    twice = None if function is None else producer_of(function.inputs[0], "Concat")
     if function is None or twice is None or not _doubles(m, twice, pairs=False):
         return None
     assert twice.inputs[0] is not None

@@ -16,7 +16,7 @@ from graphopt.errors import NotFused
 from graphopt.ops import native
 from graphopt.passes.base import Pass
 from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in, native_calls
-from graphopt.rewrite.nearest import display_name
+from graphopt.rewrite.partial_match import display_name
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
 from graphopt.util.tables import counted

@@ -13,9 +13,9 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
-from graphopt.rules.support import forms
+from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.quantized import is_quantizer
+from graphopt.rules.support.slice_pad import slice_ranges
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> boo
 def _cut(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:
     """What ``node`` cuts, along which one axis, and the indices it takes; ``None`` if that is not known."""
     match = Match(SplitSlices.name, node, {}, cx)
-    data, ranges = node.inputs[0], forms.slice_ranges(match, node)
+    data, ranges = node.inputs[0], slice_ranges(match, node)
     shape = None if data is None else cx.shape(data)
     if data is None or shape is None or ranges is None or len(ranges) != 1:
         return None

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
-from graphopt.rewrite import lost_outputs, propagation
+from graphopt.rewrite import lost_outputs, qdq_propagation
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = propagation.quantizes(model)
+        quantized = qdq_propagation.quantizes(model)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -88,10 +88,12 @@ class _Scope:
 
 def _provokes(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether onnxruntime's propagation of quantization goes wrong if ``first`` replaces ``node``."""
-    few = itertools.islice(ir.readers(first.outputs[0]), propagation.FEW)  # as many as propagation looks at
-    if not any(user.op_type in propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
+    few = itertools.islice(
+        ir.readers(first.outputs[0]), qdq_propagation.FEW
+    )  # as many as propagation looks at
+    if not any(user.op_type in qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
         return False
-    return propagation.provoked(cx, node, first.outputs, heals=True)
+    return qdq_propagation.provoked(cx, node, first.outputs, heals=True)
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:

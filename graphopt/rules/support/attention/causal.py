@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.context import Dim
 from graphopt.rewrite import Match
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import int_of, ints_of, producer_of, same_shape
 
 #: Nodes that are followed from a mask to what it is made of.
 _FAR = 24
@@ -115,7 +115,7 @@ class Reader:
     def _made(self, value: ir.Value, far: int) -> Known | None:
         if (array := self._array(value)) is not None:
             return _of_array(array)
-        node = forms.producer_of(value)
+        node = producer_of(value)
         if node is None:
             return None
         if node.op_type == "Range":
@@ -185,7 +185,7 @@ class Reader:
         if node.op_type == "Expand":
             return known if self._keeps_axes(node, [known]) else None
         if isinstance(known, Step):
-            return known if forms.same_shape(self._m, before[-2:], after[-2:]) else None
+            return known if same_shape(self._m, before[-2:], after[-2:]) else None
         length = before[known.axis]
         for axis in (-1, -2):
             others = [dim for place, dim in enumerate(after, -len(after)) if place != axis]
@@ -214,8 +214,8 @@ class Reader:
         data, starts = node.inputs[0], node.inputs[1] if len(node.inputs) > 2 else None
         rank = None if data is None else m.rank(data)
         firsts = None if starts is None else m.cx.known_ints(starts)
-        axes = forms.ints_of(m, node, 3, "axes", tuple(range(len(firsts or ()))))
-        steps = forms.ints_of(m, node, 4, "steps", (1,) * len(firsts or ()))
+        axes = ints_of(m, node, 3, "axes", tuple(range(len(firsts or ()))))
+        steps = ints_of(m, node, 4, "steps", (1,) * len(firsts or ()))
         if not firsts or rank is None or axes is None or steps is None or any(step != 1 for step in steps):
             return None
         for axis, first in zip(axes, firsts, strict=True):
@@ -229,7 +229,7 @@ class Reader:
         return known
 
     def _triangle(self, node: ir.Node, known: Known) -> Known | None:
-        upper = forms.int_of(self._m, node, "upper", 1)
+        upper = int_of(self._m, node, "upper", 1)
         shift = self._number(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
         if not isinstance(known, Step) or known.offset is not None or upper is None or shift is None:
             return None

@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt import ir
+from graphopt.analysis import dims
+from graphopt.analysis.polynomial import OrElse
 from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
+from graphopt.rules.support.axes import axis_of, perm_of
+from graphopt.rules.support.operands import producer_of, same_shape
+from graphopt.rules.support.reshape import reshape
+from graphopt.rules.support.slice_pad import Range, slice_
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Rows:
             rows = op.Transpose(rows, perm=[1, 0, 2] if self.time_first else [0, 2, 1])
         if self.columns is None:
             return rows
-        part = forms.slice_(op, m, rows, [forms.Range(2, *self.columns)])
+        part = slice_(op, m, rows, [Range(2, *self.columns)])
         assert part is not None
         return part
 
@@ -90,7 +95,7 @@ class Heads:
             flat = op.Transpose(self.split, perm=[0, 2, 1, 3])
         else:
             flat = op.Transpose(self.transposed, perm=[0, 3, 1, 2])
-        return forms.reshape(op, m, flat, [0, 0, self.width])
+        return reshape(op, m, flat, [0, 0, self.width])
 
     def as_split(self, op: Builder, m: Match) -> ir.Value:
         """[B, N, S, D]."""
@@ -110,7 +115,7 @@ class Heads:
 def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
     """[B, S, N * D] as [B, N, S, D]; what joins the heads again cancels this."""
     _, heads, _, size = shape
-    result = op.Transpose(forms.reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
+    result = op.Transpose(reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
     assert isinstance(result, ir.Value)
     return result
 
@@ -131,11 +136,11 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
             heads = replace(heads, transposed=value)
         elif axes in ("bsd", "sbd"):
             return replace(heads, rows=Rows(value, None, axes == "sbd"))
-        node = forms.producer_of(value)
+        node = producer_of(value)
         if node is None or not node.inputs or node.inputs[0] is None:
             break
         if node.op_type == "Transpose":
-            perm = forms.perm_of(m, node)
+            perm = perm_of(m, node)
             if perm is None or len(perm) != len(axes):
                 break
             before = dict(zip(perm, axes, strict=True))
@@ -157,7 +162,7 @@ def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
     assert data is not None
     number = ir.scalar_of(index)
     rank = m.rank(data)
-    axis = forms.axis_of(m, node, rank)
+    axis = axis_of(m, node, rank)
     if number is None or axis is None or rank != 5:
         return None
     size = (m.shape(data) or ())[axis]
@@ -166,7 +171,7 @@ def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
     """[B, S, N * D], or what holds it, of which ``value`` is a view with these axes."""
-    node = forms.producer_of(value, "Reshape")
+    node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
     batch, heads, length, size = shape
@@ -177,7 +182,7 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
     packed = 1 if pack is None else (m.shape(value) or ())[2]
     first = (length, batch) if axes[0] == "s" else (batch, length)
     source = node.inputs[0]
-    if not isinstance(packed, int) or not forms.same_shape(m, m.shape(source), (*first, packed * width)):
+    if not isinstance(packed, int) or not same_shape(m, m.shape(source), (*first, packed * width)):
         return None
     columns = None if pack is None else (pack * width, (pack + 1) * width)
     return Rows(source, columns, axes[0] == "s")
@@ -187,7 +192,7 @@ def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
     """The heads of which ``value``, [B, N, S, D], repeats each a number of times."""
     steps: list[ir.Node] = []
     for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
-        node = forms.producer_of(steps[-1].inputs[0] if steps else value, *op_types)
+        node = producer_of(steps[-1].inputs[0] if steps else value, *op_types)
         if node is None:
             return None
         steps.append(node)
@@ -199,9 +204,49 @@ def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
     batch, heads, length, size = shape
     groups = repeated[2]
     fits = isinstance(groups, int) and isinstance(told[1], int) and told[1] * groups == heads
-    same = forms.same_shape(m, told, (batch, told[1], length, size))
-    if not (fits and same and forms.same_shape(m, apart, (*told[:2], 1, *told[2:]))):
+    same = same_shape(m, told, (batch, told[1], length, size))
+    if not (fits and same and same_shape(m, apart, (*told[:2], 1, *told[2:]))):
         return None
-    if not forms.same_shape(m, repeated, (*told[:2], groups, *told[2:])):
+    if not same_shape(m, repeated, (*told[:2], groups, *told[2:])):
         return None
     return heads_of(m, source)
+
+
+def parted(m: Match, value: ir.Value) -> ir.Value | None:
+    """[B, N, *, *], of which ``value``, [B * N, *, *], is a view; or the other way round."""
+    node = producer_of(value, "Reshape")
+    if node is None or node.inputs[0] is None:
+        return None
+    source = node.inputs[0]
+    shapes = [m.shape(source), m.shape(value)]
+    if shapes[0] is None or shapes[1] is None or sorted(map(len, shapes)) != [3, 4]:  # type: ignore[arg-type]
+        return None
+    three, four = sorted(shapes, key=len)  # type: ignore[arg-type]
+    assert three is not None and four is not None
+    merged = (four[0] * four[1], *four[2:])
+    return source if all(same(m, a, b) for a, b in zip(three, merged, strict=True)) else None
+
+
+def parted_keys(m: Match, value: ir.Value) -> tuple[ir.Value, bool] | None:
+    """[B, N, D, T] of which ``value``, [B * N, D, T], is a view, and True; or [B, N, T, D], and False."""
+    direct = parted(m, value)
+    if direct is not None:
+        return direct, True
+    node = producer_of(value, "Transpose")
+    if node is None or node.inputs[0] is None or perm_of(m, node) != (0, 2, 1):
+        return None
+    before = parted(m, node.inputs[0])
+    return None if before is None else (before, False)
+
+
+def same(m: Match, a: Dim, b: Dim) -> bool:
+    """Whether two dims are the same, but that a Reshape copies another dim where one of them is 0.
+
+    Such a tensor has no elements, or the model doesn't run: its dims are of no account.
+    """
+    return m.cx.facts.dim_equal(_told(a), _told(b))
+
+
+def _told(dim: Dim) -> Dim:
+    atom = dims.lone_atom(dim)
+    return _told(atom.first) if isinstance(atom, OrElse) else dim

@@ -12,9 +12,9 @@ from graphopt import ir
 from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.rewrite import Match
-from graphopt.rules.support import forms
-from graphopt.rules.support.attention.merged import parted, parted_keys
+from graphopt.rules.support.attention.heads import parted, parted_keys
 from graphopt.rules.support.constants import times_number
+from graphopt.rules.support.operands import producer_of
 
 #: What is below this takes every weight from what scores there are.
 MINUS_INFINITY = -1e30
@@ -157,7 +157,7 @@ def _is_product(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is a MatMul, perhaps scaled, masked, or with more added to it."""
     pending: list[ir.Value | None] = [value]
     for _ in range(_FAR):
-        node = None if not pending else forms.producer_of(pending.pop(0), domains=_KNOWN)
+        node = None if not pending else producer_of(pending.pop(0), domains=_KNOWN)
         if node is None:
             continue
         if node.op_type == "MatMul" or _is_fused_product(m, node):
@@ -175,11 +175,11 @@ def _is_product(m: Match, value: ir.Value) -> bool:
 
 def unscaled(m: Match, value: ir.Value) -> tuple[ir.Value, float]:
     """``value`` without factors, which become part of the scale, also from before it was transposed."""
-    node, scale = forms.producer_of(value, domains=_KNOWN), 1.0
+    node, scale = producer_of(value, domains=_KNOWN), 1.0
     while node is not None and node.op_type in ("Mul", "Div") and m.only_use(value):
         factor = times_number(node)
         if factor is None or m.rank(factor[0]) != m.rank(value):
             break
         value, scale = factor[0], scale * factor[1]
-        node = forms.producer_of(value, domains=_KNOWN)
+        node = producer_of(value, domains=_KNOWN)
     return value, scale

@@ -10,9 +10,9 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support.attention.core import Attention, is_along
+from graphopt.rules.support.attention.pattern import Attention, is_along
 from graphopt.rules.support.attention.scores import Mask, Term, told_of
+from graphopt.rules.support.axes import unsqueeze
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
@@ -30,7 +30,7 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | Non
         return m.no("the mask is the same for all keys", told, hint=f"expand its last axis to {keys}")
     rank = max(m.rank(told_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
-    whole = forms.unsqueeze(op, m, total, missing)
+    whole = unsqueeze(op, m, total, missing)
     return whole if is_along(m, places[0], queries) else _for_each_query(op, m, whole, found)
 
 

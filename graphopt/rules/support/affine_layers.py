@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.constants import affordable, aligns_right, along_axis, exact, rounded
-from graphopt.rules.support.forms import int_of, operand
+from graphopt.rules.support.operands import int_of, operand
 
 #: Which have the channels of their result as axis 1, and take weight and bias as inputs 1 and 2.
 LAYERS = ("Conv", "ConvTranspose", "Gemm")

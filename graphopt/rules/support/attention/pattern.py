@@ -15,11 +15,9 @@ from graphopt.analysis import dims
 from graphopt.analysis.polynomial import Extremum
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
-from graphopt.rules.support import forms
-from graphopt.rules.support.attention.bounds import largest
 from graphopt.rules.support.attention.causal import step_of
-from graphopt.rules.support.attention.heads import Heads, heads_of
-from graphopt.rules.support.attention.merged import parted, same
+from graphopt.rules.support.attention.heads import Heads, heads_of, parted, same
+from graphopt.rules.support.attention.magnitude import largest
 from graphopt.rules.support.attention.scores import (
     MINUS_INFINITY,
     Mask,
@@ -29,6 +27,8 @@ from graphopt.rules.support.attention.scores import (
     told_of,
     unscaled,
 )
+from graphopt.rules.support.axes import axis_of
+from graphopt.rules.support.operands import WIDENED, same_shape
 
 #: How large numbers are that what hides keys hides them from, beside what they are hidden by.
 _BESIDE = 1e-3
@@ -103,12 +103,12 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         return m.no("queries, keys or values are not [batch, heads, length, size]", v)
     softmax = m.node("softmax")
     last = m.rank(softmax.outputs[0])
-    if last is None or forms.axis_of(m, softmax, last, -1) != last - 1:
+    if last is None or axis_of(m, softmax, last, -1) != last - 1:
         return m.no("it is not taken over keys", s)
     (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
         return m.no("how many heads there are, or their sizes, are unknown", v)
-    if not forms.same_shape(m, k.shape, (batch, heads, keys, size)) or not forms.same_shape(
+    if not same_shape(m, k.shape, (batch, heads, keys, size)) or not same_shape(
         m, values.shape[:2], (batch, heads)
     ):
         return m.no("keys and values have other batches, heads or lengths than queries", v)
@@ -124,7 +124,7 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
         or len(given) != len(wanted)
         or not all(same(m, *pair) for pair in zip(given, wanted, strict=True))
     ):
-        return m.no(forms.WIDENED, s)
+        return m.no(WIDENED, s)
     return _masked(m, found, scores)
 
 

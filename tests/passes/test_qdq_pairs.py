@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
-from graphopt.rewrite import propagation
+from graphopt.rewrite import qdq_propagation
 
 #: Two pairs with other parameters, which onnxruntime makes one of where nothing else reads ``q``, ``d`` or ``p``.
 _PAIRS = """
@@ -313,6 +313,6 @@ def test_only_pairs_with_parameters_of_their_own_are_joined(scales: tuple[float,
     }}""")
     parsed = ir.from_proto(model)
     cx = context_for(parsed)
-    assert any(propagation.merges_pairs(cx, node) is not None for node in parsed.graph) is joined
+    assert any(qdq_propagation.merges_pairs(cx, node) is not None for node in parsed.graph) is joined
     off, default = (_run(model, optimizes=optimizes, dims=(64,)) for optimizes in (False, True))
     assert np.array_equal(off[0], default[0]) is not joined

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis import dims
 from graphopt.analysis.dims import Dim
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 
 
 def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Value:

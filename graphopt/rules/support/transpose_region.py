@@ -9,9 +9,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
-from graphopt.rules.support import forms, quantized
-from graphopt.rules.support.movers import is_cheap, mover_of
+from graphopt.rewrite.matcher import Match
+from graphopt.rules.support import quantized
+from graphopt.rules.support.axes import perm_of
+from graphopt.rules.support.operands import producer_of
+from graphopt.rules.support.transpose_propagation import is_cheap, mover_of
 
 #: More nodes are not looked at, so that the work stays linear.
 _MAX_NODES = 24
@@ -104,12 +106,12 @@ class Region:
         return saved
 
     def _transpose(self, value: ir.Value) -> ir.Node | None:
-        node = forms.producer_of(value, "Transpose")
-        return node if node is not None and forms.perm_of(self.m, node) is not None else None
+        node = producer_of(value, "Transpose")
+        return node if node is not None and perm_of(self.m, node) is not None else None
 
     def _composed(self, inner: ir.Node) -> list[int] | None:
         """The permutation after ``inner`` and the root; ``None`` if they cancel."""
-        perm = forms.perm_of(self.m, inner)
+        perm = perm_of(self.m, inner)
         assert perm is not None
         both = [perm[axis] for axis in self.perm]
         return None if both == sorted(both) else both

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
+from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.axes import all_normalized
 from graphopt.rules.support.operands import ints_of, operand
 

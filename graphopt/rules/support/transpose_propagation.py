@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.match import Match
-from graphopt.rules.support import forms, quantized
+from graphopt.rewrite.matcher import Match
+from graphopt.rules.support import quantized
+from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
+from graphopt.rules.support.operands import has_one_element, operand
+from graphopt.rules.support.slice_pad import pad, padding_of, slice_, slice_ranges
 
 #: Larger constants are not transposed when others read them as they are.
 _SMALL = 1024
@@ -69,13 +72,13 @@ def _first(m: Match, node: ir.Node) -> list[ir.Value]:
 
 def _shaped(m: Match, node: ir.Node) -> list[ir.Value]:
     """Operands of one element fit any order of the axes."""
-    return [value for value in _all(m, node) if not forms.has_one_element(m, value)]
+    return [value for value in _all(m, node) if not has_one_element(m, value)]
 
 
 def _two_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
     """Those of an operator on two quantized tensors: each is followed by its scale and zero point."""
-    data = forms.operand(node, 0), forms.operand(node, 3)
-    return [value for value in data if value is not None and not forms.has_one_element(m, value)]
+    data = operand(node, 0), operand(node, 3)
+    return [value for value in data if value is not None and not has_one_element(m, value)]
 
 
 def _joined_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
@@ -118,7 +121,7 @@ def _is_along_one(m: Match, node: ir.Node, perm: Perm) -> bool:
 
 
 def _axis(m: Match, node: ir.Node, perm: Perm) -> int | None:
-    return forms.axis_of(m, node, len(perm))
+    return axis_of(m, node, len(perm))
 
 
 def _along_axis(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
@@ -135,7 +138,7 @@ def _quantizes(m: Match, node: ir.Node, perm: Perm) -> bool:
     scale = node.inputs[1]
     by_axis = scale is not None and m.rank(scale) == 1
     return quantized.is_per_tensor(m, node) or (
-        by_axis and forms.axis_of(m, node, len(perm), default=1) is not None
+        by_axis and axis_of(m, node, len(perm), default=1) is not None
     )
 
 
@@ -148,36 +151,36 @@ def _quantized(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm)
 
 
 def _pads(m: Match, node: ir.Node, perm: Perm) -> bool:
-    return forms.padding_of(m, node) is not None
+    return padding_of(m, node) is not None
 
 
 def _padded(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
-    padding = forms.padding_of(m, node)
+    padding = padding_of(m, node)
     assert padding is not None
     before, after = ([side[axis] for axis in perm] for side in (padding.before, padding.after))
-    return forms.pad(op, m, node, inputs[0], before + after)
+    return pad(op, m, node, inputs[0], before + after)
 
 
 def _slices(m: Match, node: ir.Node, perm: Perm) -> bool:
-    return forms.slice_ranges(m, node) is not None
+    return slice_ranges(m, node) is not None
 
 
 def _sliced(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
-    ranges = forms.slice_ranges(m, node)
+    ranges = slice_ranges(m, node)
     assert ranges is not None and inputs[0] is not None
     moved = [replace(taken, axis=perm.index(taken.axis)) for taken in ranges]
-    return forms.slice_(op, m, inputs[0], moved)
+    return slice_(op, m, inputs[0], moved)
 
 
 def _reduces(m: Match, node: ir.Node, perm: Perm) -> bool:
-    return m.attribute(node, "keepdims") == 1 and bool(forms.axes_of(m, node))
+    return m.attribute(node, "keepdims") == 1 and bool(axes_of(m, node))
 
 
 def _reduced(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
-    axes = forms.axes_of(m, node)
+    axes = axes_of(m, node)
     assert axes is not None and inputs[0] is not None
     moved = sorted(perm.index(axis) for axis in axes)
-    return forms.reduce(op, m, node.op_type, inputs[0], moved, keepdims=True)
+    return reduce(op, m, node.op_type, inputs[0], moved, keepdims=True)
 
 
 _ELEMENTWISE = Mover(lambda m, node, perm: _is_elementwise(m, node, perm, _shaped(m, node)), _shaped, _same)
@@ -193,7 +196,7 @@ _MOVERS = {
     "Softmax": _SOFTMAX,
     "LogSoftmax": _SOFTMAX,
     **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
-    **dict.fromkeys(forms.REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
+    **dict.fromkeys(REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
 }
 _MICROSOFT_MOVERS = {
     **dict.fromkeys(_QUANTIZERS, _QUANTIZER),

@@ -9,7 +9,7 @@ from graphopt.api import context_for
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.explain import explain
-from graphopt.rewrite.nearest import Nearest, Partial, paths_to
+from graphopt.rewrite.partial_match import Nearest, Partial, paths_to
 from graphopt.rewrite.pattern import OpPattern, build
 from tests.support import parse
 

@@ -10,9 +10,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support import forms
-from graphopt.rules.support.attention.bounds import largest
-from graphopt.rules.support.attention.core import Attention
+from graphopt.rules.support.attention.magnitude import largest
+from graphopt.rules.support.attention.pattern import Attention
+from graphopt.rules.support.axes import reduce
 
 
 def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
@@ -28,7 +28,7 @@ def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, ro
     zero = np.array(0, dtype.numpy())
     if takes_floats(m):  # perhaps NaN and infinities, of which 0 times a value makes NaN
         values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
-        nothing = forms.reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
+        nothing = reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
     elif may_hide_all(m, found):
         nothing = op.constant(zero)
     else:

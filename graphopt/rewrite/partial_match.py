@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
-from graphopt.rewrite.match import Bindings, Matcher, _Operand
+from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 #: Of nodes that read one value, so many are looked at.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite.nearest import display_name
+from graphopt.rewrite.partial_match import display_name
 
 #: How many nodes far.
 _FAR = 4

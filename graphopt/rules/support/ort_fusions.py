@@ -6,7 +6,7 @@ A LayerNorm whose scale is 1 is still one kernel for the runtime, and eight with
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.rules.support.forms import producer_of
+from graphopt.rules.support.operands import producer_of
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
 NORMALIZATION_AXIS = "onnxruntime fuses the normalization as long as it is over the last axis"

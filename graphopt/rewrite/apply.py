@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, NumberLost
-from graphopt.rewrite.match import Bindings, Match
+from graphopt.rewrite.matcher import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
 from graphopt.util.tables import counted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.rewrite.surroundings import sharing_hint
+from graphopt.rewrite.neighborhood import sharing_hint
 from tests.support import parse
 
 

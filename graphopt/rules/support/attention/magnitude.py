@@ -10,7 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Match
-from graphopt.rules.support import forms
+from graphopt.rules.support.operands import producer_of
 
 #: Nodes that are followed from a mask to the numbers that it is made of.
 _FAR = 12
@@ -42,7 +42,7 @@ def largest(m: Match, value: ir.Value | None, far: int = _FAR) -> float:
     if array is not None:
         numbers = np.abs(array.astype(np.float64))
         return float(np.max(np.nan_to_num(numbers, nan=math.inf, posinf=math.inf), initial=0.0))
-    node = forms.producer_of(value)
+    node = producer_of(value)
     if node is None or far == 0:
         return math.inf
     before = [None if x is None else m.dtype(x) for x in node.inputs]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.rewrite import propagation
+from graphopt.rewrite import qdq_propagation
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 
@@ -31,7 +31,7 @@ class QuantizedPairs:
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
         """Those of ``model``; ``None`` if it quantizes nothing."""
-        if not propagation.quantizes(model):
+        if not qdq_propagation.quantizes(model):
             return None
         return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
 
@@ -40,13 +40,13 @@ class QuantizedPairs:
 
         onnxruntime drops that Clip itself, but only after it has joined pairs.
         """
-        if any(propagation.goes_wrong(cx, node) for graph in ir.graphs_of(model) for node in graph):
+        if any(qdq_propagation.goes_wrong(cx, node) for graph in ir.graphs_of(model) for node in graph):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.heals], model, cx)
         for dequantize, quantize in list(_joined(model, cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue
             cx.forget_reads()
-            propagation.merges_pairs(cx, dequantize)  # reads the parameters that the Clip depends on
+            qdq_propagation.merges_pairs(cx, dequantize)  # reads the parameters that the Clip depends on
             clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
             cx.edit.insert_before(quantize, [clip])
             cx.edit.set_input(quantize, 0, clip.outputs[0])
@@ -60,6 +60,6 @@ def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     for graph in ir.graphs_of(model):
         for node in graph:
             # few quantized values are quantized again, so this end finds the pairs with less work
-            dequantize = propagation.dequantized_before(node)
-            if dequantize is not None and propagation.merges_pairs(cx, dequantize) is node:
+            dequantize = qdq_propagation.dequantized_before(node)
+            if dequantize is not None and qdq_propagation.merges_pairs(cx, dequantize) is node:
                 yield dequantize, node

@@ -1,0 +1,25 @@
+"""Fusion rules mark the fused operator that they write."""
+
+from __future__ import annotations
+
+from graphopt.rules import all_rules
+from tests.rules import harness
+
+#: Rules that fuse, and write no operator: some spell out what onnxruntime knows, one reads what is there.
+WRITE_NONE = {
+    "layer-norm-spelling",
+    "layer-norm-spelling-by-batch-norm",
+    "norm-of-skip-norm",
+    "rms-norm-spelling",
+}
+
+
+def test_rules_that_fuse_say_which_operator_they_write() -> None:
+    fuse = {rule.name for rule in all_rules() if rule.fuses}
+    counts: dict[str, set[int]] = {name: set() for name in fuse}
+    for path in harness.case_files():
+        if harness.rule_of(path) in fuse and not harness.is_near_miss(path):
+            case = harness.read_case(path)
+            counts[case.rule].add(len(harness.fused_in(case)))
+    silent = {name for name, found in counts.items() if 0 in found}
+    assert silent == WRITE_NONE
