@@ -22,7 +22,7 @@ from graphopt.errors import (
     exhausted,
     unknown,
 )
-from graphopt.instrument.growth import made_constants
+from graphopt.instrument.growth import new_constants
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
@@ -108,7 +108,7 @@ class Job:
             next_action=None if self.stop_after is None else cx.denied,
             seconds={"optimize": time.perf_counter() - start},
             weight_bytes=stats.weight_bytes,
-            made=made_constants(model, stats.makers),
+            made=new_constants(model, stats.makers),
             remarks=[*_remarks_of(model), *done.remarks, *cx.budget.remarks()],
             fused=self._fused(model),
             missed=self._missed(model, cx),

@@ -1,6 +1,6 @@
 """The error tree. Each error carries the exit status that the command line ends with.
 
-An error is one sentence that tells what is wrong, and a hint that tells what to do next.
+The message is one sentence that names the fault; the hint is the next step.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class ExitStatus(IntEnum):
 
 
 class GraphoptError(Exception):
-    """Base of every error that graphopt raises on purpose.
+    """Base class of all errors that graphopt raises deliberately.
 
     Args:
-        message: one sentence, no trailing full stop, that names the thing at fault.
-        hint: what the user can do next, if anything is known to help.
+        message: one sentence without a full stop that names the thing at fault.
+        hint: the next step for the user, if a useful one is known.
     """
 
     status: ExitStatus = ExitStatus.INTERNAL
-    #: Lines that tell more than the message, where there is more to tell.
+    #: Further lines below the message.
     details: tuple[str, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -46,7 +46,7 @@ class GraphoptError(Exception):
 
 
 class VerificationFailed(GraphoptError):
-    """Two models that should compute the same do not.
+    """Two models compute different results.
 
     Args:
         row: the first comparison that failed, a ``graphopt.verification.verdict.Row``.
@@ -60,10 +60,10 @@ class VerificationFailed(GraphoptError):
 
 
 class NotFused(VerificationFailed):
-    """Not all nodes of a scope became one fused operator.
+    """Some nodes of a scope are not part of one fused operator.
 
     Args:
-        details: a line for each node that is in none, with the reason.
+        details: a line for each such node, with the reason.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, details: Sequence[str] = ()) -> None:
@@ -75,10 +75,10 @@ class PassFailed(GraphoptError):
     """A pass or a rule failed.
 
     Args:
-        status: that of its own error, if it raised one of ours.
-        owner: the rule or the pass at work, if it is known to be to blame.
-        node: the node that it worked on; empty if it is no single one.
-        endless: it did not come to an end.
+        status: the status of the error that it raised, if that was a :class:`GraphoptError`.
+        owner: the rule or pass at fault, if known.
+        node: the node at which it failed; empty if there is no single one.
+        endless: it did not terminate.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PassFailed(GraphoptError):
 
     @classmethod
     def of(cls, error: Exception, where: str, *, owner: str | None = None, node: str = "") -> PassFailed:
-        """``error``, which was raised in ``where``."""
+        """Wrap ``error``, which was raised in ``where``."""
         if isinstance(error, PassFailed):
             message = f"{where}: {error.message}"
             return cls(
@@ -118,7 +118,7 @@ class PassFailed(GraphoptError):
 
     @classmethod
     def no_end(cls, owner: str, count: int, rivals: Sequence[str] = ()) -> PassFailed:
-        """Rewriting does not come to an end: ``owner`` makes ever more work, or ``rivals`` undo it.
+        """Rewriting does not terminate: ``owner`` creates matches forever, or ``rivals`` undo its rewrites.
 
         Args:
             owner: the rule or pass.
@@ -129,21 +129,21 @@ class PassFailed(GraphoptError):
         return cls(f"{owner} does not come to an end{others}: {count:,} rewrites", owner=owner, endless=True)
 
 
-#: How notes begin that name the code of the user's that raised an exception.
+#: Prefix of notes that name the user's code that raised an exception.
 _RAISED_BY = "graphopt: raised by "
-#: How they continue where the line is known.
+#: Separator before the source line, where it is known.
 _AT = "\nat "
 
 
 def blame(error: Exception, owner: str) -> Exception:
-    """``error``, raised by code of the user's, with a note of ``owner``, the pass or rule, and the line."""
+    """Add a note to ``error``, raised by user code: ``owner`` (the pass or rule) and the source line."""
     place = raised_at(error)
     error.add_note(f"{_RAISED_BY}{owner}{_AT}{place}" if place else f"{_RAISED_BY}{owner}")
     return error
 
 
 def blamed(error: BaseException) -> tuple[str, str] | None:
-    """The pass or rule of the user's that raised ``error``, and the line, if :func:`blame` noted them."""
+    """The user's pass or rule that raised ``error``, and the source line, if :func:`blame` noted them."""
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY)]
     if not notes:
         return None
@@ -152,7 +152,7 @@ def blamed(error: BaseException) -> tuple[str, str] | None:
 
 
 def raised_at(error: BaseException) -> str:
-    """``file.py:12``, the innermost line of the user's code in the traceback; empty if there is none."""
+    """The innermost line of user code in the traceback, as ``file.py:12``; empty if there is none."""
     import sysconfig
     import traceback
 
@@ -167,24 +167,24 @@ def raised_at(error: BaseException) -> str:
 
 
 def _shown(path: str) -> str:
-    """``path``, relative if it is below the working folder."""
+    """``path``, relative if it is below the working directory."""
     return os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else path
 
 
 class UsageError(GraphoptError):
-    """The request itself is wrong: an unknown pass, a bad option, an unwritable path."""
+    """The request is invalid: an unknown pass, a bad option, an unwritable path."""
 
     status = ExitStatus.USAGE
 
 
 class InvalidModel(GraphoptError):
-    """The file is not a model, or the model breaks the rules of ONNX."""
+    """The file is not a model, or the model violates the ONNX specification."""
 
     status = ExitStatus.INVALID_MODEL
 
 
 class UnsupportedModel(GraphoptError):
-    """The model is valid, but uses something that graphopt or the runtime can't handle."""
+    """The model is valid but uses a feature that graphopt or the runtime does not support."""
 
     status = ExitStatus.UNSUPPORTED_MODEL
 
@@ -202,14 +202,14 @@ class RuntimeFailure(GraphoptError):
 
 
 class NoCompiler(RuntimeFailure):
-    """There is no C compiler to build native kernels with; the model runs without them."""
+    """No C compiler was found for native kernels; the model runs without them."""
 
 
-#: Errors of the system when a disk, a quota or the largest size of a file is exhausted.
+#: ``errno`` values for an exhausted disk, quota or file-size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-#: Parts of messages of errors that mean that an allocation, a mapping or a thread failed.
+#: Substrings of messages about a failed allocation, mapping or thread.
 _NO_MEMORY = (
     *("allocate memory", "Cannot allocate", "bad_alloc", "bad allocation"),
     *("can't start new thread", "failed to map segment"),
@@ -217,7 +217,7 @@ _NO_MEMORY = (
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """``error``, its cause or context, and so on; each once, as exceptions raised anew may form a circle."""
+    """``error`` and the chain of its causes or contexts, each once, as reraised exceptions may be cyclic."""
     known: list[BaseException] = []
     following: BaseException | None = error
     while following is not None and not any(following is one for one in known):
@@ -227,9 +227,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def exhausted(error: BaseException) -> str | None:
-    """A message if ``error`` means that the process gets no more memory, threads or open files.
+    """A message if ``error`` means that memory, threads or file descriptors are exhausted.
 
-    Imports fail with many types of errors then, as libraries can't be mapped.
+    The type of the error does not matter: imports raise many types when libraries can't be mapped.
     """
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return "there are too many open files"
@@ -239,12 +239,12 @@ def exhausted(error: BaseException) -> str | None:
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None = None) -> GraphoptError:
-    """The error for ``path``, which ``error`` kept from being written: a limit if the disk is full.
+    """The error for a failed write of ``path``: a :class:`ResourceLimit` if the disk is full.
 
     Args:
         path: the file or folder.
-        error: what the system said.
-        hint: the next step, unless the disk is full; by default how to create a missing folder.
+        error: the error of the system.
+        hint: the next step, unless the disk is full; by default, the command that creates a missing folder.
     """
     message = f"can't write {os.fspath(path)}: {error.strerror or error}"
     if error.errno in FULL:
@@ -260,21 +260,21 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
 
 
 def not_downloaded(location: str) -> UsageError | None:
-    """The error for a URL in the place of a file; ``None`` for other texts. Paths lose one of its slashes."""
+    """The error for a URL given as a file; ``None`` for other text. ``Path`` collapses its double slash."""
     if re.match(r"[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE) is None:
         return None
     url = re.sub(r":/+", "://", location, count=1)
     return UsageError(f"{url} is a URL, and graphopt does not download", hint=f"curl -LO {url}")
 
 
-#: Names suggested in place of an unknown one, and names listed at most where there is no other list of them.
+#: Number of suggestions for an unknown name, and of names listed where no other list exists.
 _SUGGESTED, _LISTED = 3, 8
-#: Similarity required of a suggestion, of short names a little less: O3 for O9.
+#: Similarity (0 to 1) required of a suggestion, lower for names up to ``_SHORT`` letters: O3 for O9.
 _ALIKE, _ALIKE_IF_SHORT, _SHORT = 0.6, 0.5, 3
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names of ``known`` near to ``name``: those that contain it, shortest first, then similar ones.
+    """The names in ``known`` nearest to ``name``: those that contain it, shortest first, then similar ones.
 
     Args:
         name: the unknown name.
@@ -290,14 +290,14 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 def unknown(
     kind: str, name: str, known: Iterable[str], where: str | None = None, *, plural: str | None = None
 ) -> UsageError:
-    """The error for an unknown name, in one line that suggests the nearest known ones.
+    """The error for an unknown name: one line, with the nearest known names.
 
     Args:
-        kind: the kind of thing that was named.
+        kind: the kind of thing, such as ``pass``.
         name: the unknown name.
         known: the names that exist.
-        where: where these are listed; ``None`` to list the first of them in the message.
-        plural: the plural of ``kind``, if it takes more than an s.
+        where: the place that lists them; ``None`` to list the first of them in the message.
+        plural: the plural of ``kind``, unless it only adds an s.
     """
     names = list(dict.fromkeys(known))
     nearest = nearest_names(name, names)
@@ -308,6 +308,6 @@ def unknown(
 
 
 def _first(names: Sequence[str], limit: int) -> str:
-    """The first ``limit`` names, and the number of the others."""
+    """The first ``limit`` names and the number of the rest."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

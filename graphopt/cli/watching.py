@@ -14,13 +14,13 @@ from graphopt.passes.instrumentation import PassInstrumentation
 
 
 def instruments(run: Run, arguments: dict[str, Any]) -> list[PassInstrumentation]:
-    """What ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
+    """DumpOptions ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
     found: list[PassInstrumentation] = []
     folder = arguments.pop("dump_dir")
     if folder is not None:
-        from graphopt.instrument.dump import Dump, What
+        from graphopt.instrument.dump import Dump, DumpOptions
 
-        found.append(Dump(What("onnx", changed=True), folder=folder))
+        found.append(Dump(DumpOptions("onnx", changed=True), folder=folder))
     if run.settings.log:
         found.append(make_log(run.settings.log))
     return found

@@ -1,4 +1,4 @@
-"""dump: the model between passes, or what each pass changed of it."""
+"""dump: the model between passes, or the changes of each pass."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SUFFIXES = {"text": "txt", "onnx": "onnx", "dot": "dot"}
 
 
 @dataclass(frozen=True)
-class What:
-    """What is dumped.
+class DumpOptions:
+    """Content and format of a dump.
 
     Attributes:
-        format: text, ONNX models, or graphs for Graphviz.
-        changed: only passes that changed something, and of text only the lines that they changed.
-        diff: text with removed, added and changed lines.
-        full: unshortened lines, with whole names.
-        filter: of text only lines that this matches, in the line or in the names of the node and its values.
+        format: text, ONNX models, or Graphviz graphs.
+        changed: only passes with changes and, in text, only the changed lines.
+        diff: removed, added and changed lines (text only).
+        full: lines and names without shortening.
+        filter: only lines that match, in their text or in the names of the node and its values (text only).
     """
 
     format: Format = "text"
@@ -45,11 +45,11 @@ class What:
     filter: re.Pattern[str] | None = None
 
     def admits(self, line: Line) -> bool:
-        """Whether the filter lets ``line`` pass."""
+        """Whether the filter matches ``line``."""
         return self.filter is None or bool(self.filter.search(full(line)))
 
     def filtered(self, changes: list[Change]) -> Iterator[Change]:
-        """Those of ``changes`` that the filter lets pass."""
+        """The ``changes`` that the filter matches."""
         for change in changes:
             unread = [line for line in change.unread_lines if self.admits(line)]
             if any(self.admits(line) for line in (change.old, change.new) if line is not None):
@@ -62,20 +62,19 @@ class Dump(PassInstrumentation):
     """Dumps after each pass.
 
     Args:
-        what: what is dumped.
-        show: called with each line, where nothing is written to files.
-        folder: if given, it is created when needed, and one file a pass is written there, named
-            ``NNN-after-PASS.*``; ``.onnx`` files load again. ``000-input.*`` is the model before the
-            first pass.
+        options: content and format.
+        show: receives each line, unless a folder is given.
+        folder: destination of one file per pass, ``NNN-after-PASS.*``, created on demand; ``.onnx`` files
+            load again. ``000-input.*`` is the model before the first pass.
     """
 
     def __init__(
         self,
-        what: What | None = None,
+        options: DumpOptions | None = None,
         show: Callable[[Printed], None] = print,
         folder: Path | None = None,
     ) -> None:
-        self.what = what or What()
+        self.options = options or DumpOptions()
         self._show = show
         self._folder = folder
         self._before: Snapshot | None = None
@@ -84,9 +83,9 @@ class Dump(PassInstrumentation):
         self._listens = False
         self._nodes = 0
         self._records: list[PassRecord] = []
-        #: What each pass changed, where diffs are dumped.
+        #: The changes of each pass, for diffs.
         self.stages: list[Stage] = []
-        #: Files that were written, and lines that were shown or written, headings left out.
+        #: Number of files written, and of lines shown or written, without headings.
         self.files, self.lines = 0, 0
 
     def model(self, model: ir.Model, cx: Context) -> None:
@@ -99,7 +98,7 @@ class Dump(PassInstrumentation):
             cx.edit.listeners.append(self)
             self._listens = True
             self._nodes = ir.count_nodes(model.graph)
-            if not self.what.changed:
+            if not self.options.changed:
                 self._put("000-input", heading("input", f"{self._nodes:,} nodes"), model, cx)
         self._before = self._snapshot(model, cx) if self._compares else None
         self._replaced.clear()
@@ -110,7 +109,7 @@ class Dump(PassInstrumentation):
         self._records.append(record)
         stage = Stage(record, self._nodes)
         self._nodes = record.nodes
-        if self.what.changed and not record.changes:
+        if self.options.changed and not record.changes:
             return
         name = f"{record.index:03}-after-{record.name}"
         if self._before is None:
@@ -120,41 +119,43 @@ class Dump(PassInstrumentation):
             self._compare(stage, self._before, self._snapshot(model, cx))
         self.stages.append(stage)
         if self._folder is not None:
-            suffix = "diff" if self.what.diff else "txt"
+            suffix = "diff" if self.options.diff else "txt"
             self._write(f"{name}.{suffix}", [str(line) for line in self._lines_of(stage, is_full=True)])
 
     def finish(self) -> None:
         """Show what the passes changed: a summary, and the changes of each pass."""
         if not self._compares or self._folder is not None:
             return
-        if self.what.diff:
-            lines = [*diffs(self.stages, self._records, is_full=self.what.full, all_=not self.what.changed)]
+        if self.options.diff:
+            lines = [
+                *diffs(self.stages, self._records, is_full=self.options.full, all_=not self.options.changed)
+            ]
             self.lines += sum(line.mark in "+-~ " for line in lines)
-            if not self.lines and self.what.filter is not None:
+            if not self.lines and self.options.filter is not None:
                 return
             lines = [*summary(self.stages, self._records), *lines]
         else:
             lines = []
             for stage in self.stages:
-                shown = self._lines_of(stage, is_full=self.what.full)
+                shown = self._lines_of(stage, is_full=self.options.full)
                 self.lines += len(shown)
                 lines += [stage.heading(0), *shown] if shown else []
         for line in lines:
             self._show(line)
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Remember who rewrote the node."""
+        """Record the owner of the rewrite."""
         self._rewritten[root] = action.owner
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
-        """What read ``old`` reads ``new`` now."""
+        """The uses of ``old`` were replaced by ``new``."""
         self._replaced[old] = new
 
     # Comparing ----------------------------------------------------------------------------
 
     @property
     def _compares(self) -> bool:
-        return self.what.format == "text" and (self.what.changed or self.what.diff)
+        return self.options.format == "text" and (self.options.changed or self.options.diff)
 
     @staticmethod
     def _snapshot(model: ir.Model, cx: Context) -> Snapshot:
@@ -162,7 +163,7 @@ class Dump(PassInstrumentation):
 
     def _compare(self, stage: Stage, before: Snapshot, after: Snapshot) -> None:
         final: dict[Ident, Ident] = {}
-        for old, new in reversed(self._replaced.items()):  # a replacement may have been replaced later
+        for old, new in reversed(self._replaced.items()):  # chains of replacements
             here, there = before.idents.get(old), after.idents.get(new)
             if here is not None and there is None:
                 there = final.get(before.idents.get(new, here))
@@ -173,7 +174,7 @@ class Dump(PassInstrumentation):
         }
         changes = difference(before, after, by_key(before, after, replaced))
         changes = attribute(changes, before, self._rewritten, stage.record.name)
-        stage.changes = list(self.what.filtered(changes))
+        stage.changes = list(self.options.filtered(changes))
         gone = [ident for ident in before.inlined if ident not in after.shown]
         inlined = after.inlined
         pooled = [ident for ident in gone if inlined.get(final.get(ident, ident)) == before.inlined[ident]]
@@ -181,7 +182,7 @@ class Dump(PassInstrumentation):
         stage.unread = len(gone) - len(pooled)
 
     def _lines_of(self, stage: Stage, *, is_full: bool) -> list[Printed]:
-        if self.what.diff:
+        if self.options.diff:
             return list(print_changes(stage.changes, is_full=is_full))
         changed = [change for change in stage.changes if change.new is not None and change.mark != " "]
         lines = print_changes([Change("+", None, change.new) for change in changed], is_full=is_full)
@@ -191,7 +192,7 @@ class Dump(PassInstrumentation):
 
     def _put(self, name: str, title: Printed | None, model: ir.Model, cx: Context) -> None:
         """Dump all of ``model``."""
-        if self.what.format == "onnx":
+        if self.options.format == "onnx":
             assert self._folder is not None, "ONNX models are written to files"
             self._make(self._folder)
             ir.save(model, self._folder / f"{name}.onnx")
@@ -199,23 +200,23 @@ class Dump(PassInstrumentation):
             return
         lines = list(self._whole(model, cx))
         if self._folder is not None:
-            self._write(f"{name}.{_SUFFIXES[self.what.format]}", lines)
+            self._write(f"{name}.{_SUFFIXES[self.options.format]}", lines)
             return
         self.lines += len(lines)
-        if lines or self.what.filter is None:
+        if lines or self.options.filter is None:
             for line in [*([] if title is None else [title]), *(Printed("@", line) for line in lines)]:
                 self._show(line)
 
     def _whole(self, model: ir.Model, cx: Context) -> Iterator[str]:
-        if self.what.format == "dot":
+        if self.options.format == "dot":
             yield from to_dot(model, known_types(cx)).splitlines()
-        elif self.what.filter is None:
-            is_full = self.what.full or self._folder is not None
+        elif self.options.filter is None:
+            is_full = self.options.full or self._folder is not None
             yield from ir.print_model(model, types=known_types(cx), full=is_full).splitlines()
         else:
             lines = self._snapshot(model, cx).lines.values()
-            show = full if self.what.full or self._folder is not None else printed
-            yield from (show(line) for line in lines if self.what.admits(line))
+            show = full if self.options.full or self._folder is not None else printed
+            yield from (show(line) for line in lines if self.options.admits(line))
 
     @staticmethod
     def _make(folder: Path) -> None:

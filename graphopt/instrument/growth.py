@@ -1,4 +1,4 @@
-"""Explain a file that became larger: by constants, and the passes that made them, or by nodes."""
+"""Attribute the growth of a file to new constants, by the pass that created them, and to nodes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from graphopt import ir
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import counted, human_bytes
 
-#: Passes that are named.
+#: Number of passes named.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Made:
+class NewConstant:
     """A constant of the result that the original lacks.
 
     Attributes:
         type: such as ``f32[64]``.
-        bytes: its size.
-        by: the pass that made it.
+        bytes: its size in bytes.
+        by: the pass that created it.
     """
 
     name: str
@@ -43,33 +43,38 @@ def constants_of(model: ir.Model) -> Iterator[ir.Value]:
             yield node.outputs[0]
 
 
-def made_constants(model: ir.Model, makers: Mapping[str, str]) -> list[Made]:
-    """The new constants of the main graph, the largest first.
+def new_constants(model: ir.Model, makers: Mapping[str, str]) -> list[NewConstant]:
+    """The new constants of the main graph, largest first.
 
     Args:
-        makers: passes by the names of constants; ``""`` for those of the original.
+        makers: the creating pass by the name of a constant; ``""`` for constants of the original.
     """
     found = []
     for value in constants_of(model):
         name, tensor = value.name or "", ir.constant_of(value)
         if tensor is not None and makers.get(name):
             type_ = ir.type_text(tensor.dtype, tensor.shape.numpy())
-            found.append(Made(name, type_, tensor.nbytes, makers[name]))
+            found.append(NewConstant(name, type_, tensor.nbytes, makers[name]))
     return sorted(found, key=lambda made: -made.bytes)
 
 
 def growth_lines(
-    grown: int, weights: int, made: Sequence[Made], passes: Sequence[PassRecord], nodes: int, functions: int
+    grown: int,
+    weights: int,
+    made: Sequence[NewConstant],
+    passes: Sequence[PassRecord],
+    nodes: int,
+    functions: int,
 ) -> Iterator[str]:
-    """Why a file is larger.
+    """Explain why a file grew.
 
     Args:
-        grown: bytes that the file grew by.
-        weights: bytes that its weights grew by, or shrank by if negative.
-        made: constants that the original lacks.
+        grown: growth of the file in bytes.
+        weights: growth of its weights in bytes, which may be negative.
+        made: the constants that the original lacks.
         passes: all runs of passes, in order.
-        nodes: nodes of the original, without those of functions.
-        functions: nodes that functions have more than in the original.
+        nodes: number of nodes of the original, without those of functions.
+        functions: number of nodes that functions gained.
     """
     if grown <= 0:
         return
@@ -86,7 +91,7 @@ def growth_lines(
             yield f"          {human_bytes(size)} in {counted(len(ones), 'constant')} of {by}, {first}"
         freed = sum(sizes.values()) - weights
         if freed > 0:
-            yield f"          {human_bytes(freed)} of constants that these replace are gone"
+            yield f"          {human_bytes(freed)} of the constants that these replace are removed"
     rest = grown - weights
     if rest > 0:
         yield f"          {human_bytes(rest)} in nodes, names and notes{_added(passes, nodes, functions)}"

@@ -1,10 +1,10 @@
 """log: the PyTorch JIT's logging, for graphs.
 
-A specification names passes, rules or files of either, joined by ``:``. A plain name prints the
-whole graph before and after each pass so named, or that applies such rules (``DUMP``); ``>name``
-prints each rewrite (``UPDATE``), and ``>>name`` also whatever the passes and rules have to say,
-refusals included (``DEBUG``). For passes both also dump, as in the JIT; for rules they don't: the
-graph around them is that of all rules. Every line begins with ``[LEVEL file:line]``.
+A specification names passes, rules or their files, joined by ``:``. A plain name prints the whole graph
+before and after each pass of that name, or that applies rules of that name (``DUMP``). ``>name`` prints each
+rewrite (``UPDATE``); ``>>name`` adds remarks and refusals (``DEBUG``). Both include ``DUMP`` for passes, as
+in the JIT, but not for rules, since the graph around a rule is that of its whole pass. Every line begins
+with ``[LEVEL file:line]``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphopt.rewrite.rule import Rule
 
 
 class Level(IntEnum):
-    """How much is logged."""
+    """Amount of logging."""
 
     DUMP = 1
     UPDATE = 2
@@ -38,7 +38,7 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
 
     Args:
         spec: such as ``dce:>peephole:>>transpose``.
-        names: what may be named.
+        names: the known names.
 
     Raises:
         UsageError: a name is unknown (the nearest is named), or there is none.
@@ -62,11 +62,11 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
 
 
 class Log(PassInstrumentation):
-    """Prints what happens, as far as ``spec`` asks for it.
+    """Prints the events that ``spec`` selects.
 
     Args:
-        spec: see the module.
-        stream: where lines go.
+        spec: described in the docstring of this module.
+        stream: the output.
         passes: names of passes.
         rules: the rewrite rules.
     """
@@ -82,7 +82,7 @@ class Log(PassInstrumentation):
         self._pass = ""
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Dump the graph that the pass is handed."""
+        """Dump the graph before the pass."""
         self._pass = pass_.name
         if pass_.name in self._dumped:
             self._print(
@@ -93,7 +93,7 @@ class Log(PassInstrumentation):
             )
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
-        """Dump the graph that the pass leaves."""
+        """Dump the graph after the pass."""
         if pass_.name in self._dumped:
             text = "(nothing changed)"
             if record.changes:
@@ -108,7 +108,7 @@ class Log(PassInstrumentation):
             self._print(Level.UPDATE, self._place_of(action.owner), text)
 
     def refused(self, refusal: Refusal) -> None:
-        """Log why a rule left a place alone."""
+        """Log the reason for which a rule did not apply."""
         if self._level(refusal.rule) >= Level.DEBUG:
             value = f" ({refusal.value})" if refusal.value else ""
             text = f"{refusal.rule} leaves {refusal.node} alone: {refusal.reason}{value}"
@@ -120,19 +120,19 @@ class Log(PassInstrumentation):
             self._print(Level.DEBUG, self._place_of(owner), f"{owner}: {message()}")
 
     def _level(self, owner: str) -> int:
-        """The level in force for what ``owner`` does in the pass that runs."""
+        """The level for ``owner`` within the current pass."""
         rule = self._rules.get(owner)
         names = [self._pass, owner, rule.family if rule else ""]
         return max(self._levels.get(name, 0) for name in names)
 
     def _names_of_dumped(self, passes: Sequence[str]) -> set[str]:
-        """The passes whose graphs are printed: those named, and those that apply rules with a plain name."""
+        """The passes to dump: those named, and those that apply rules with a plain name."""
         plain = {name for name, level in self._levels.items() if level == Level.DUMP}
         applied = {rule.by for rule in self._rules.values() if rule.name in plain or rule.family in plain}
         return applied.union(name for name in passes if name in self._levels)
 
     def _place_of(self, owner: str) -> str:
-        """Where a rule is defined; for a pass, the line that the call came from."""
+        """The definition of a rule; for a pass, the line of the call."""
         rule = self._rules.get(owner)
         if rule is not None:
             return _place(rule.replace.__code__)
@@ -146,7 +146,7 @@ class Log(PassInstrumentation):
         if not self._closed:
             try:
                 print(*lines, sep="\n", file=self._stream)
-            except OSError:  # whoever read it has seen enough, which is no fault of the pass
+            except OSError:  # a closed pipe is no failure of the pass
                 self._closed = True
 
 

@@ -11,7 +11,7 @@ _ALIGN = {"<": "left", ">": "right"}
 
 
 def html_of(blocks: Iterable[Block]) -> str:
-    """Lines and tables as HTML without scripts, styles or images of its own; all text is escaped."""
+    """Lines and tables as HTML without scripts, style sheets or images; all text is escaped."""
     return "".join(_parts(blocks))
 
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.context import Action
-from graphopt.instrument.growth import Made, growth_lines
+from graphopt.instrument.growth import NewConstant, growth_lines
 from graphopt.instrument.notebook import html_of
-from graphopt.instrument.stats import Refused
+from graphopt.instrument.stats import RefusalCount
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
 from graphopt.ops import native
@@ -113,7 +113,7 @@ class Report:
     planned: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     rewrites: dict[str, Counter[str]] = field(default_factory=dict)
-    refusals: list[Refused] = field(default_factory=list)
+    refusals: list[RefusalCount] = field(default_factory=list)
     verdict: Verdict | None = None
     next_action: Action | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Report:
     other_form: bool = False
     remarks: list[str] = field(default_factory=list)
     weight_bytes: dict[int, int] = field(default_factory=dict)
-    made: list[Made] = field(default_factory=list)
+    made: list[NewConstant] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     search_runs: int = 0
     fused: list[Fused] = field(default_factory=list)

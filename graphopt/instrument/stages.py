@@ -1,4 +1,4 @@
-"""Changes by pass: the summary of a run, one line a pass, and the heading and the changes of each."""
+"""Changes by pass: a summary with one line per pass, and the changes of each pass under a heading."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphopt.modeldiff.printing import WIDTH, Printed, change_dicts, heading, p
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import Table, counted, shortened, text_width
 
-#: Rules named in a summary or heading.
+#: Number of rules named in a summary or heading.
 _RULES = 3
-#: A pass with more text for its options is called by its name alone.
+#: Longest text of a pass with its options, in characters; a longer one is cut to its name.
 _TITLE_WIDTH = 40
 
 
@@ -23,11 +23,11 @@ class Stage:
     """One run of one pass.
 
     Attributes:
-        record: what the pipeline reports of it.
-        nodes: nodes before it; :attr:`record` has those after it.
+        record: the record of the pipeline.
+        nodes: number of nodes before the pass; :attr:`record` has the number after it.
         changes: changed lines.
-        pooled: small constants for which equal ones are read now, and how many those are.
-        unread: small constants removed because nothing read them.
+        pooled: number of small constants replaced by equal ones, and number of the latter.
+        unread: number of small constants removed because they had no uses.
     """
 
     record: PassRecord
@@ -38,18 +38,18 @@ class Stage:
 
     @property
     def counts(self) -> str:
-        """``248 → 143``, or ``143`` if the number of nodes stayed."""
+        """``248 → 143``, or ``143`` if the number of nodes did not change."""
         after = f"{self.record.nodes:,}"
         return after if self.nodes == self.record.nodes else f"{self.nodes:,} → {after}"
 
     def title(self, rounds: int) -> str:
-        """The pass, and its round if it is repeated."""
+        """The pass, and its round if it runs repeatedly."""
         name = self.record.text if len(self.record.text) <= _TITLE_WIDTH else self.record.name
         return f"{name}, round {self.record.round} of {rounds}" if rounds > 1 else name
 
     @property
     def does(self) -> str:
-        """``53 collapse-views, 26 drop-zero-bias``, ``82 unread constants removed`` or the like."""
+        """The effect, such as ``53 collapse-views, 26 drop-zero-bias`` or ``82 unread constants removed``."""
         record = self.record
         pooled, kept = self.pooled
         parts = list(record.remarks)
@@ -92,7 +92,7 @@ class Stage:
 
 
 class Rounds:
-    """How many rounds each ``fixpoint`` of a run took, without those that changed nothing."""
+    """The number of rounds of each ``fixpoint`` of a run, without rounds that changed nothing."""
 
     def __init__(self, records: Sequence[PassRecord]) -> None:
         self._rounds: dict[int, int] = {}
@@ -101,7 +101,7 @@ class Rounds:
                 self._rounds[record.loop] = max(self._rounds.get(record.loop, 0), record.round)
 
     def of(self, record: PassRecord) -> int:
-        """The rounds of the ``fixpoint`` around ``record``; 0 if there is none."""
+        """The number of rounds of the ``fixpoint`` around ``record``; 0 if there is none."""
         return self._rounds.get(record.loop, 0)
 
 
@@ -128,8 +128,8 @@ def diffs(
     """The changes of each of ``stages`` under its heading.
 
     Args:
-        is_full: unshortened lines.
-        all_: also headings of passes that changed no line.
+        is_full: no shortening.
+        all_: include headings of passes without changes.
     """
     rounds = Rounds(records)
     for stage in stages:

@@ -1,4 +1,4 @@
-"""stats: what each pass took and changed, which rules did it to which operators, what was left alone."""
+"""stats: counts of rewrites by operator and rule, refusals, and weights after each pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.instrument.summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
-#: Words of reasons that something stood in the way.
+#: Words in refusals that name an obstacle.
 _TELLING = (
     r"unknown|provabl|others read|read elsewhere|larger|too large|limit|digits|round|overflow"
     r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random"
@@ -22,8 +22,8 @@ _TELLING = (
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Places that a rule left alone for one reason.
+class RefusalCount:
+    """The nodes at which a rule was refused for one reason.
 
     Attributes:
         example: the first such node.
@@ -36,9 +36,9 @@ class Refused:
 
     @property
     def telling(self) -> bool:
-        """Whether more knowledge, another limit or another reader would have let the rule act.
+        """Whether the reason is an obstacle: an unknown fact, a limit or another use.
 
-        The other reasons say that there was nothing to do, such as a Transpose that does move axes.
+        The other reasons mean that there is nothing to rewrite, such as a Transpose that does move axes.
         """
         return re.search(_TELLING, self.reason) is not None
 
@@ -48,18 +48,17 @@ class Refused:
 
 
 class Stats(PassInstrumentation):
-    """Counts while a pipeline runs.
+    """Counts events while a pipeline runs.
 
     Args:
-        by_pass: also add up the weights after each pass, which costs a walk over the model.
+        by_pass: add up the weights after each pass, at the cost of a walk over the model.
 
     Attributes:
-        rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
-            added more.
-        weight_bytes: by index of the pass, bytes of all weights after it.
-        makers: by the name of each constant of the main graph, the pass that made it; ``""`` for those of
+        rewrites: by operator, the number of nodes that each rule or pass removed, minus those that it added.
+        weight_bytes: by index of the pass, the size of all weights after it in bytes.
+        makers: by the name of a constant of the main graph, the pass that created it; ``""`` for constants of
             the original.
-        running: the pass that runs, or ran last.
+        running: the current pass, or the last.
     """
 
     def __init__(self, *, by_pass: bool = False) -> None:
@@ -72,7 +71,7 @@ class Stats(PassInstrumentation):
         self._tally: Counter[tuple[str, str]] = Counter()
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Credit the rule with the nodes that went and came."""
+        """Attribute the removed and added nodes to the rule."""
         self._credit(action.owner)
 
     def _credit(self, owner: str) -> None:
@@ -82,11 +81,11 @@ class Stats(PassInstrumentation):
         self._tally.clear()
 
     def refused(self, refusal: Refusal) -> None:
-        """Keep the place; rules are tried again in every round, so each place counts once."""
+        """Count the node once, although rules are tried again in every round."""
         self._refusals.setdefault((refusal.rule, refusal.reason), {})[refusal.node] = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Remember which pass runs."""
+        """Record the current pass."""
         self.running = f"{index} ({pass_})"
         if not self.makers:
             self.makers = {value.name or "": "" for value in constants_of(model)}
@@ -94,7 +93,7 @@ class Stats(PassInstrumentation):
         self._tally.clear()
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
-        """Credit the pass with what belongs to no rewrite, and add up the weights."""
+        """Attribute the remaining changes to the pass, and add up the weights."""
         self._credit(pass_.name)
         if record.changes:
             for value in constants_of(model):
@@ -103,10 +102,10 @@ class Stats(PassInstrumentation):
             self.weight_bytes[record.index] = sum(tensor.nbytes for tensor in weights(model))
 
     @property
-    def refusals(self) -> list[Refused]:
-        """What was left alone, most frequent first."""
+    def refusals(self) -> list[RefusalCount]:
+        """Refusals, most frequent first."""
         found = [
-            Refused(rule, reason, len(nodes), next(iter(nodes)))
+            RefusalCount(rule, reason, len(nodes), next(iter(nodes)))
             for (rule, reason), nodes in self._refusals.items()
         ]
         return sorted(found, key=lambda item: (-item.count, item.rule, item.reason))

@@ -1,4 +1,4 @@
-"""What is in a model: operators, weights, versions, interface."""
+"""Figures about a model: operators, weights, versions, interface."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Summary:
     """Figures about a model.
 
     Attributes:
-        nodes: nodes of the graph and of the bodies in it, without Constant.
-        ops: how many of each operator (``domain::Op`` outside ai.onnx), most frequent first.
-        constants: Constant nodes.
-        functions: local functions, and the nodes in them.
-        parameters: elements of all weights (initializers and Constant nodes); tied ones count once.
-        weight_bytes: bytes of the same.
+        nodes: number of nodes of the graph and its bodies, without Constant.
+        ops: number of nodes by operator (``domain::Op`` outside ai.onnx), most frequent first.
+        constants: number of Constant nodes.
+        functions: number of local functions.
+        function_nodes: number of nodes in local functions.
+        parameters: number of elements of all weights (initializers and Constant nodes); tied ones count once.
+        weight_bytes: size of the weights in bytes.
     """
 
     nodes: int
@@ -34,7 +35,7 @@ class Summary:
 
     @classmethod
     def of(cls, model: ir.Model) -> Summary:
-        """Count what is in ``model``."""
+        """Compute the figures of ``model``."""
         ops = Counter(_op(node) for node in ir.walk_nodes(model.graph))
         constants = ops.pop("Constant", 0)
         inside = sum(ir.count_nodes(function.graph) for function in model.functions.values())
@@ -56,7 +57,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Interface:
-    """How a model is called, and what it says of itself: what no pass may change."""
+    """The interface and metadata of a model, which no pass may change."""
 
     signature: Signature
     opsets: dict[str, int]
@@ -65,7 +66,7 @@ class Interface:
 
     @classmethod
     def of(cls, model: ir.Model) -> Interface:
-        """Read it off ``model``."""
+        """The interface of ``model``."""
         return cls(
             Signature.of(model),
             {domain or "ai.onnx": version for domain, version in sorted(model.graph.opset_imports.items())},
@@ -75,7 +76,7 @@ class Interface:
 
     @property
     def symbols(self) -> list[str]:
-        """The inputs' dynamic dims in order of appearance, unnamed ones as ``x@0``."""
+        """The dynamic dims of the inputs in order of appearance, unnamed ones as ``x@0``."""
         dims = [dim for port in self.signature.inputs for dim in port.named_dims]
         return list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
 
@@ -107,7 +108,7 @@ def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 
 
 def external_bytes(model: ir.Model) -> dict[str, int]:
-    """For each file of external data, the bytes that the model takes of it."""
+    """By file of external data, the number of bytes that the model references."""
     sizes: Counter[str] = Counter()
     for tensor in weights(model):
         if isinstance(tensor, ir.ExternalTensor):

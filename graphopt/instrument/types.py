@@ -8,7 +8,7 @@ from graphopt.ir.text import Types
 
 
 def known_types(cx: Context) -> Types:
-    """A function that returns the text of a value's inferred type, such as ``f32[B, 4]``."""
+    """A function from a value to the text of its inferred type, such as ``f32[B, 4]``."""
 
     def text(value: ir.Value) -> str | None:
         dtype, shape = cx.dtype(value), cx.shape(value)

@@ -1,4 +1,4 @@
-"""validate-each: check the model after every pass, to name the pass that breaks it."""
+"""validate-each: check the model after every pass, and name the pass that breaks it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ValidateEach(PassInstrumentation):
-    """Checks the structure after each pass, and with an ``oracle`` also what the model computes.
+    """Checks the structure after each pass and, with an ``oracle``, the results.
 
     Args:
-        oracle: judges against the original after each pass that changed something.
-        numerics: how far results may move.
+        oracle: compares with the original after each pass that changed the model.
+        numerics: the class of permitted differences.
     """
 
     def __init__(self, oracle: Oracle | None = None, numerics: Numerics = Numerics.REASSOCIATES) -> None:

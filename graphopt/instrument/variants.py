@@ -1,4 +1,4 @@
-"""What became of each specialization that a profile called for, for the report."""
+"""The outcome of each specialization that a profile requested, for the report."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VariantReport:
-    """What became of a specialization.
+    """The outcome of a specialization.
 
     Attributes:
-        variant: what was called for.
-        nodes: how many it has; 0 if it failed.
-        general: how many the general model has.
-        left_out: why the result does not hold it; ``None`` if it does.
-        dropped: rewrites that were left out of it because they did harm.
+        variant: the requested variant.
+        nodes: its number of nodes; 0 if it failed.
+        general: the number of nodes of the general model.
+        left_out: the reason for its absence from the result; ``None`` if it is part of it.
+        dropped: harmful rewrites that were left out of it.
     """
 
     variant: Variant
@@ -43,13 +43,13 @@ class VariantReport:
 
 
 def variant_lines(variants: Sequence[VariantReport], runs: int) -> Iterator[str]:
-    """A line for each variant, or two."""
-    for told in variants:
-        serves = f"{told.variant.runs} of {counted(runs, 'run')}"
-        if told.left_out is None:
-            nodes = f"{told.nodes:,} nodes instead of {told.general:,}"
-            yield f"variant   {told.variant.name}: {nodes}, for {serves}"
-            yield f"          where {told.variant.guard}"
+    """One or two lines per variant."""
+    for report in variants:
+        serves = f"{report.variant.runs} of {counted(runs, 'run')}"
+        if report.left_out is None:
+            nodes = f"{report.nodes:,} nodes instead of {report.general:,}"
+            yield f"variant   {report.variant.name}: {nodes}, for {serves}"
+            yield f"          where {report.variant.guard}"
         else:
-            yield f"variant   {told.variant.name}, for {serves}, left out: {told.left_out}"
-        yield from (f"          dropped {drop}" for drop in told.dropped)
+            yield f"variant   {report.variant.name}, for {serves}, left out: {report.left_out}"
+        yield from (f"          dropped {drop}" for drop in report.dropped)

@@ -16,7 +16,7 @@ from graphopt.errors import UsageError, VerificationFailed
 from graphopt.instrument.log import Level, Log, parse_log
 from graphopt.instrument.report import Report
 from graphopt.instrument.stages import Rounds, Stage
-from graphopt.instrument.stats import Refused, Stats
+from graphopt.instrument.stats import RefusalCount, Stats
 from graphopt.instrument.summary import Interface, Summary, weights
 from graphopt.instrument.validate_each import ValidateEach
 from graphopt.passes.instrumentation import PassRecord
@@ -94,8 +94,8 @@ def test_credit_adds_up_or_names_others() -> None:
 
 def test_reasons_that_something_stood_in_the_way_are_told_first() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
-    idle = Refused("drop-transpose", "it moves axes", 50, "a")
-    stuck = Refused("part-of-shape", "rank or indices unknown", 2, "b")
+    idle = RefusalCount("drop-transpose", "it moves axes", 50, "a")
+    stuck = RefusalCount("part-of-shape", "rank or indices unknown", 2, "b")
     summary = Summary.of(model)
     report = Report("", summary, summary, Interface.of(model), [], refusals=[idle, stuck])
     once, twice = ("\n".join(report.lines(verbose)) for verbose in (1, 2))

@@ -117,7 +117,7 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.watching import make_log
-    from graphopt.instrument.dump import Dump, What
+    from graphopt.instrument.dump import Dump, DumpOptions
     from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
@@ -126,11 +126,11 @@ def command(
         raise UsageError("--diff is of text; leave out --format")
     if pass_by_pass and target.folder is None and target.format == "text" and not (full or changed or diff):
         changed = diff = True
-    what = What(target.format, changed, diff, run.verbose > 0, _compiled(filter_))
+    options = DumpOptions(target.format, changed, diff, run.verbose > 0, _compiled(filter_))
     shown: list[Printed] = []
     streams = full and target.file is None and not run.console.as_json
     show = functools.partial(print_line, run.console) if streams else shown.append
-    dump = Dump(what, show, target.folder)
+    dump = Dump(options, show, target.folder)
     loaded = api.load_model(model)
     report: dict[str, Any] = {"model": run.invocation.name_of(model)}
     try:
@@ -204,8 +204,8 @@ def _note(run: Run, dump: Dump, target: _Target) -> None:
         run.console.note(f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
     elif target.file is not None:
         run.console.note(f"  wrote     {target.file}")
-    if dump.what.filter is not None and not dump.lines:
-        run.console.note(f"  no line matches --filter {dump.what.filter.pattern}")
+    if dump.options.filter is not None and not dump.lines:
+        run.console.note(f"  no line matches --filter {dump.options.filter.pattern}")
 
 
 def _compiled(text: str | None) -> re.Pattern[str] | None:
