@@ -143,7 +143,7 @@ def vouch(
     Raises:
         UsageError: no input has such a dim, it is fixed to another size, or its size is out of its range.
     """
-    from graphopt.inputs import dims as said
+    from graphopt.inputs import dim_options as said
 
     ranges = said.vouch(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)

@@ -328,7 +328,7 @@ def _assumed(dims: Mapping[str, int] | None, options: Options) -> list[str]:
     if dims:
         told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
     if options.dim_ranges:
-        from graphopt.inputs.dims import describe_range
+        from graphopt.inputs.dim_options import describe_range
 
         ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
         told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")

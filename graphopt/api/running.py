@@ -67,7 +67,7 @@ def verify(
         UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
         InvalidModel: a file is not a model.
     """
-    from graphopt.inputs.dims import fix_dims
+    from graphopt.inputs.dim_options import fix_dims
 
     settings = chosen_settings(allow_fallback=allow_fallback)
     if dims or dim_ranges:

@@ -2,7 +2,7 @@
 
 All of them run in one onnxruntime session where possible. What can't run is found by halving
 the list and left out. What is known to kill a process is refused, or runs in a child by itself; so does a
-session with any node that is not :func:`plain <graphopt.folding.danger.is_plain>`.
+session with any node that is not :func:`plain <graphopt.folding.risk.is_plain>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.folding.constant_model import run_constant_model
-from graphopt.folding.danger import Constant, Danger, Functions, danger_of, is_plain
+from graphopt.folding.risk import Constant, Danger, Functions, danger_of, is_plain
 from graphopt.ort.probe import SLACK, START
 from graphopt.process import memory as ram
 from graphopt.process.child import Child

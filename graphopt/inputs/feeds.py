@@ -14,12 +14,12 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
-from graphopt.inputs.bindings import RANKS, Binding, Dimensions, Shape
-from graphopt.inputs.complaints import complaints
-from graphopt.inputs.constraints import Constraints
-from graphopt.inputs.domain import Domain
-from graphopt.inputs.domain_inference import domains
-from graphopt.inputs.samples import Flavour, sample
+from graphopt.inputs.binding import RANKS, Binding, Dimensions, Shape
+from graphopt.inputs.constraint_system import Constraints
+from graphopt.inputs.error_messages import complaints
+from graphopt.inputs.sampling import Flavour, sample
+from graphopt.inputs.value_constraint_inference import domains
+from graphopt.inputs.value_constraints import Domain
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
 from graphopt.util.coerce import parse_natural

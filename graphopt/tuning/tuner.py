@@ -14,7 +14,7 @@ from graphopt.driver import Job
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.libraries import Libraries
 from graphopt.inputs import run_once
-from graphopt.inputs.bindings import Shape
+from graphopt.inputs.binding import Shape
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
 from graphopt.ort.devices import Device

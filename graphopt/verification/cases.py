@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.inputs.bindings import describe
+from graphopt.inputs.binding import describe
 from graphopt.inputs.feeds import Feeds, Inputs
-from graphopt.inputs.samples import Flavour
+from graphopt.inputs.sampling import Flavour
 from graphopt.inputs.search import Found, Legal, find_legal
 from graphopt.ort.probe import SLACK, Runner
 from graphopt.process.child import ProcessCrashed

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.inputs.samples import Flavour
+from graphopt.inputs.sampling import Flavour
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
 from graphopt.ort.probe import Runner
@@ -29,11 +29,11 @@ from graphopt.verification.compare import (
     leaves,
     same_kind,
 )
-from graphopt.verification.conditioning import by_inner_results, by_inputs, jittered, with_finite
 from graphopt.verification.empty_tensors import Wrong
 from graphopt.verification.ill_conditioning import accident_of
 from graphopt.verification.numeric_traits import Nature
 from graphopt.verification.reference import Reference
+from graphopt.verification.sensitivity import by_inner_results, by_inputs, jittered, with_finite
 from graphopt.verification.verdict import Row
 
 #: Runs after which what never changed is taken to be constant.

@@ -68,6 +68,8 @@ class Reference:
         """
         key = (name, id(feeds))
         if key not in self._known:
+            from graphopt.verification.reference_wide import widened
+
             results = self._run(name, {name: widened(value) for name, value in feeds.items()}, "wide")
             exact = None
             if results is not None:
@@ -125,8 +127,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
     """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
     from onnx.reference import ReferenceEvaluator
 
-    from graphopt.verification import corrected, dropping
-    from graphopt.verification import widened as wide
+    from graphopt.verification import reference_fixes, reference_nan, reference_wide
 
     class Hasty(ReferenceEvaluator):
         deadline = math.inf
@@ -138,9 +139,9 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
                 np.add(args[-1], 0, out=args[-1])
 
-    of_mode = {"wide": wide.OPERATORS, "dropping": dropping.OPERATORS}
-    evaluator = Hasty(proto, new_ops=corrected.OPERATORS + of_mode.get(mode, []))
-    change = {"wide": widened, "unsigned": _unsigned}.get(mode)
+    of_mode = {"wide": reference_wide.OPERATORS, "dropping": reference_nan.OPERATORS}
+    evaluator = Hasty(proto, new_ops=reference_fixes.OPERATORS + of_mode.get(mode, []))
+    change = {"wide": reference_wide.widened, "unsigned": _unsigned}.get(mode)
     if change is not None:
         evaluator.rt_inits_ = {name: change(value) for name, value in evaluator.rt_inits_.items()}
 
@@ -154,11 +155,6 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
 def _unsigned(value: Any) -> Any:
     """Floats without negative zeros; all else as it is."""
     return value + value.dtype.type(0) if _is_float(value) else value
-
-
-def widened(value: Any) -> Any:
-    """Floats in numpy's widest type; all else as it is."""
-    return value.astype(np.longdouble) if _is_float(value) else value
 
 
 def _is_float(value: Any) -> bool:

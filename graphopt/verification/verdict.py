@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from graphopt.inputs.samples import Flavour
+from graphopt.inputs.sampling import Flavour
 from graphopt.ort.session import Optimizations
 from graphopt.util.tables import counted
 

@@ -83,9 +83,9 @@ from graphopt.verification.cases import (
 from graphopt.verification.empty_tensors import EmptyTensors, Wrong
 from graphopt.verification.inner_rounding import with_inner_rounding
 from graphopt.verification.judge import Judge, absolute_rounding
+from graphopt.verification.memory_plan import Room
 from graphopt.verification.numeric_traits import draws, has_empties, natures_of
 from graphopt.verification.reference import Reference
-from graphopt.verification.room import Room
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
 #: Seconds of CPU time that one run may take.

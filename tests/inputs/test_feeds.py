@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
-from graphopt.inputs.bindings import Dimensions, describe
-from graphopt.inputs.domain import Domain
-from graphopt.inputs.domain_inference import domains
+from graphopt.inputs.binding import Dimensions, describe
 from graphopt.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
-from graphopt.inputs.samples import sample
+from graphopt.inputs.sampling import sample
 from graphopt.inputs.search import find_legal
+from graphopt.inputs.value_constraint_inference import domains
+from graphopt.inputs.value_constraints import Domain
 from graphopt.ir.signature import Port
 from graphopt.ort import session
 from tests.ort.build import data, parse

@@ -31,7 +31,7 @@ from graphopt.util.tables import counted, human_seconds
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report, Result
-    from graphopt.inputs.bindings import Shape
+    from graphopt.inputs.binding import Shape
     from graphopt.specialize.build import Specialized
     from graphopt.tuning.tuner import Tune
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 from graphopt.analysis.dims import Dim, evaluate
-from graphopt.inputs.bindings import Binding
-from graphopt.inputs.constraints import Constraints
-from graphopt.inputs.relations import Relation, equal, least
+from graphopt.inputs.binding import Binding
+from graphopt.inputs.constraint_system import Constraints
+from graphopt.inputs.size_constraints import Relation, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")
 _SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 
 from graphopt.analysis.dims import number, symbols
-from graphopt.inputs.bindings import Binding
-from graphopt.inputs.relations import Relation
+from graphopt.inputs.binding import Binding
+from graphopt.inputs.size_constraints import Relation
 
 #: Sizes beyond this are not looked for.
 LARGEST = 1 << 12

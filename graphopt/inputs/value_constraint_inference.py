@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.inputs.demands import demand
-from graphopt.inputs.domain import Domain
+from graphopt.inputs.value_constraints import Domain, demand
 from graphopt.ir.signature import type_text
 
 

@@ -8,7 +8,7 @@ import pytest
 from graphopt import ir
 from graphopt.ort import artifact
 from graphopt.verification import verifier
-from graphopt.verification.room import Room
+from graphopt.verification.memory_plan import Room
 from graphopt.verification.verifier import Oracle
 from tests.ort.build import parse
 

@@ -26,9 +26,9 @@ from graphopt.analysis.dims import (
     within,
 )
 from graphopt.analysis.shapes import ShapeFacts
-from graphopt.inputs.bindings import Binding, Dimensions, expression
-from graphopt.inputs.relations import Relation, least, relations
-from graphopt.inputs.settling import LARGEST, Range, settled
+from graphopt.inputs.binding import Binding, Dimensions, expression
+from graphopt.inputs.size_constraints import Relation, least, relations
+from graphopt.inputs.solver import LARGEST, Range, settled
 from graphopt.inputs.value_bounds import ValueBounds
 from graphopt.util.budget import Budget
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
-from graphopt.inputs.bindings import derived_sizes
+from graphopt.inputs.binding import derived_sizes
 from graphopt.util.coerce import Range, check_range, check_size, natural_or_none
 
 

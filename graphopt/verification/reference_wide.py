@@ -9,10 +9,14 @@ import onnx.helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_max_pool
 
-from graphopt.verification.reference import widened
-
 #: A Cast to these loses what the model means to lose: the result is rounded, and overflows.
 _NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+def widened(value: Any) -> Any:
+    """Floats in numpy's widest type; all else unchanged."""
+    is_float = isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
+    return value.astype(np.longdouble) if is_float else value
 
 
 class Constant(OpRun):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import RuntimeFailure
-from graphopt.inputs.complaints import complaints
-from graphopt.inputs.constraints import Constraints
+from graphopt.inputs.constraint_system import Constraints
+from graphopt.inputs.error_messages import complaints
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.inputs.relations import Relation, equal, least
 from graphopt.inputs.search import Found, find_legal
-from graphopt.inputs.settling import settled
+from graphopt.inputs.size_constraints import Relation, equal, least
+from graphopt.inputs.solver import settled
 from graphopt.ort import session
 from tests.ort.build import data, parse
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.errors import UnsupportedModel
-from graphopt.inputs.bindings import Shape
-from graphopt.inputs.domain import Domain
+from graphopt.inputs.binding import Shape
+from graphopt.inputs.value_constraints import Domain
 from graphopt.util.element_types import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
