@@ -1,0 +1,32 @@
+"""The page on stable formats states the versions that the code writes and reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from graphopt.debug import reproducer
+from graphopt.ir import json as json_ir
+from graphopt.profile import profile
+from graphopt.specialize import bundle_plan
+from graphopt.training import plan
+
+PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("JSON IR", f"`graphopt`: {json_ir.VERSION} "),
+        ("profiles", f"`graphopt_profile`: {profile._VERSION} "),
+        ("bundles", f"`{bundle_plan._MARK}`: {bundle_plan._VERSION} "),
+        ("bundles", f"read version {bundle_plan._OLDER} and {bundle_plan._VERSION};"),
+        ("checkpoints", f"`version`: {plan._VERSION} "),
+        ("reproducers", f"`format`: {reproducer._FORMAT} "),
+    ],
+)
+def test_versions_of_formats_are_those_of_the_code(name: str, version: str) -> None:
+    (row,) = [line for line in PAGE.splitlines() if re.match(rf"\| \[?{name}\b", line)]
+    assert version in row
