@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.config import Settings
 from graphopt.driver import Job, make_options, make_pipeline
-from tests.property.graphs import generate
+from tests.fuzz.graphs.generate import generate
 from tests.support import parse
 
 LEVELS = ("O1", "O2", "O3")

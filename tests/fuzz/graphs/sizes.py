@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.property.grower import Grower
+from tests.fuzz.graphs.grower import Grower
 
 #: A dim at both sets of sizes, and the value and axis whose dim it is; ``None`` for a constant.
 Dim = tuple[tuple[int, int], tuple[str, int] | None]

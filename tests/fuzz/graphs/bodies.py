@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.property.grower import Contents, Grower, Scope, has_axes, is_bool, is_float, type_of
+from tests.fuzz.graphs.grower import Contents, Grower, Scope, has_axes, is_bool, is_float, type_of
 
 Fill = Callable[[Grower], None]
 

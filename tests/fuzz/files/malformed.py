@@ -1,6 +1,6 @@
 """Small models that declare nonsense: operators of onnxruntime with any inputs and attributes.
 
-``python -m tests.robustness.malformed --seed 0 --cases 2000`` looks for models that end graphopt's process,
+``python -m tests.fuzz.files.malformed --seed 0 --cases 2000`` looks for models that end graphopt's process,
 and ends with status 1 if there are any. Each case runs in a fork.
 """
 

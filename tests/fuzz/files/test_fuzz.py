@@ -10,8 +10,8 @@ import onnx.checker
 import onnx.parser
 import pytest
 
-from tests.robustness import fuzzing
-from tests.robustness.models import SOURCES
+from tests.fuzz.files import run
+from tests.fuzz.files.sources import SOURCES
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -21,7 +21,7 @@ def test_the_models_are_valid_before_they_are_broken(name: str) -> None:
 
 @pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_broken_models_give_a_result_or_a_clear_error(cases: int) -> None:
-    found = fuzzing.run(0, 0, cases)
+    found = run.run(0, 0, cases)
     assert len(found) == cases
     assert [ended for ended in found if ended.is_fault] == []
     assert {0, 3} <= {ended.status for ended in found}
@@ -32,6 +32,6 @@ def test_broken_models_give_a_result_or_a_clear_error(cases: int) -> None:
     "arguments", [["--only", "run"], pytest.param(["--cases", "300"], marks=pytest.mark.slow)]
 )
 def test_operators_that_mean_nothing_end_no_command(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "tests.robustness.malformed", "--cases", "2", *arguments]
+    command = [sys.executable, "-m", "tests.fuzz.files.malformed", "--cases", "2", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0 and "0 faults" in done.stdout, done.stdout + done.stderr

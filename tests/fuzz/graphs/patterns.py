@@ -10,8 +10,8 @@ import onnx
 
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, OutputPattern, Var
 from graphopt.rules import all_rules
-from tests.property.grower import Grower
-from tests.property.operators import OPERATORS, grow, known
+from tests.fuzz.graphs.grower import Grower
+from tests.fuzz.graphs.operators import OPERATORS, grow, known
 
 #: Every pattern of every rule.
 PATTERNS = [pattern for rule in all_rules() for pattern, _ in rule.patterns]

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphopt.process.child import Child
-from tests.property.fuzz import model_of
-from tests.property.graphs import generate
-from tests.property.patterns import unknown_operators
-from tests.property.properties import examine, plans
+from tests.fuzz.graphs.generate import generate
+from tests.fuzz.graphs.invariants import examine, plans
+from tests.fuzz.graphs.patterns import unknown_operators
+from tests.fuzz.graphs.run import model_of
 
 #: Seeds that the long sweep examines, in chunks.
 SEEDS, CHUNKS = 2000, 20
@@ -55,4 +55,4 @@ def test_the_operators_of_rules_are_generated() -> None:
     # of trigonometric functions some stand for all
     rest = {"Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
     rest |= {"SimplifiedLayerNormalization"}  # onnxruntime's own, of which onnx's checker knows nothing
-    assert unknown_operators() <= rest, "tests/property/operators.py lacks a builder"
+    assert unknown_operators() <= rest, "tests/fuzz/graphs/operators.py lacks a builder"

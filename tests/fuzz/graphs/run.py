@@ -1,6 +1,6 @@
 """Generate models, optimize them, and tell what does not hold.
 
-    python -m tests.property.fuzz --seed 0 --count 20000 --jobs 2 --out build/fuzz
+    python -m tests.fuzz.graphs.run --seed 0 --count 20000 --jobs 2 --out build/fuzz
 
 Each model comes from a seed of its own. They are examined in child processes, which may die: the
 seed at which one did is a finding too, unless it died while the model grew. Results are kept in
@@ -28,8 +28,8 @@ from typing import Any
 import onnx
 
 from graphopt.process.child import Child
-from tests.property.graphs import generate
-from tests.property.properties import examine, plans
+from tests.fuzz.graphs.generate import generate
+from tests.fuzz.graphs.invariants import examine, plans
 
 ROOT = Path(__file__).parents[2]
 #: Seeds that one process examines.
@@ -117,7 +117,7 @@ class Sweep:
 
     def _batch(self, seeds: list[int], isolate: bool = False) -> list[int]:
         """Examine ``seeds`` in one process; returns those that are left after its death."""
-        command = [sys.executable, "-m", "tests.property.fuzz", "--out", str(self._out)]
+        command = [sys.executable, "-m", "tests.fuzz.graphs.run", "--out", str(self._out)]
         command += ["--isolate"] if isolate else []
         process = subprocess.Popen(
             [*command, "--work", *map(str, seeds)],
@@ -192,7 +192,9 @@ def show(seed: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="tests.property.fuzz"
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="tests.fuzz.graphs.run",
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: %(default)s)")
     parser.add_argument("--count", type=int, default=1000, help="how many seeds (default: %(default)s)")

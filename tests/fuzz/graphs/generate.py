@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.property.bodies import HOLDERS
-from tests.property.grower import SYMBOLS, Grower, type_of
-from tests.property.operators import RANDOM, grow, known
-from tests.property.patterns import PATTERNS, instantiate
+from tests.fuzz.graphs.bodies import HOLDERS
+from tests.fuzz.graphs.grower import SYMBOLS, Grower, type_of
+from tests.fuzz.graphs.operators import RANDOM, grow, known
+from tests.fuzz.graphs.patterns import PATTERNS, instantiate
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 18, 19, 20, 21, 22, 23, 24)
 #: The IR version from which on an opset can be told.

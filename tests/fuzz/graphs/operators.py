@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.property.grower import FLOATS, INTS, SMALL_INTS, Grower, has_axes, is_bool, is_float, is_number
-from tests.property.sizes import size_vector, view
+from tests.fuzz.graphs.grower import FLOATS, INTS, SMALL_INTS, Grower, has_axes, is_bool, is_float, is_number
+from tests.fuzz.graphs.sizes import size_vector, view
 
 Given = Mapping[int, str]
 Builder = Callable[[Grower, str, Given], Any]

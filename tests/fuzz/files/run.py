@@ -1,6 +1,6 @@
 """Run the command line on broken models, in processes whose death is noticed.
 
-``python -m tests.robustness.fuzzing --seed 0 --cases 10000`` tells what went wrong, and ends with status 1 then.
+``python -m tests.fuzz.files.run --seed 0 --cases 10000`` tells what went wrong, and ends with status 1 then.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def broken(seed: int, case: int) -> tuple[str, bytes]:
     """The name of the model that is broken in ``case``, and what becomes of it."""
     from onnx import parser
 
-    from tests.robustness.models import SOURCES
-    from tests.robustness.mutations import mutate
+    from tests.fuzz.files.mutations import mutate
+    from tests.fuzz.files.sources import SOURCES
 
     name = list(SOURCES)[case % len(SOURCES)]
     return name, mutate(
@@ -68,7 +68,7 @@ def run(seed: int, first: int, last: int) -> list[Ended]:
 def _run_until_death(seed: int, first: int, last: int) -> list[Ended]:
     root = Path(__file__).parent.parent.parent
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.robustness.fuzzing", "--serve", str(seed), str(first), str(last)],
+        [sys.executable, "-m", "tests.fuzz.files.run", "--serve", str(seed), str(first), str(last)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
