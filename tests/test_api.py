@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_package_exports_what_users_need(small: Path) -> None:
+def test_package_exports_the_public_names(small: Path) -> None:
     assert {"Bundle", "compile", "load", "optimize", "run", "save", "verify"} <= set(graphopt.__all__)
     assert graphopt.optimize is api.optimize and "verify" in dir(graphopt)
     with pytest.raises(AttributeError, match="no attribute 'optimise'"):
@@ -134,7 +134,7 @@ def test_settings_apply(small: Path) -> None:
         assert ops(graphopt.optimize(small, pipeline="O2").model) == ["Relu"]
 
 
-def test_instruments_are_told_of_everything(small: Path) -> None:
+def test_instruments_receive_all_events(small: Path) -> None:
     class Recorder(PassInstrumentation):
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -225,9 +225,7 @@ def test_a_long_chain() -> None:
     assert report.original.nodes == 10_000 and len(result.graph) <= 10_000
 
 
-def test_a_device_that_was_named_and_can_not_be_used_is_told_of(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_named_but_unusable_device_is_reported(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
     told = "CUDA can't be used (no driver); running on the CPU"
     _, report = graphopt.optimize(small, device="cuda", allow_fallback=True)
@@ -237,7 +235,7 @@ def test_a_device_that_was_named_and_can_not_be_used_is_told_of(
         assert graphopt.optimize(small).report.remarks == [told]
 
 
-def test_what_calls_take_decides_whether_a_process_with_a_limit_runs_a_model() -> None:
+def test_size_of_calls_decides_on_a_process_with_a_memory_limit() -> None:
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
         g (float[2] x, float[1000000] z) => (float[2] y, float[1000000] u) { y = own.F(x) u = own.F(z) }

@@ -73,7 +73,7 @@ def test_values_are_typed(tmp_path: Path) -> None:
         ("", {}, ["sed=1"], "nearest: seed"),
     ],
 )
-def test_mistakes_are_named(
+def test_mistakes_are_reported(
     tmp_path: Path, toml: str, environ: dict[str, str], assignments: list[str], message: str
 ) -> None:
     (tmp_path / "graphopt.toml").write_text(toml)
@@ -104,7 +104,7 @@ def test_patch_holds_for_a_block_and_after_exceptions_too() -> None:
         config.patch(sed=1)
 
 
-def test_every_setting_stands_in_the_documentation() -> None:
+def test_every_setting_is_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
     described = config.describe()
     assert [key for key, _, _ in described][:2] == ["pipeline", "skip"]

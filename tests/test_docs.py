@@ -29,14 +29,14 @@ def test_generated_pages_are_fresh(name: str) -> None:
     assert (DOCS / name).read_text() == _generator().PAGES[name](), "run python docs/generate.py"  # type: ignore[attr-defined]
 
 
-def test_what_is_fused_is_also_refused_where_a_condition_is_broken() -> None:
+def test_every_fusion_has_a_refused_near_miss() -> None:
     matrix = _generator().fusion_matrix()  # type: ignore[attr-defined]
     assert matrix
     one_sided = [cell for cell, tested in matrix.items() if not tested.fused or not tested.refused]
     assert one_sided == [], "a dialect needs a case and a near miss"
 
 
-def test_the_table_of_fused_operators_says_what_they_need() -> None:
+def test_table_of_fused_operators_lists_requirements() -> None:
     rows = _generator().fused_operators()  # type: ignore[attr-defined]
     assert "attention, no mask" in rows["Attention"].patterns
     assert rows["com.microsoft.SkipLayerNormalization"].devices == {"cuda"}
@@ -86,7 +86,7 @@ def test_links_to_headings() -> None:
     assert _anchor("`-O1`: [a](b.md), and *more*") == "-o1-a-and-more"
 
 
-def test_reasons_why_others_are_not_followed_name_what_there_is() -> None:
+def test_reasons_against_peer_passes_name_existing_passes() -> None:
     generator = _generator()
     known = {*registry().passes, *(rule.name for rule in all_rules())}
     reasons = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from graphopt.errors import causes, nearest_names, unknown, unwritable
 
 
-def test_names_that_contain_the_unknown_one_come_first() -> None:
+def test_names_that_contain_the_unknown_name_are_first() -> None:
     names = ["/encoder/layer.0/Dense/MatMul", "densa", "/encoder/dense"]
     for name in ("dense", "DENSE"):
         assert nearest_names(name, names)[:2] == ["/encoder/dense", "/encoder/layer.0/Dense/MatMul"]
@@ -16,7 +16,7 @@ def test_names_that_contain_the_unknown_one_come_first() -> None:
     assert nearest_names("e", names) == []
 
 
-def test_an_unknown_name_is_answered_in_one_short_line() -> None:
+def test_unknown_name_is_one_short_line() -> None:
     names = [f"pattern-{number}" for number in range(200)]
     message = str(unknown("pattern", "patern-7", names, "graphopt passes lists all"))
     assert message.startswith("no pattern is called 'patern-7'; nearest: pattern-7, ")
@@ -31,7 +31,7 @@ def test_names_that_are_not_alike_are_not_suggested() -> None:
     )
 
 
-def test_known_names_are_listed_up_to_a_number() -> None:
+def test_known_names_are_listed_up_to_a_limit() -> None:
     names = [f"input_{number}" for number in range(300)]
     listed = "inputs: input_0, input_1, input_2, input_3, input_4, input_5, input_6, input_7 and 292 more"
     assert str(unknown("input", "mask", names)) == f"no input is called 'mask'; {listed}"

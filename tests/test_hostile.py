@@ -249,7 +249,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_means_nothing_is_left_alone(name: str) -> None:
+def test_meaningless_content_is_preserved(name: str) -> None:
     """onnxruntime would not load these; nothing is dropped, as no rule or pass stumbles over them."""
     proto = onnx.parser.parse_model(text(MALFORMED[name], "float[1] j = {2.0}, int64[2] i = {1, 2}"))
     _, report = graphopt.optimize(ir.from_proto(proto))
@@ -263,7 +263,7 @@ def test_an_equation_that_is_no_text_is_left_alone() -> None:
     assert [node.op_type for node in model.graph] == ["Einsum"] and not report.dropped
 
 
-def test_an_input_of_an_unknown_type_is_not_fed() -> None:
+def test_inputs_of_unknown_type_are_not_generated() -> None:
     proto = onnx.parser.parse_model(text("y = Identity(x)"))
     proto.graph.input[0].type.tensor_type.elem_type = 99
     proto.graph.output[0].type.tensor_type.elem_type = 99

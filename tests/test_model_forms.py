@@ -115,7 +115,7 @@ USES: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", FORMS[2:])
-def test_every_function_takes_every_form_and_leaves_it_unchanged(kind: str, use: str, tmp_path: Path) -> None:
+def test_every_function_accepts_every_form_without_changing_it(kind: str, use: str, tmp_path: Path) -> None:
     form = _form(kind, network(), tmp_path)
     before = _bytes_of(form)
     assert USES[use](form) is not False
@@ -200,7 +200,7 @@ def external(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_proto_with_loaded_external_data_is_whole(external: Path) -> None:
+def test_proto_with_loaded_external_data_is_complete(external: Path) -> None:
     result = graphopt.optimize(onnx.load(external))
     assert result.verdict is not None and result.verdict.ok
     assert not result.to_proto().graph.initializer[0].external_data

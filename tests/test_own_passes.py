@@ -208,7 +208,7 @@ def test_one_pass_needs_no_list() -> None:
         (7, "not int"),
     ],
 )
-def test_what_is_no_pass_is_one_clear_type_error(given: Any, message: str) -> None:
+def test_invalid_passes_are_one_clear_type_error(given: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         graphopt.optimize(parse(MODEL), post_passes=[given])
     with pytest.raises(TypeError, match=message):
@@ -340,7 +340,7 @@ def test_a_rule_that_the_numerics_exclude_is_reported() -> None:
         ([sin_of_neg, sin_of_neg], UsageError, "there is another rule called 'sin-of-neg'"),
     ],
 )
-def test_what_is_no_rule_is_one_clear_error(rules: Any, error: type[Exception], message: str) -> None:
+def test_invalid_rules_are_one_clear_error(rules: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         graphopt.optimize(parse(MODEL), rules=rules)
 

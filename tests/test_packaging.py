@@ -70,7 +70,7 @@ def test_an_environment_of_an_old_python_is_named(tmp_path: Path) -> None:
     assert "hint: make clean, then" in done.stderr
 
 
-def test_an_environment_is_created_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_environment_is_created_completely_or_not_at_all(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("an earlier one, interrupted")

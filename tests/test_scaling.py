@@ -104,7 +104,7 @@ def test_calls_grow_linearly(build: Any) -> None:
     assert calls(work, large) <= 1.15 * grown * calls(work, small)
 
 
-def test_calls_for_a_gradient_grow_linearly_with_what_a_loop_captures() -> None:
+def test_gradient_calls_grow_linearly_with_captures_of_a_loop() -> None:
     work = partial(differentiate, loss=["y"], wrt="inputs", optimize=False)
     work(ir.from_proto(captures(10)))
     assert calls(work, captures(400)) <= 1.15 * 4 * calls(work, captures(100))

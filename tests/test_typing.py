@@ -53,7 +53,7 @@ graphopt.run("model.onnx", {})["y"].no_such_attribute
 
 
 @pytest.mark.slow  # mypy reads all that graphopt imports
-def test_mypy_accepts_what_is_right_and_reports_what_is_misspelt(tmp_path: Path) -> None:
+def test_mypy_accepts_correct_calls_and_reports_misspelt_arguments(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "wrong.py").write_text(WRONG)
     done = subprocess.run(

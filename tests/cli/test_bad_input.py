@@ -242,7 +242,7 @@ def test_settings_from_the_environment_are_checked(invoke: Invoke, small: Path) 
     check(invoke("inspect", small, environ={"GRAPHOPT_SED": "1"}), 2, "nearest: seed")
 
 
-def test_unknown_commands_name_the_nearest(invoke: Invoke) -> None:
+def test_unknown_command_suggests_the_nearest(invoke: Invoke) -> None:
     check(invoke("optimise"), 2, "no command is called 'optimise'", "nearest: optimize")
     check(invoke("passes", "peephol"), 2, "nearest: peephole")
     check(invoke("pipelines", "show", "nopt"), 2, "nearest: noopt")
@@ -295,7 +295,7 @@ def test_another_interface_is_refused_even_without_verification(invoke: Invoke, 
         ("foo.py", "hint: say foo:Class"),
     ],
 )
-def test_what_is_no_pass(
+def test_names_that_are_no_pass(
     invoke: Invoke, small: Path, named: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("fails.py").write_text("1 / 0\n")

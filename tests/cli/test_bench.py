@@ -74,14 +74,14 @@ def test_dims_that_one_model_fixes(invoke: Invoke, small: Path) -> None:
     assert done.status == 0 and "inputs x [3, 4]" in done.out and "outputs are equal" in done.out
 
 
-def test_options_that_change_what_is_measured(invoke: Invoke, small: Path) -> None:
+def test_options_that_change_the_measured_model(invoke: Invoke, small: Path) -> None:
     done = invoke("bench", small, *BRIEFLY, "--dim", "N=3", "--target-opset", 18, "--strip-docs")
     assert done.status == 0 and "inputs x [3, 4]" in done.out and "outputs are equal" in done.out
     done = invoke("bench", small, *BRIEFLY, "--dim-range", "N=5:5")
     assert done.status == 0 and "inputs x [5, 4]" in done.out
 
 
-def test_a_tool_that_fails_has_a_row_that_says_so(
+def test_failing_tool_has_a_row_with_the_failure(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = {
@@ -98,7 +98,7 @@ def test_a_tool_that_fails_has_a_row_that_says_so(
     assert "onnxsim: onnxsim failed: no such op" in done.out
 
 
-def test_what_an_interpreter_has_is_asked_in_a_process_of_its_own() -> None:
+def test_contents_of_an_interpreter_are_queried_in_a_child() -> None:
     assert peers.versions(sys.executable) == peers.installed()
 
 
@@ -157,7 +157,7 @@ def test_flags_become_options_of_the_cuda_provider() -> None:
         cuda_options(CPU, nhwc=True)
 
 
-def test_remarks_tell_failures_differences_and_placement() -> None:
+def test_remarks_report_failures_differences_and_placement() -> None:
     on_cuda = Placement({"CUDA": 7, "CPU": 2}, {"CUDA": 5, "CPU": 2}, copies=3)
     cost = Footprint(0.1, 1_000_000, on_cuda, [])
     speed = Speed(1.0, 2.0, 3.0, 100, (0.5,), Comparison(0.5, Band(0.4, 0.6), "faster"))

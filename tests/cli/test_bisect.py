@@ -125,7 +125,7 @@ def test_no_shell_runs_a_command(invoke: Invoke, small: Path, check: str, symbol
         assert outcome.status == 2 and repr(symbol) in outcome.err and "sh -c" in outcome.err
 
 
-def test_what_is_quoted_is_left_to_the_program(invoke: Invoke, small: Path) -> None:
+def test_quoted_arguments_are_passed_through(invoke: Invoke, small: Path) -> None:
     for check in ("sh -c 'test -s $0 && exit 1' {model}", 'sh -c "test -s $0; exit 1" {model}'):
         outcome = invoke("reduce", small, "-o", "r.onnx", "-O0", "--check", check)
         assert outcome.status == 0, outcome
@@ -133,7 +133,7 @@ def test_what_is_quoted_is_left_to_the_program(invoke: Invoke, small: Path) -> N
         assert shell_symbol(command) is None
 
 
-def test_what_a_command_names_is_kept(
+def test_files_named_by_a_command_are_kept(
     invoke: Invoke, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("my").mkdir()
@@ -201,7 +201,7 @@ def test_optimize_drops_the_rewrite_at_fault(invoke: Invoke, big: Path) -> None:
     assert again.status == 0 and "as recorded" in again.out
 
 
-def test_optimize_drops_what_fails(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimize_drops_failing_rewrites(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.request.is_own", lambda pass_: False)  # as if graphopt's own pass failed
     arguments = ["optimize", big, "-o", "out.onnx", *plant("Fails")]
     outcome = invoke(*arguments, "--save-repro", "kept")

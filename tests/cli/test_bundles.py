@@ -70,7 +70,7 @@ def _lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_another_bundle_takes_its_place_and_nothing_else_does(invoke: Invoke, model: Path) -> None:
+def test_only_another_bundle_replaces_a_bundle(invoke: Invoke, model: Path) -> None:
     assert invoke("profile", model, "--input-shape", "x:1x16,4x16", "-o", "p.json").status == 0
     optimize = ["optimize", model, "--profile", "p.json", "--emit", "bundle", "-o"]
     done = invoke(*optimize, "m.bundle")
@@ -85,14 +85,14 @@ def test_another_bundle_takes_its_place_and_nothing_else_does(invoke: Invoke, mo
     assert done.status == 2 and "p.json is a file, not a folder" in done.err
 
 
-def test_run_tells_which_variant_ran(invoke: Invoke, bundle: str) -> None:
+def test_run_reports_the_variant(invoke: Invoke, bundle: str) -> None:
     done = invoke("run", bundle, "--input-shape", "x:4x16", "-o", "out.npz")
     assert done.status == 0, done.err
     assert "variant static-2" in _lines(done.out + done.err) and Path("out.npz").is_file()
     assert "not static-1" not in done.out + done.err
 
 
-def test_run_tells_why_others_did_not(invoke: Invoke, bundle: str) -> None:
+def test_run_reports_why_other_variants_did_not_match(invoke: Invoke, bundle: str) -> None:
     done = invoke("run", f"{bundle}/plan.json", "--input-shape", "x:3x16", "-v")
     lines = _lines(done.out + done.err)
     assert "variant general" in lines and "not static-1: dim 0 of 'x' is 3, not 1" in lines
@@ -161,7 +161,7 @@ def test_verify_compares_each_variant(invoke: Invoke, model: Path, bundle: str) 
     ],
 )
 @pytest.mark.usefixtures("bundle")
-def test_commands_that_take_models_say_so(invoke: Invoke, arguments: list[str]) -> None:
+def test_commands_that_accept_models_are_listed(invoke: Invoke, arguments: list[str]) -> None:
     done = invoke(*arguments)
     assert done.status == 2 and "hint:" in done.err
     assert re.search(r"m\.bundle is a (bundle|folder)", done.err)

@@ -27,7 +27,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_what_is_measured_is_stored_and_shown(invoke: Invoke, tmp_path: Path) -> None:
+def test_measurements_are_stored_and_shown(invoke: Invoke, tmp_path: Path) -> None:
     auto = ("--set", "costs=auto", "--device", "cpu")
     before = invoke("calibrate", "--show", *auto)
     assert shipped("cpu").name in before.out
@@ -46,7 +46,7 @@ def test_nothing_is_stored_if_that_is_not_wanted(invoke: Invoke) -> None:
     assert shipped("cpu").name in invoke("calibrate", "--show", *auto).out
 
 
-def test_rough_figures_replace_the_shipped_ones_only_where_that_is_asked(
+def test_rough_figures_replace_shipped_ones_only_on_request(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rough = replace(MEASURED, passes=1)
@@ -59,7 +59,7 @@ def test_rough_figures_replace_the_shipped_ones_only_where_that_is_asked(
 
 
 @pytest.mark.usefixtures("made_up")
-def test_what_was_stored_can_be_forgotten_and_doctor_says_what_holds(invoke: Invoke) -> None:
+def test_stored_figures_can_be_removed_and_doctor_names_those_in_force(invoke: Invoke) -> None:
     auto = ("--set", "costs=auto", "--set", "device=cpu")
     assert "nothing was stored" in invoke("calibrate", "--forget", *auto).out
     invoke("calibrate", *auto)
@@ -69,7 +69,7 @@ def test_what_was_stored_can_be_forgotten_and_doctor_says_what_holds(invoke: Inv
     assert invoke("calibrate", "--forget", "--show", *auto).status == 2
 
 
-def test_a_table_that_can_not_be_read_does_not_keep_doctor_from_telling_the_rest(invoke: Invoke) -> None:
+def test_doctor_reports_the_rest_after_an_unreadable_table(invoke: Invoke) -> None:
     assert "not usable: can't read missing.json" in invoke("doctor", "--set", "costs=missing.json").out
 
 

@@ -77,7 +77,7 @@ def test_outputs_with_any_name_are_written(invoke: Invoke, tmp_path: Path) -> No
     assert np.load("out.npz")["file"].dtype.kind == "U"
 
 
-def test_run_tells_why_it_can_not(invoke: Invoke, tmp_path: Path) -> None:
+def test_run_reports_why_it_fails(invoke: Invoke, tmp_path: Path) -> None:
     path = saved(tmp_path / "unknown.onnx", "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }")
     outcome = invoke("run", path, "-q")
     assert outcome.status == 6 and "nobody" in outcome.err and "Traceback" not in outcome.err
@@ -104,7 +104,7 @@ def test_verify(invoke: Invoke, small: Path) -> None:
     assert result["equal"] is False and any(not row["ok"] for row in result["rows"])
 
 
-def test_verify_exact_tells_zeros_apart(invoke: Invoke, tmp_path: Path) -> None:
+def test_verify_exact_distinguishes_signed_zeros(invoke: Invoke, tmp_path: Path) -> None:
     paths = []
     for zero in ("0.0", "-0.0"):  # x + -0.0 keeps the sign of a zero, x + 0.0 does not
         graph = f"g (float[N] x) => (float[N] y) <float z = {{{zero}}}> {{ y = Add(x, z) }}"
@@ -130,7 +130,7 @@ def test_verify_fails_where_nothing_runs(invoke: Invoke, tmp_path: Path) -> None
     assert json.loads(invoke("verify", path, path, "--json").out)["equal"] is False
 
 
-def test_verify_tells_what_it_did_not_compare(invoke: Invoke, small: Path) -> None:
+def test_verify_reports_skipped_comparisons(invoke: Invoke, small: Path) -> None:
     outcome = invoke("verify", small, small, "-v", "--set", "verify-seconds=0")
     assert "skipped for time (-v)" in outcome.out
     assert "  skipped: large inputs at N=" in outcome.out
@@ -234,7 +234,7 @@ def test_names_that_the_locale_lacks(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("utf8", "status"), [("1", 0), ("0", 3)])
-def test_external_data_whose_name_the_locale_lacks(
+def test_external_data_with_a_name_outside_the_locale(
     utf8: str, status: int, small: Path, tmp_path: Path
 ) -> None:
     model = onnx.load(small)
@@ -249,7 +249,7 @@ def test_external_data_whose_name_the_locale_lacks(
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_an_interruption_tells_what_was_written(
+def test_interruption_reports_written_files(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
     from graphopt.cli import optimize_output

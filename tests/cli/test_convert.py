@@ -33,7 +33,7 @@ def test_around_all_forms(invoke: Invoke, weights: Path) -> None:
         assert _run_of(invoke, target) == expected, target
 
 
-def test_a_document_fits_the_schema_and_an_edit_takes_effect(invoke: Invoke, small: Path) -> None:
+def test_document_fits_the_schema_and_an_edit_is_effective(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, "small.json", "--json")
     assert json.loads(outcome.out)["form"] == "JSON IR"
     path = Path("small.json")
@@ -80,7 +80,7 @@ def test_where_weights_go(invoke: Invoke, weights: Path, options: list[str], fil
         (helper.make_tensor("t", TensorProto.COMPLEX64, [1], [1j]), "[odd] y = my.Foo"),
     ],
 )
-def test_what_onnx_text_can_not_hold_is_named(
+def test_content_outside_onnx_text_is_named(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attribute: Any, words: str
 ) -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]

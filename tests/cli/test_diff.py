@@ -53,7 +53,7 @@ def test_json(invoke: Invoke, small: Path, other: Path) -> None:
     assert [(item["kind"], item["name"]) for item in result["changes"]] == [("removed", "b"), ("added", "b")]
 
 
-def test_what_is_no_model_is_refused(invoke: Invoke, small: Path) -> None:
+def test_files_that_are_no_model_are_refused(invoke: Invoke, small: Path) -> None:
     assert invoke("diff", small, "missing.onnx").status == 2
     assert invoke("diff", small).status == 2
 

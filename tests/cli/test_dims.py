@@ -68,7 +68,9 @@ g (float[n] x) => (float[m] y) <float[4] four = {1.0, 2.0, 3.0, 4.0}> {
 
 
 @pytest.mark.parametrize("said", [("--dim", "n=5"), ("--dim-range", "n=5:7")])
-def test_what_the_original_refuses_is_refused(invoke: Invoke, tmp_path: Path, said: tuple[str, str]) -> None:
+def test_inputs_refused_by_the_original_are_refused(
+    invoke: Invoke, tmp_path: Path, said: tuple[str, str]
+) -> None:
     path = tmp_path / "four.onnx"
     onnx.save(onnx.parser.parse_model(_FOUR), path)
     outcome = invoke("optimize", path, "-o", "out.onnx", *said)
@@ -85,7 +87,7 @@ def test_without_them_nothing_is_presumed(invoke: Invoke, chain: Path) -> None:
     assert {"If", "Slice", "Max"} <= {node.op_type for node in onnx.load(target).graph.node}
 
 
-def test_verify_keeps_to_what_is_vouched_for(invoke: Invoke, chain: Path) -> None:
+def test_verify_respects_guaranteed_ranges(invoke: Invoke, chain: Path) -> None:
     target = chain.parent / "out.onnx"
     invoke("optimize", chain, "-o", target, "--dim", "batch=4", "--dim-range", "seq=1:512")
     vouched = ("--dim", "batch=4", "--dim-range", "seq=1:512")
@@ -142,7 +144,7 @@ def test_unnamed_dims_and_arithmetic() -> None:
     assert [list(value.shape or ()) for value in model.graph.inputs] == [[5, 3], [2, 3], [5]]
 
 
-def test_an_unnamed_dim_is_called_what_the_option_takes(invoke: Invoke, tmp_path: Path) -> None:
+def test_unnamed_dim_has_the_name_that_the_option_accepts(invoke: Invoke, tmp_path: Path) -> None:
     model = parse("g (float[?, n] x) => (float[?, n] y) { y = Relu (x) }")
     ir.save(model, tmp_path / "m.onnx")
     shown = invoke("inspect", tmp_path / "m.onnx")

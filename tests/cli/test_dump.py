@@ -60,7 +60,7 @@ def test_whole_models(invoke: Invoke, small: Path) -> None:
     assert len(headings(invoke(*arguments, "--changed").out)) == 1
 
 
-def test_only_what_changed(invoke: Invoke, small: Path) -> None:
+def test_only_changed_lines(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--changed", "--passes", "cse,peephole,cse").out
     assert [heading.split(" ─ ")[0] for heading in headings(out)] == ["peephole"]
     assert out.splitlines()[1:] == ["    %y: f32[N, 4] = Relu(%x)"]
@@ -127,7 +127,7 @@ def test_colours_are_for_marks_and_rules_only(invoke: Invoke, small: Path) -> No
 @pytest.mark.parametrize(
     ("lines", "option", "paged"), [(5, "--pager", True), (50, "--pager", False), (5, "--no-pager", False)]
 )
-def test_the_pager_gets_what_takes_more_than_a_screen(
+def test_pager_receives_output_longer_than_a_screen(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, lines: int, option: str, paged: bool
 ) -> None:
     pages: list[str] = []

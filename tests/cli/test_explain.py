@@ -43,7 +43,7 @@ def gelus(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_fused_and_what_is_not(invoke: Invoke, gelus: Path) -> None:
+def test_fused_and_unfused_nodes(invoke: Invoke, gelus: Path) -> None:
     outcome = invoke("explain", gelus)
     assert outcome.status == 0 and outcome.err == ""
     assert outcome.out.splitlines() == [
@@ -69,13 +69,13 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
     assert "/second/Mul_z" in missed["origins"]
 
 
-def test_what_would_help_without_operators_of_onnxruntime(invoke: Invoke, gelus: Path) -> None:
+def test_hints_without_vendor_operators(invoke: Invoke, gelus: Path) -> None:
     out = invoke("explain", gelus, "--portable", "--node", "/first").out
     assert "there is no Gelu before opset 20" in out and "do     raise it: --target-opset 20" in out
     assert "fused 1 × gelu: Gelu" in invoke("explain", gelus, "--portable", "--target-opset", "20").out
 
 
-def test_portable_tells_where_it_is_idle(invoke: Invoke, gelus: Path) -> None:
+def test_portable_reports_where_it_has_no_effect(invoke: Invoke, gelus: Path) -> None:
     arguments = ["optimize", gelus, "-o", "o.onnx", "--no-verify", "--portable"]
     assert "--portable leaves out nothing here" in invoke(*arguments).err
     assert invoke(*arguments, "-O3").err == ""
@@ -100,7 +100,7 @@ def test_the_device_may_be_another(invoke: Invoke, gelus: Path) -> None:
         assert outcome.status == 2 and "no device is called 'tpu'" in outcome.err
 
 
-def test_nothing_near_is_told(invoke: Invoke, gelus: Path) -> None:
+def test_absence_of_a_near_match_is_reported(invoke: Invoke, gelus: Path) -> None:
     assert invoke("explain", gelus, "--pattern", "attention").out == "no fusion pattern matches these nodes\n"
 
 
@@ -109,7 +109,7 @@ def test_unknown_names_are_refused(invoke: Invoke, gelus: Path, wrong: tuple[str
     assert invoke("explain", gelus, *wrong).status == 2
 
 
-def test_strict_fusion_writes_only_what_is_fused(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
+def test_strict_fusion_writes_only_fused_models(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.onnx"
     outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/second", "--no-verify")
     assert outcome.status == 1 and not target.exists()

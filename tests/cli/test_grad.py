@@ -19,7 +19,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_a_joint_graph_and_tells_what_is_in_it(invoke: Invoke, model: Path) -> None:
+def test_joint_graph_is_written_and_described(invoke: Invoke, model: Path) -> None:
     out = model.with_name("joint.onnx")
     ran = invoke("grad", model, "--loss-fn", "mse:y,t", "--wrt", "x,w", "-o", out, "--json")
     told = json.loads(ran.out)
@@ -46,7 +46,7 @@ def test_a_loss_has_to_be_named_and_to_have_one_element(invoke: Invoke, model: P
     assert not out.exists()
 
 
-def test_what_it_differentiates_by_may_be_named_several_times(invoke: Invoke, model: Path) -> None:
+def test_wrt_may_be_repeated(invoke: Invoke, model: Path) -> None:
     out = model.with_name("joint.onnx")
     ran = invoke(
         "grad", model, "--loss", "mse:y,t", "--wrt", "w", "--wrt", "params,inputs", "-o", out, "--json"

@@ -48,7 +48,7 @@ def test_the_source(invoke: Invoke, groups: Path) -> None:
     assert invoke("kernels", groups, "--source", "--json").status == 2
 
 
-def test_a_function_that_was_changed_is_told(invoke: Invoke, groups: Path) -> None:
+def test_changed_function_is_reported(invoke: Invoke, groups: Path) -> None:
     model = ir.load(groups)
     (function, *_) = model.functions.values()
     next(node for node in function if node.op_type == "Mul").op_type = "Sub"
@@ -66,7 +66,7 @@ def test_the_library_is_built(invoke: Invoke, groups: Path, tmp_path: Path) -> N
     assert told["built"] is True and told["cpu_level"] in (0, 2, 3, 4)
 
 
-def test_what_is_refused_leaves_no_file(invoke: Invoke, path: Path, groups: Path, tmp_path: Path) -> None:
+def test_refusals_leave_no_file(invoke: Invoke, path: Path, groups: Path, tmp_path: Path) -> None:
     out = tmp_path / "k.so"
     ran = invoke("kernels", groups, "-o", out, *NONE)
     assert ran.status == 6 and "/no/compiler" in ran.err and not out.exists()
@@ -96,7 +96,7 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
 
 
 @compiled
-def test_a_library_of_what_was_there_before_goes(invoke: Invoke, path: Path) -> None:
+def test_stale_library_is_removed(invoke: Invoke, path: Path) -> None:
     out, library = path.with_name("out.onnx"), path.with_name("out.kernels.so")
     invoke("optimize", path, "-o", out, "--fuser", "native")
     built = library.read_bytes()
@@ -111,7 +111,7 @@ def test_a_library_of_what_was_there_before_goes(invoke: Invoke, path: Path) -> 
 
 
 @compiled
-def test_sessions_are_told_of_files_that_onnxruntime_reads_alone(invoke: Invoke, path: Path) -> None:
+def test_sessions_receive_files_that_onnxruntime_reads_itself(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.json")
     ran = invoke("optimize", path, "-o", out, "--fuser", "native")
     assert "InferenceSession" not in ran.out and "graphopt convert" in ran.out
@@ -120,7 +120,7 @@ def test_sessions_are_told_of_files_that_onnxruntime_reads_alone(invoke: Invoke,
 
 
 @compiled
-def test_the_lines_run_where_they_are_told(
+def test_printed_lines_run_where_they_say(
     invoke: Invoke, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(path.parent)
@@ -176,7 +176,7 @@ def test_run_verify_and_executors_take_kernels(invoke: Invoke, path: Path, group
 
 
 @compiled
-def test_bench_takes_kernels(invoke: Invoke, path: Path) -> None:
+def test_bench_accepts_kernels(invoke: Invoke, path: Path) -> None:
     quick = ["--processes", "1", "--rounds", "2", "--warmup", "1"]
     ran = invoke("bench", path, "--fuser", "native", "--input-shape", "x:64,64", *quick, "--json")
     told = json.loads(ran.out)
@@ -184,7 +184,7 @@ def test_bench_takes_kernels(invoke: Invoke, path: Path) -> None:
     assert native["nodes"] == 3 and any("sigmoid_mul" in op for op in json.dumps(native).split('"')), native
 
 
-def test_explain_tells_of_native_groups(invoke: Invoke, groups: Path) -> None:
+def test_explain_covers_native_groups(invoke: Invoke, groups: Path) -> None:
     text = invoke("explain", groups).out
     assert "fused 1 × fuse-groups: graphopt.native.sigmoid_mul_" in text and "for Sigmoid(s), Mul(m" in text
     (one,) = json.loads(invoke("explain", groups, "--node", "Sin(t)", "--json").out)["fused"]
@@ -199,7 +199,7 @@ def test_several_models_have_a_library_each(invoke: Invoke, path: Path, small: P
     assert sorted(file.name for file in out.iterdir()) == ["model.kernels.so", "model.onnx", "small.onnx"]
 
 
-def test_where_no_groups_are_made_it_is_told(invoke: Invoke, path: Path) -> None:
+def test_absence_of_groups_is_reported(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     ran = invoke(
         "optimize",

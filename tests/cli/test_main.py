@@ -67,7 +67,7 @@ def test_a_plain_run_imports_no_passes_but_its_own(small: Path) -> None:
     assert not names & {f"graphopt.passes.{name}" for name in unused}
 
 
-def test_a_plain_run_imports_nothing_of_what_others_do(small: Path) -> None:
+def test_plain_run_imports_no_optional_modules(small: Path) -> None:
     names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
     others = ("graphopt.debug", "graphopt.tuning", "graphopt.rewrite.explain", "graphopt.timing")
     assert not [name for name in names if name.startswith(others)]
@@ -90,7 +90,7 @@ def test_version(invoke: Invoke) -> None:
     assert outcome.status == 0 and outcome.out.startswith("graphopt")
 
 
-def test_a_reader_that_goes_away_is_no_error(small: Path) -> None:
+def test_closed_pipe_is_no_error(small: Path) -> None:
     code = "import sys; from graphopt.cli.main import main; sys.exit(main())"
     read, write = os.pipe()
     os.close(read)
@@ -153,7 +153,7 @@ def test_no_command_shows_the_help(invoke: Invoke, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("arguments", [["passes"], ["passes", "peephole"]], ids=" ".join)
-def test_tables_are_no_wider_than_what_they_are_read_on(
+def test_tables_fit_the_terminal(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     told = [kind.summary() for kind in registry().passes.values()]
@@ -182,7 +182,7 @@ def test_names_stay_whole_on_terminals(invoke: Invoke, small: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
-def test_why_the_device_is_the_cpu_is_told_only_on_demand(
+def test_reason_for_the_cpu_is_reported_only_on_demand(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     from graphopt.ort import devices
@@ -254,7 +254,7 @@ def test_the_time_that_the_process_took_to_start_counts(
     assert json.loads(capsys.readouterr().out)["seconds"]["all"] > 1000
 
 
-def test_each_pass_tells_its_options_and_rules(invoke: Invoke) -> None:
+def test_each_pass_lists_its_options_and_rules(invoke: Invoke) -> None:
     for name, kind in registry().passes.items():
         assert all(option.meaning for option in options_of(kind)), f"an option of {name} has no meaning"
     out = invoke("passes", "peephole").out

@@ -39,7 +39,7 @@ def copies(small: Path, *names: str) -> list[Path]:
 # The result without -o ----------------------------------------------------------------------
 
 
-def test_the_result_lies_beside_the_model(invoke: Invoke, small: Path) -> None:
+def test_result_is_written_beside_the_model(invoke: Invoke, small: Path) -> None:
     outcome = invoke("optimize", small)
     target = small.with_name("small.opt.onnx")
     assert outcome.status == 0
@@ -269,7 +269,7 @@ def test_bench_of_the_sample_refuses_a_device_that_is_missing(
     assert outcome.status == 6 and "CUDA can't be used: no driver" in outcome.err
 
 
-def test_optimizing_the_sample_writes_where_it_is_told_to_only(invoke: Invoke) -> None:
+def test_optimizing_the_sample_writes_only_to_the_given_path(invoke: Invoke) -> None:
     before = sorted(sample.PATH.parent.iterdir())
     outcome = invoke("optimize", "--no-verify", "-O1")
     assert outcome.out.splitlines()[-1].endswith("graphopt optimize --no-verify -O1 MODEL.onnx")

@@ -131,7 +131,7 @@ def test_families_of_rules_may_be_named(invoke: Invoke, small: Path) -> None:
         assert ops(target) == left
 
 
-def test_planned_steps_and_skipped_passes_are_told(
+def test_planned_steps_and_skipped_passes_are_reported(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = small.parent / "out.onnx"
@@ -236,7 +236,7 @@ def test_how_shapes_and_passes_are_written(invoke: Invoke, small: Path) -> None:
     assert not Path("o.onnx").exists()
 
 
-def test_a_hint_does_not_ask_for_what_was_done(invoke: Invoke, tmp_path: Path) -> None:
+def test_hint_does_not_repeat_a_given_option(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "reshape.onnx"
     graph = "g (float[N] x) => (float[A, B] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
     onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + graph), path)
@@ -244,7 +244,7 @@ def test_a_hint_does_not_ask_for_what_was_done(invoke: Invoke, tmp_path: Path) -
     assert outcome.status == 6 and "hint: change what --input-shape and --input say" in outcome.err
 
 
-def test_what_could_not_be_compared_is_told(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+def test_incomparable_outputs_are_reported(invoke: Invoke, small: Path, tmp_path: Path) -> None:
     path = tmp_path / "unknown.onnx"
     head = '<ir_version: 8, opset_import: ["" : 17, "nobody" : 1]> '
     onnx.save(onnx.parser.parse_model(head + "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }"), path)
@@ -265,7 +265,7 @@ def test_what_could_not_be_compared_is_told(invoke: Invoke, small: Path, tmp_pat
         ("Transpose (x, x)", "has 2 inputs, which Transpose does not take"),
     ],
 )
-def test_what_must_be_verified(invoke: Invoke, tmp_path: Path, node: str, words: str) -> None:
+def test_results_that_require_verification(invoke: Invoke, tmp_path: Path, node: str, words: str) -> None:
     path, target = tmp_path / "typo.onnx", tmp_path / "out.onnx"
     text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2, 2] x) => (float[2, 2] y) {{ y = {node} }}'
     onnx.save(onnx.parser.parse_model(text), path)

@@ -107,7 +107,7 @@ def test_folders(invoke: Invoke, small: Path, arguments: list[str]) -> None:
     ],
 )
 @pytest.mark.usefixtures("no_work")
-def test_what_is_read_is_not_written_over(invoke: Invoke, small: Path, arguments: str, words: str) -> None:
+def test_inputs_are_not_overwritten(invoke: Invoke, small: Path, arguments: str, words: str) -> None:
     Path("small.onnx").write_bytes(small.read_bytes())
     for name in ("other.onnx", "x.npz", "x.npy", "kept/notes.txt"):
         Path(name).parent.mkdir(exist_ok=True)
@@ -186,7 +186,7 @@ def test_a_result_may_go_over_its_model(invoke: Invoke, small: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_work")
-def test_what_is_not_writable(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_paths(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode, **more: mode != os.W_OK)
     check(invoke("optimize", small, "-o", "out.onnx"), 2, "can't write out.onnx: . is not writable")
     check(invoke("dump", small, "-o", "folder"), 2, "can't write folder: ")

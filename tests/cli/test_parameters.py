@@ -32,7 +32,7 @@ def test_there_and_back(invoke: Invoke, model: Path) -> None:
     assert ir.fingerprint(ir.load(whole)) == ir.fingerprint(ir.load(model))
 
 
-def test_what_is_wrong_is_told_and_nothing_is_left(invoke: Invoke, model: Path) -> None:
+def test_errors_are_reported_and_leave_no_file(invoke: Invoke, model: Path) -> None:
     out, weights = model.with_name("out.onnx"), model.with_name("w.npz")
     ran = invoke("lift-parameters", model, "-o", out, "--which", "v", "--parameters", weights)
     assert ran.status == 2 and "'v'" in ran.err and not out.exists() and not weights.exists()

@@ -43,7 +43,7 @@ def test_it_prints_groups_and_reasons(invoke: Invoke, path: Path) -> None:
     assert "it draws random numbers" in text and "a gradient is wanted of what it reads" in text
 
 
-def test_what_json_tells(invoke: Invoke, path: Path) -> None:
+def test_contents_of_json(invoke: Invoke, path: Path) -> None:
     told = json.loads(invoke("partition", path, "--wrt", "x", "--explain", "--json").out)
     first, second = told["groups"]
     assert first["ops"] == {"Exp": 1, "Neg": 1} and first["where"] == "main"
@@ -95,7 +95,7 @@ def test_it_draws_groups(invoke: Invoke, path: Path) -> None:
     assert to_svg(found) == to_svg(graphopt.partition(path))
 
 
-def test_what_is_refused_leaves_no_file(invoke: Invoke, path: Path) -> None:
+def test_refusals_leave_no_file(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     for wrong in (["--wrt", "nothing"], ["--plot", path.with_suffix(".png")], ["--minimum", "0"]):
         assert invoke("partition", path, "-o", out, *wrong).status == 2
@@ -117,7 +117,7 @@ def test_options_of_python(path: Path) -> None:
         graphopt.partition(path, policy="fusion", shapes="few")
 
 
-def test_the_profile_tells_of_which_inputs_a_gradient_was_wanted() -> None:
+def test_profile_records_requires_grad_of_inputs() -> None:
     model = parse(
         TEXT.replace("Cos(z)", "Cos(w) w = Sin(z)").replace("u = Cos(w) w = Sin(z)", "w = Sin(z) u = Cos(w)")
     )

@@ -73,7 +73,7 @@ def test_shapes_make_runs_of_made_up_numbers(invoke: Invoke, model: Path) -> Non
     assert told["inner_left_out"] == 0
 
 
-def test_files_and_shapes_go_together_and_what_lacks_is_made_up(
+def test_files_and_shapes_combine_and_missing_inputs_are_generated(
     invoke: Invoke, model: Path, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "a.npz", x=np.ones((5, 4), np.float32))
@@ -141,7 +141,7 @@ def _empty(tmp_path: Path) -> str:
         ("-o", lambda folder: folder / "p.txt", r"p\.txt should end in \.json"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
+def test_errors_are_one_line(
     invoke: Invoke, model: Path, tmp_path: Path, option: str, make: Any, said: str
 ) -> None:
     done = invoke("profile", model, option, make(tmp_path))
@@ -150,7 +150,7 @@ def test_what_is_wrong_is_told_in_one_line(
     assert len(done.err.splitlines()) <= 2
 
 
-def test_files_of_a_folder_that_are_no_arrays_are_told(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_files_that_are_no_arrays_are_reported(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     requests = _requests(tmp_path / "requests", 1)
     (requests / "README.md").write_text("")
     done = invoke("profile", model, "--inputs", requests)
@@ -159,7 +159,7 @@ def test_files_of_a_folder_that_are_no_arrays_are_told(invoke: Invoke, model: Pa
     assert done.status == 2 and "--runs is of inputs that are made up" in done.err
 
 
-def test_a_run_that_fails_is_told_by_its_file(invoke: Invoke, tmp_path: Path) -> None:
+def test_failing_run_is_named_by_its_file(invoke: Invoke, tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] a, float[M] b) => (float[K] c) { c = Add(a, b) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "add.onnx")
     file, target = tmp_path / "apart.npz", tmp_path / "p.json"
@@ -185,7 +185,7 @@ def test_many_patterns_are_listed_with_v(invoke: Invoke, model: Path) -> None:
     assert "[12, 4]" in invoke("profile", model, "--input-shape", f"x:{shapes}", "-v").out
 
 
-def test_a_reproducer_keeps_what_is_read(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_reproducer_keeps_its_inputs(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     requests = _requests(tmp_path / "requests", 1)
     kept = tmp_path / "kept"
     done = invoke("profile", model, "--inputs", requests, "-o", tmp_path / "p.json", "--save-repro", kept)

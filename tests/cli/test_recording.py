@@ -89,7 +89,7 @@ def test_every_command_is_kept_and_replayed(
     assert again.status == 0 and "as recorded" in again.out, again
 
 
-def test_what_is_kept(invoke: Invoke, small: Path) -> None:
+def test_kept_files(invoke: Invoke, small: Path) -> None:
     np.save("x.npy", np.ones((3, 4), np.float32))
     environ = {"GRAPHOPT_SEED": "7"}
     words = ["optimize", small, "-o", "out.onnx", "--input", "x:x.npy", "--skip", "cse,dce", "-q"]
@@ -106,7 +106,7 @@ def test_what_is_kept(invoke: Invoke, small: Path) -> None:
     assert "graphopt replay ." in (kept / "README.md").read_text()
 
 
-def test_another_outcome_is_told(invoke: Invoke, small: Path) -> None:
+def test_different_outcome_is_reported(invoke: Invoke, small: Path) -> None:
     invoke("optimize", small, "-o", "out.onnx", "--no-verify", "--save-repro", "kept")
     data = json.loads(Path("kept/command.json").read_text())
     data["outcome"] |= {"status": 3, "written": [["out.onnx", "0"]]}

@@ -39,13 +39,13 @@ def options_of(command: str, sections: set[str] | None = None) -> set[str]:
 
 
 @pytest.mark.parametrize("command", ["bisect", "reduce", "dump"])
-def test_whatever_shapes_a_result_can_be_told_to(command: str) -> None:
+def test_options_that_shape_a_result_are_shared(command: str) -> None:
     wanted = options_of("optimize", SHAPING) - (OF_RUNS if command == "dump" else set())
     assert wanted <= options_of(command)
     assert {"share_buffers", "strip_docs", "target_opset", "portable", "memory_limit", "dims"} <= wanted
 
 
-def test_looking_for_a_fault_runs_what_optimize_runs(tmp_path: Path) -> None:
+def test_fault_search_runs_the_pipeline_of_optimize(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(ir.to_proto(parse(TEXT)), path)
     values: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_looking_for_a_fault_runs_what_optimize_runs(tmp_path: Path) -> None:
     assert check.inputs.ranges == attempt.options.dim_ranges != {}
 
 
-def test_dump_refuses_what_would_have_no_effect(invoke: Invoke, small: Path) -> None:
+def test_dump_refuses_options_without_effect(invoke: Invoke, small: Path) -> None:
     outcome = invoke("dump", small, "--strip-docs")
     assert outcome.status == 2 and "--strip-docs needs --pass-by-pass" in outcome.err
     assert invoke("dump", small, "--strip-docs", "--pass-by-pass", "--changed").status == 0

@@ -24,7 +24,7 @@ def requests(tmp_path: Path) -> Path:
     return folder
 
 
-def test_it_tells_which_plan_took_each_file(invoke: Invoke, requests: Path) -> None:
+def test_plan_of_each_file_is_reported(invoke: Invoke, requests: Path) -> None:
     told = invoke(
         "run",
         requests.parent / "m.onnx",
@@ -81,7 +81,7 @@ def test_the_file_at_fault_is_named(invoke: Invoke, requests: Path) -> None:
         (["--inputs", "nowhere"], "no such file or folder"),
     ],
 )
-def test_what_does_not_go_together_is_told(
+def test_conflicting_options_are_reported(
     invoke: Invoke, requests: Path, options: list[str], why: str
 ) -> None:
     given = [str(requests) if option == "REQUESTS" else option for option in options]

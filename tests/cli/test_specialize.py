@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_variants_are_told_and_written(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_variants_are_reported_and_written(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     told = invoke("optimize", model, "-o", out, "--profile", tmp_path / "p.json", "--no-verify")
     assert told.status == 0
@@ -35,7 +35,7 @@ def test_variants_are_told_and_written(invoke: Invoke, model: Path, tmp_path: Pa
         np.testing.assert_allclose(api.run(out, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)
 
 
-def test_the_report_tells_of_variants(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_report_lists_variants(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     arguments = ["--profile", tmp_path / "p.json", "--no-verify", "--json", "--variants", "1"]
     told = invoke("optimize", model, "-o", tmp_path / "out.onnx", *arguments)
     (variant,) = json.loads(told.out)["variants"]
@@ -59,7 +59,7 @@ def test_the_report_tells_of_variants(invoke: Invoke, model: Path, tmp_path: Pat
         (["--profile", "MODEL"], "it is no profile"),
     ],
 )
-def test_what_does_not_go_together_is_told(
+def test_conflicting_options_are_reported(
     invoke: Invoke, model: Path, tmp_path: Path, options: list[str], why: str
 ) -> None:
     paths = {"PROFILE": str(tmp_path / "p.json"), "MODEL": str(model)}
@@ -69,7 +69,7 @@ def test_what_does_not_go_together_is_told(
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_a_bundle_asks_for_its_profile_first(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_bundle_requires_a_profile(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     told = invoke("optimize", model, "-o", tmp_path / "m.bundle", "--emit", "bundle")
     assert told.status == 2 and "--emit goes with --profile" in told.err
 

@@ -48,7 +48,7 @@ def test_it_writes_both_models_their_weights_and_a_plan(invoke: Invoke, model: P
     assert np.allclose(gradient, truth["w"], rtol=1e-4, atol=1e-4)
 
 
-def test_it_tells_what_is_saved_and_what_is_done_twice(invoke: Invoke, model: Path) -> None:
+def test_residuals_and_recomputation_are_reported(invoke: Invoke, model: Path) -> None:
     out = model.with_name("step")
     text = invoke("grad", model, "--loss-fn", "mse:y,t", "--split", "--memory-budget", "0", "-o", out).out
     assert "N=16 (assumed)" in text and "verified" in text and "0% of" in text
@@ -57,7 +57,7 @@ def test_it_tells_what_is_saved_and_what_is_done_twice(invoke: Invoke, model: Pa
     assert "0 nodes" in text and "100% of" in text
 
 
-def test_what_goes_wrong_leaves_no_folder(invoke: Invoke, model: Path) -> None:
+def test_failures_leave_no_folder(invoke: Invoke, model: Path) -> None:
     out = model.with_name("step")
     loss = ("--loss-fn", "mse:y,t")
     assert invoke("grad", model, *loss, "--split", "--dim", "M=3", "-o", out).status == 2

@@ -21,7 +21,7 @@ def test_convert_writes_for_an_opset(invoke: Invoke, small: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["Relu"]
 
 
-def test_the_report_tells_the_opsets(invoke: Invoke, small: Path) -> None:
+def test_report_lists_opsets(invoke: Invoke, small: Path) -> None:
     out = invoke("optimize", small, "-o", "o.onnx", "--target-opset", "13", "-v").out
     assert "\n  opset 17 → 13\n" in out
     assert next(line for line in out.splitlines() if "convert-opset" in line).endswith("opset 17 → 13")
@@ -29,7 +29,7 @@ def test_the_report_tells_the_opsets(invoke: Invoke, small: Path) -> None:
     assert "opset 17 → 13" in invoke("convert", small, "o.onnx", "--target-opset", "13").out
 
 
-def test_convert_says_what_it_compared(invoke: Invoke, small: Path) -> None:
+def test_convert_reports_the_comparison(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, "o.onnx", "--target-opset", "13")
     assert "\n  verified  bit-identical on " in outcome.out and "onnxruntime, CPU, " in outcome.out
     told = json.loads(invoke("convert", small, "o.onnx", "--target-opset", "13", "--json").out)
@@ -47,7 +47,7 @@ def test_an_opset_that_can_not_be_verified(invoke: Invoke, small: Path) -> None:
     assert invoke("convert", small, target, "--target-opset", newest, "--no-verify").status == 0
 
 
-def test_an_opset_without_a_kernel_is_told_with_one_that_has_it(invoke: Invoke, tmp_path: Path) -> None:
+def test_missing_kernel_is_reported_with_an_opset_that_has_one(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     text = '<ir_version: 9, opset_import: ["" : 18]> g (double[N] x) => (double[N] y) { y = Softplus(x) }'
     onnx.save(onnx.parser.parse_model(text), path)

@@ -29,7 +29,7 @@ def test_every_time_is_of_one_type() -> None:
         assert [option.type.convert(text, option, None) for text in ("60", "60s", "1m")] == [60.0] * 3
 
 
-def test_what_is_no_time() -> None:
+def test_invalid_durations() -> None:
     for text in ("soon", "-1", "nan"):
         with pytest.raises(click.BadParameter, match="write 60s or 2m"):
             Seconds().convert(text, None, None)

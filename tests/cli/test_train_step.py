@@ -57,7 +57,7 @@ def test_it_writes_a_step_its_state_and_its_plan(invoke: Invoke, model: Path) ->
     assert found is not None and np.array_equal(found.numpy(), trainer.parameters()["w"])
 
 
-def test_it_tells_what_to_feed(invoke: Invoke, model: Path) -> None:
+def test_required_inputs_are_reported(invoke: Invoke, model: Path) -> None:
     out, state = model.with_name("step.onnx"), model.with_name("start.safetensors")
     ran = invoke(
         "train-step",
@@ -89,7 +89,7 @@ def test_it_tells_what_to_feed(invoke: Invoke, model: Path) -> None:
         (["--optimizer", "adam"], "--loss"),
     ],
 )
-def test_what_is_wrong_is_told_and_nothing_written(
+def test_errors_are_reported_and_nothing_is_written(
     invoke: Invoke, model: Path, arguments: list[str], message: str
 ) -> None:
     before = sorted(model.parent.iterdir())
