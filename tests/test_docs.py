@@ -79,6 +79,15 @@ def test_the_index_lists_every_page() -> None:
     assert {page.name for page in DOCS.glob("*.md")} == listed | {"index.md"}
 
 
+def test_the_glossary_is_short_sorted_and_names_modules_that_exist() -> None:
+    rows = re.findall(
+        r"^\| ([\w -]+) \|.*\| `([\w.]+)` \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE
+    )
+    terms = [term for term, _ in rows]
+    assert 20 < len(terms) <= 40 and terms == sorted(terms, key=str.lower)
+    assert [module for _, module in rows if importlib.util.find_spec(module) is None] == []
+
+
 def test_links_to_headings() -> None:
     assert _leads_somewhere(DOCS / "cli.md", "architecture.md#adding-things")
     assert _leads_somewhere(DOCS / "architecture.md", "#adding-things")
