@@ -355,7 +355,7 @@ def gradients_page() -> str:
     for family, items in all_gradients().items():
         for item in items:
             ops = ", ".join(f"`{op}`" for op in item.ops)
-            what = item.summary if isinstance(item, Gradient) else f"none: {item.because}"
+            what = item.summary if isinstance(item, Gradient) else f"none: {item.reason}"
             lines.append(f"| {family} | {ops} | {_cell(what)} |")
     return "\n".join([*lines, ""])
 

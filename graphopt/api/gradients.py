@@ -119,7 +119,7 @@ def verify_split(
     Raises:
         VerificationFailed: they do not compute the same.
     """
-    from graphopt.autodiff.rejoin import rejoined
+    from graphopt.autodiff.rejoin import rejoin
     from graphopt.ort import preflight
     from graphopt.ort.artifact import Artifact
 
@@ -130,7 +130,7 @@ def verify_split(
     heavy = is_heavy(joint, settings.memory_limit)
     oracle, _ = oracle_for(joint, inputs, settings, device, heavy)
     with oracle:
-        verdict = oracle.verify(rejoined(found), numerics=make_options(settings).numerics, signature=False)
+        verdict = oracle.verify(rejoin(found), numerics=make_options(settings).numerics, signature=False)
     if not verdict.ok:
         raise VerificationFailed(
             f"the two models do not compute what the joint graph does: {verdict.summary()}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.sequences import is_sequence
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.reverse import backward
 
 
-class Draft:
+class BodyGradient:
     """The gradient of ``body``, which ``node`` holds.
 
     Attributes:
@@ -26,7 +26,7 @@ class Draft:
         gradients: what :meth:`walk` found, by value.
     """
 
-    def __init__(self, outer: Operations, node: Forward, body: ir.Graph) -> None:
+    def __init__(self, outer: GraphBuilder, node: PrimalNode, body: ir.Graph) -> None:
         self.op = outer.within(body)
         self.body = body
         self.gradients: dict[ir.Value, ir.Value] = {}
@@ -154,7 +154,7 @@ class Draft:
         return list(needed), dict.fromkeys(reversed(copied))
 
 
-def as_output(op: Operations, value: ir.Value, body: ir.Graph) -> ir.Value:
+def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
     """``value`` of ``body`` as a further output of it, which the caller adds."""
     maker, output = value.producer(), value
     if maker is None or maker.graph is not body or value.is_graph_output():
@@ -165,7 +165,7 @@ def as_output(op: Operations, value: ir.Value, body: ir.Graph) -> ir.Value:
     return output
 
 
-def declare(op: Operations, output: ir.Value, like: ir.Value) -> None:
+def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
     """Declare what is known of ``output`` of a body, which is shaped as ``like``.
 
     A Loop that never runs gathers tensors without elements of that rank; Scan does not run without.
@@ -177,7 +177,7 @@ def declare(op: Operations, output: ir.Value, like: ir.Value) -> None:
         output.type, output.shape = ir.TensorType(dtype), None
 
 
-def sizes_outside(op: Operations, node: Forward, value: ir.Value) -> list[Size] | None:
+def sizes_outside(op: GraphBuilder, node: PrimalNode, value: ir.Value) -> list[Size] | None:
     """The sizes of ``value`` of a body of ``node`` as ``op`` can tell them outside; ``None`` if it can't."""
     cx, shape = op.cx, op.cx.shape(value)
     if shape is None:

@@ -11,8 +11,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff import ort_workarounds
 from graphopt.autodiff.lib import sequences
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import NeedsOpset, Stopped, UnknownType
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import NeedsOpset, StoppedGradient, UnknownType
 from graphopt.context import Context
 
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | Sequence[int] | float | int | None
@@ -23,7 +23,7 @@ Size = int | ir.Value
 _SMALL = 16
 
 
-class Operations:
+class GraphBuilder:
     """Appends nodes to ``graph``: ``op.Mul(dy, b)``.
 
     Operands are values, ``None`` for an input that is left out, numbers, which become scalars of the
@@ -39,7 +39,7 @@ class Operations:
         self.cx = cx
         self.graph = graph
         self.prefix = "grad"
-        self.stopped: list[Stopped] = []
+        self.stopped: list[StoppedGradient] = []
         self._made: list[ir.Node] = []
         self._own: set[ir.Node] = set()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
@@ -129,9 +129,9 @@ class Operations:
         if self.version < version:
             raise NeedsOpset(version)
 
-    def leave_out(self, node: Forward, reason: str) -> None:
+    def leave_out(self, node: PrimalNode, reason: str) -> None:
         """Record that only a part of what ``node`` does has a gradient, which users are warned of."""
-        self.stopped.append(Stopped(node.op_type, node.label, reason, partly=True))
+        self.stopped.append(StoppedGradient(node.op_type, node.label, reason, partly=True))
 
     @property
     def version(self) -> int:
@@ -139,13 +139,13 @@ class Operations:
         imports = self.cx.edit.scopes.imports(self.graph)
         return ir.standard_version(imports, 0)
 
-    def within(self, body: ir.Graph) -> Operations:
+    def within(self, body: ir.Graph) -> GraphBuilder:
         """Appends nodes to ``body`` instead."""
-        inner = Operations(self.cx, body)
+        inner = GraphBuilder(self.cx, body)
         inner.prefix = self.prefix
         return inner
 
-    def begin_body(self, name: str, inputs: Sequence[ir.Value] = ()) -> Operations:
+    def begin_body(self, name: str, inputs: Sequence[ir.Value] = ()) -> GraphBuilder:
         """Appends nodes to a new body, which a node made later holds. See :meth:`end_body`.
 
         Args:

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 
 
-def without_unsure_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
+def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
     """Drop the declared shapes of computed values of the main graph that are not known to be right.
 
     An output keeps its declaration: an Identity bears it, and the value behind it is without.

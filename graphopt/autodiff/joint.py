@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.declared_shapes import without_unsure_shapes
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.declared_shapes import drop_unproven_shapes
 from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.losses import Loss, declared_dims
-from graphopt.autodiff.registry import IncompleteGradient, NeedsOpset, Stopped
+from graphopt.autodiff.registry import IncompleteGradient, NeedsOpset, StoppedGradient
 from graphopt.autodiff.reverse import backward, is_real
 from graphopt.autodiff.running_statistics import return_state, statistics
-from graphopt.autodiff.wrt import asked, resolved, with_parameters
+from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
@@ -56,7 +56,7 @@ class Joint:
     gradients: dict[str, str] = field(default_factory=dict)
     cotangents: dict[str, str] = field(default_factory=dict)
     unrelated: list[str] = field(default_factory=list)
-    stopped: list[Stopped] = field(default_factory=list)
+    stopped: list[StoppedGradient] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
     opset: int | None = None
 
@@ -92,8 +92,8 @@ def differentiate(
     """
     if outputs not in ("all", "loss"):
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
-    model = with_parameters(model, wrt)
-    names = asked(model, wrt)
+    model = expose_parameters(model, wrt)
+    names = wrt_names(model, wrt)
     needed = OLDEST
     while True:
         joint = Joint(copy(model))
@@ -181,8 +181,8 @@ def _write_gradients(
     scaled: bool,
 ) -> None:
     graph = cx.model.graph
-    shown = {value: output for output, value in without_unsure_shapes(cx).items()}
-    op = Operations(cx, graph)
+    shown = {value: output for output, value in drop_unproven_shapes(cx).items()}
+    op = GraphBuilder(cx, graph)
     values = _values(graph, shown)
     before = list(graph.inputs)
     given: dict[ir.Value, ir.Value] = {}
@@ -205,7 +205,7 @@ def _write_gradients(
             taker = _cotangent(name, values)
             given[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
             joint.cotangents[name] = taker
-    by = resolved(wrt, values, cx)
+    by = wrt_values(wrt, values, cx)
     walk = backward(op, graph, given, by)
     joint.stopped = walk.stopped
     order = _order(cx.model.graph)
@@ -246,7 +246,7 @@ def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -
     return found | {output.name: value for value, output in (shown or {}).items() if output.name}
 
 
-def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: Operations) -> ir.Value:
+def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: GraphBuilder) -> ir.Value:
     """An input that takes the gradient of ``loss``; 1 unless it is fed, where the IR version allows."""
     name, dtype, rank = joint.loss or "", op.dtype(loss), op.cx.rank(loss) or 0
     taker = joint.cotangents[name] = _cotangent(name, values)
@@ -310,7 +310,7 @@ def _order(graph: ir.Graph) -> str:
     return str(order) if order > 1 else ""
 
 
-def _as_output(op: Operations, gradient: ir.Value, name: str, like: ir.Value) -> ir.Value:
+def _as_output(op: GraphBuilder, gradient: ir.Value, name: str, like: ir.Value) -> ir.Value:
     """``gradient`` under ``name``, declared as what it is the gradient of."""
     edit = op.cx.edit
     if gradient.producer() is None or gradient.is_graph_output() or not op.has_made(gradient):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.autodiff.bodies import Draft, as_output
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.reverse import cycles
+from graphopt.autodiff.bodies import BodyGradient, as_output
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.reverse import active_carries
 from graphopt.control_flow.loops import changing, entries_of, loop_form, symbols_outside
 from graphopt.ops.traits import COMPUTE_BOUND
 
 
-class Iteration:
+class IterationGradient:
     """The gradient of what a Loop or Scan does in one iteration, and what of the iteration is saved for it.
 
     Attributes:
@@ -28,26 +28,28 @@ class Iteration:
         slices: by the number of what a Scan goes through, the gradient of what the iteration takes.
     """
 
-    def __init__(self, op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode, cotangents: Sequence[ir.Value | None]) -> None:
         form = loop_form(node.raw, op.cx, short=True)
         if form is None:
             raise node.refusal("its body takes or returns other values than it does")
-        self.op, self.node, self.form, self.outer = op, node, form, outer
+        self.op, self.node, self.form, self.cotangents = op, node, form, cotangents
         self._outside = symbols_outside(form, op.cx)
-        self.draft = draft = Draft(op, node, form.body)
+        self.draft = draft = BodyGradient(op, node, form.body)
         carried = list(zip(form.formals, form.ends, strict=True))
         gathered = {k: row for k, row in enumerate(form.rows) if self.dy(form.carried + k) is not None}
         scanned = dict(enumerate(form.scanned))
-        scanned = {k: x for k, x in scanned.items() if node.wants(form.carried + k)}
-        captured = [value for value in node.captured if node.wants_value(value)]
+        scanned = {k: x for k, x in scanned.items() if node.needs_grad(form.carried + k)}
+        captured = [value for value in node.captured if node.needs_grad_of(value)]
         self.picks = self._picks()
         self.origins = {slice_: value for value, found in self.picks.items() for slice_ in found}
-        picked = [slice_ for slice_, value in self.origins.items() if node.wants_value(value)]
+        picked = [slice_ for slice_, value in self.origins.items() if node.needs_grad_of(value)]
         captured = [value for value in captured if value not in self.picks]
-        starts = [x for k, x in enumerate(form.formals) if node.wants(form.head + k)]
+        starts = [x for k, x in enumerate(form.formals) if node.needs_grad(form.head + k)]
         ends = [end for k, end in enumerate(form.ends) if self.dy(k) is not None]
         given = [*ends, *gathered.values()]
-        active = cycles(form.body, given, [*captured, *picked, *starts, *scanned.values()], carried, op.cx)
+        active = active_carries(
+            form.body, given, [*captured, *picked, *starts, *scanned.values()], carried, op.cx
+        )
         self.states = {k: draft.like(form.ends[k]) for k in active}
         self.rows = {k: draft.like(row) for k, row in gathered.items()}
         pairs = [(form.ends[k], dy) for k, dy in self.states.items()]
@@ -87,7 +89,7 @@ class Iteration:
 
     def dy(self, k: int) -> ir.Value | None:
         """The gradient of an output of the forward node."""
-        return self.outer[k] if k < len(self.outer) else None
+        return self.cotangents[k] if k < len(self.cotangents) else None
 
     def _sum(self, value: ir.Value) -> ir.Value:
         name = self.op.cx.edit.fresh_name(f"{value.name}_grad_sum")
@@ -100,7 +102,7 @@ class Iteration:
             self.captured
             or self.picked
             or self.slices
-            or any(self.node.wants(self.form.head + k) for k in self.states)
+            or any(self.node.needs_grad(self.form.head + k) for k in self.states)
         )
 
     def initial(self) -> list[ir.Value]:
@@ -175,6 +177,6 @@ class Iteration:
         scanned = [self.node.inputs[self.form.carried + k] for k in self.slices]
         sums: dict[ir.Value, ir.Value] = {}
         for value, dx in zip([*starts, *self.captured, *self.picked, *scanned], outputs, strict=True):
-            if value is not None and self.node.wants_value(value):
+            if value is not None and self.node.needs_grad_of(value):
                 sums[value] = self.op.added(sums[value], dx) if value in sums else dx
         return sums

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 
@@ -73,7 +73,7 @@ class Loss:
         settings = "".join(f",{key}={number}" for key, number in told.items() if number is not None)
         return f"{self.function}:{self.prediction},{self.target}{settings}"
 
-    def write(self, op: Operations, values: dict[str, ir.Value]) -> ir.Value:
+    def write(self, op: GraphBuilder, values: dict[str, ir.Value]) -> ir.Value:
         """Write the loss at the end of the graph of ``op``; the value ``loss``, or a name like it.
 
         Args:
@@ -91,7 +91,7 @@ class Loss:
         return _LOSSES[self.function](op, self, prediction, target)
 
 
-def _mse(op: Operations, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Value:
+def _mse(op: GraphBuilder, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Value:
     if b is None:
         b = op.cx.edit.add_input(loss.target, op.dtype(a), declared_dims(op.cx, a))
     one, other = op.cx.shape(a), op.cx.shape(b)
@@ -106,7 +106,7 @@ def _mse(op: Operations, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Valu
     return op.ReduceMean(op.Mul(difference, difference), keepdims=0)
 
 
-def _cross_entropy(op: Operations, loss: Loss, logits: ir.Value, labels: ir.Value | None) -> ir.Value:
+def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Value | None) -> ir.Value:
     shape = op.cx.shape(logits)
     if shape is None:
         raise UnsupportedModel(
@@ -162,7 +162,7 @@ def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None
     return [dim if isinstance(dim, int) else str(dim) if str(dim) in own else None for dim in shape]
 
 
-_LOSSES: dict[str, Callable[[Operations, Loss, ir.Value, ir.Value | None], ir.Value]] = {
+_LOSSES: dict[str, Callable[[GraphBuilder, Loss, ir.Value, ir.Value | None], ir.Value]] = {
     "cross_entropy": _cross_entropy,
     "mse": _mse,
 }

@@ -10,11 +10,11 @@ import numpy as np
 from graphopt import ir
 
 if TYPE_CHECKING:
-    from graphopt.autodiff.builder import Operand, Operations, Size
+    from graphopt.autodiff.builder import GraphBuilder, Operand, Size
     from graphopt.context import Dim
 
 
-def matmul(op: Operations, *operands: Operand) -> ir.Value:
+def matmul(op: GraphBuilder, *operands: Operand) -> ir.Value:
     """A MatMul, zero where it sums over nothing: onnxruntime leaves such results as they were in memory."""
     y: ir.Value = op.node("MatMul", operands)
     a, b = _operands(y)
@@ -27,7 +27,7 @@ def matmul(op: Operations, *operands: Operand) -> ir.Value:
     return _zero_unless(op, y, [op.dim(x, axis)]) if _is_open(op, y, shape[axis]) else y
 
 
-def einsum(op: Operations, operands: Sequence[Operand], equation: str) -> ir.Value:
+def einsum(op: GraphBuilder, operands: Sequence[Operand], equation: str) -> ir.Value:
     """An Einsum without ellipses, likewise."""
     y: ir.Value = op.node("Einsum", operands, {"equation": equation})
     left, _, result = equation.partition("->")
@@ -41,7 +41,7 @@ def einsum(op: Operations, operands: Sequence[Operand], equation: str) -> ir.Val
     return _zero_unless(op, y, list(summed.values())) if summed else y
 
 
-def expand(op: Operations, x: ir.Value, shape: ir.Value | Sequence[int]) -> ir.Value:
+def expand(op: GraphBuilder, x: ir.Value, shape: ir.Value | Sequence[int]) -> ir.Value:
     """An Expand. To a constant shape of which a size is 0, onnxruntime's optimizer takes it for nothing."""
     known = op.cx.static_ints(shape) if isinstance(shape, ir.Value) else tuple(shape)
     if known is None or 0 not in known or op.cx.rank(x) != len(known):
@@ -59,7 +59,7 @@ def _operands(y: ir.Value) -> list[ir.Value]:
     return [value for value in node.inputs if value is not None]
 
 
-def _is_open(op: Operations, y: ir.Value, dim: Dim) -> bool:
+def _is_open(op: GraphBuilder, y: ir.Value, dim: Dim) -> bool:
     """Whether a size that is summed over may be 0 while ``y`` has elements."""
     if isinstance(dim, int):
         return dim == 0
@@ -67,12 +67,12 @@ def _is_open(op: Operations, y: ir.Value, dim: Dim) -> bool:
     return shape is None or not any(op.cx.facts.dim_equal(dim, other) for other in shape)
 
 
-def _zero_unless(op: Operations, y: ir.Value, sizes: Sequence[Size]) -> ir.Value:
+def _zero_unless(op: GraphBuilder, y: ir.Value, sizes: Sequence[Size]) -> ir.Value:
     count = op.product(*sizes)
     return _where(op, y, op.constant(np.array([count])) if isinstance(count, int) else count)
 
 
-def _where(op: Operations, y: ir.Value, count: ir.Value) -> ir.Value:
+def _where(op: GraphBuilder, y: ir.Value, count: ir.Value) -> ir.Value:
     """``y`` if ``count``, a vector of one element, is not 0."""
     some = op.Greater(count, 0)
     return op.only_where(op.Squeeze(some, [0]) if op.cx.rank(y) == 0 else some, y)

@@ -13,7 +13,7 @@ from graphopt.context import Context, Dim
 from graphopt.ops import traits
 
 
-class Forward:
+class PrimalNode:
     """A node of the forward graph, as gradient functions see it.
 
     Attributes:
@@ -89,16 +89,16 @@ class Forward:
             self.cx.edit.give_output(self.raw, index)
         return self.raw.outputs[index]
 
-    def wants(self, index: int) -> bool:
+    def needs_grad(self, index: int) -> bool:
         """Whether the gradient of an input is asked for; work for others is thrown away."""
         value = self.optional(index)
         return value is not None and value in self._reached
 
-    def wants_value(self, value: ir.Value) -> bool:
+    def needs_grad_of(self, value: ir.Value) -> bool:
         """Whether the gradient of ``value``, such as one that a body captures, is asked for."""
         return value in self._reached
 
-    def is_needed(self, value: ir.Value) -> bool:
+    def is_useful(self, value: ir.Value) -> bool:
         """Whether what is differentiated depends on ``value``, whether or not it has a gradient."""
         return value in self._needed
 

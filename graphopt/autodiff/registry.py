@@ -60,7 +60,7 @@ class UnknownType(UnsupportedModel):
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedGradient:
     """A node on the way that lets no gradient through, or only a part of it.
 
     Attributes:
@@ -107,7 +107,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Stops:
+class NonDifferentiable:
     """Operators through which no gradient flows: it is zero, or nobody asks for it.
 
     Attributes:
@@ -117,7 +117,7 @@ class Stops:
     """
 
     ops: tuple[str, ...]
-    because: str
+    reason: str
     quiet: bool = False
 
     def holds_for(self, version: int) -> bool:
@@ -136,19 +136,19 @@ def gradient(
     return declare
 
 
-def stops(*ops: str, because: str, quiet: bool = False) -> Stops:
+def non_differentiable(*ops: str, reason: str, quiet: bool = False) -> NonDifferentiable:
     """Declare that no gradient flows through ``ops``; the result has to be a name of the module."""
-    return Stops(ops, because, quiet)
+    return NonDifferentiable(ops, reason, quiet)
 
 
 @cache
-def all_gradients() -> dict[str, tuple[Gradient | Stops, ...]]:
+def all_gradients() -> dict[str, tuple[Gradient | NonDifferentiable, ...]]:
     """By family, what is known of operators; what other packages add comes last.
 
     They name modules as entry points of the group ``graphopt.gradients``.
     """
     package = importlib.import_module(_PACKAGE)
-    found: dict[str, tuple[Gradient | Stops, ...]] = {}
+    found: dict[str, tuple[Gradient | NonDifferentiable, ...]] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         if not info.name.startswith("_"):
             found[info.name] = tuple(_declared(importlib.import_module(f"{_PACKAGE}.{info.name}")))
@@ -157,14 +157,14 @@ def all_gradients() -> dict[str, tuple[Gradient | Stops, ...]]:
     return found
 
 
-def _declared(module: Any) -> Iterator[Gradient | Stops]:
+def _declared(module: Any) -> Iterator[Gradient | NonDifferentiable]:
     for item in vars(module).values():
         own = isinstance(item, Gradient) and item.function.__module__ == module.__name__
-        if own or isinstance(item, Stops):
+        if own or isinstance(item, NonDifferentiable):
             yield item
 
 
-def find(domain: str, op_type: str, version: int) -> Gradient | Stops | None:
+def find(domain: str, op_type: str, version: int) -> Gradient | NonDifferentiable | None:
     """What is known of an operator's gradient at opset ``version`` of its domain."""
     for item in _by_operator().get(spelt(domain, op_type), ()):
         if item.holds_for(version):
@@ -178,8 +178,8 @@ def spelt(domain: str, op_type: str) -> str:
 
 
 @cache
-def _by_operator() -> dict[str, list[Gradient | Stops]]:
-    found: dict[str, list[Gradient | Stops]] = {}
+def _by_operator() -> dict[str, list[Gradient | NonDifferentiable]]:
+    found: dict[str, list[Gradient | NonDifferentiable]] = {}
     for items in all_gradients().values():
         for item in items:
             for op in item.ops:

@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.autodiff.split import Split
 
 
-def rejoined(found: Split) -> ir.Model:
+def rejoin(found: Split) -> ir.Model:
     """What runs the forward model, and then the backward model; called like the joint graph."""
     model = ir.clone(found.forward)
     edit, graph = ir.Editor(model), model.graph

@@ -21,7 +21,7 @@ _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 _HEAVY_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
 
 
-def obstacle(node: ir.Node, cx: Context) -> str | None:
+def recompute_obstacle(node: ir.Node, cx: Context) -> str | None:
     """Why ``node`` is computed once and never again; ``None`` if it may be.
 
     BatchNormalization in training gives the same result for the same batch; its copy gets running
@@ -38,7 +38,7 @@ def obstacle(node: ir.Node, cx: Context) -> str | None:
     return None
 
 
-def is_heavy(node: ir.Node) -> bool:
+def is_compute_bound(node: ir.Node) -> bool:
     """Whether ``node`` does so much arithmetic that its result is rather saved."""
     if node.domain == "":
         return node.op_type in traits.COMPUTE_BOUND

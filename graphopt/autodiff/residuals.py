@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from graphopt import ir
 from graphopt.autodiff.min_cut import Network, Unbounded
-from graphopt.autodiff.rematerialize import Estimates, is_heavy, obstacle
+from graphopt.autodiff.rematerialize import Estimates, is_compute_bound, recompute_obstacle
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 
@@ -26,7 +26,7 @@ _MOST_HALVINGS = 40
 _SIZES = ("Shape", "Size")
 
 
-class Sides:
+class JointPartition:
     """The nodes of a joint graph, by where they have to run.
 
     Attributes:
@@ -87,7 +87,7 @@ def is_at_hand(value: ir.Value) -> bool:
     return value.producer() is None or ir.constant_of(value) is not None
 
 
-def save_everything(sides: Sides) -> list[ir.Value]:
+def all_residuals(sides: JointPartition) -> list[ir.Value]:
     """All forward values that are read in the backward pass, if that computes nothing again.
 
     Of what is read for its sizes alone, only these count.
@@ -102,14 +102,16 @@ def save_everything(sides: Sides) -> list[ir.Value]:
     return [value for node in sides.nodes for value in node.outputs if value in found]
 
 
-class Choice:
+class ResidualSelection:
     """Chooses what to save.
 
     Args:
         banned: values that are never handed over.
     """
 
-    def __init__(self, sides: Sides, estimates: Estimates, cx: Context, banned: Iterable[ir.Value]) -> None:
+    def __init__(
+        self, sides: JointPartition, estimates: Estimates, cx: Context, banned: Iterable[ir.Value]
+    ) -> None:
         self._sides = sides
         self._banned = dict.fromkeys(banned)
         needed = sides.needed(sides.wanted)
@@ -124,7 +126,9 @@ class Choice:
     def _is_bound(self, node: ir.Node, cx: Context) -> bool:
         """Whether ``node`` may run once only, and does so in the forward pass."""
         return (
-            obstacle(node, cx) is not None if node in self._sides.forward else not cx.is_deterministic(node)
+            recompute_obstacle(node, cx) is not None
+            if node in self._sides.forward
+            else not cx.is_deterministic(node)
         )
 
     def size(self, value: ir.Value, estimates: Estimates) -> int:
@@ -145,7 +149,7 @@ class Choice:
         ends: dict[ir.Value, tuple[int, int]] = {}
         for node in self._nodes:
             place = network.node()
-            once = node in self._once or (not heavy and self._costs[node] > 0 and is_heavy(node))
+            once = node in self._once or (not heavy and self._costs[node] > 0 and is_compute_bound(node))
             cost = self._costs[node] << (_MOST_HALVINGS - halvings)
             if once or cost:
                 network.edge(source, place, None if once else cost)

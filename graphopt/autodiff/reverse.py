@@ -15,9 +15,9 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff import registry as known
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import Gradient, NoGradient, Stopped, Stops, UnknownType
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import Gradient, NoGradient, NonDifferentiable, StoppedGradient, UnknownType
 from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
@@ -33,7 +33,7 @@ class Walk:
     """
 
     gradients: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    stopped: list[Stopped] = field(default_factory=list)
+    stopped: list[StoppedGradient] = field(default_factory=list)
 
 
 def is_real(value: ir.Value, cx: Context) -> bool:
@@ -46,7 +46,7 @@ def is_real(value: ir.Value, cx: Context) -> bool:
 
 
 def backward(
-    op: Operations, graph: ir.Graph, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+    op: GraphBuilder, graph: ir.Graph, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> Walk:
     """The gradients of ``wrt``, for gradients ``given`` of some values of ``graph``.
 
@@ -67,7 +67,7 @@ def backward(
 
 
 def _walk(
-    op: Operations, nodes: Sequence[ir.Node], given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+    op: GraphBuilder, nodes: Sequence[ir.Node], given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> Walk:
     cx = op.cx
     wrt = list(dict.fromkeys(wrt))
@@ -77,12 +77,12 @@ def _walk(
     way = _between(nodes, needed, reached, walk, cx)
     sums = _Sums(op, given)
     for node, rule in reversed(way):
-        outer = [sums.total(output) for output in node.outputs]
-        if all(dy is None for dy in outer):
+        cotangents = [sums.total(output) for output in node.outputs]
+        if all(dy is None for dy in cotangents):
             continue
-        forward = Forward(node, cx, reached, needed)
+        forward = PrimalNode(node, cx, reached, needed)
         op.prefix = f"{forward.label}_grad"
-        for value, dx in _gradients(op, forward, rule, outer):
+        for value, dx in _gradients(op, forward, rule, cotangents):
             sums.add(value, dx)
     for value in wrt:
         total = sums.total(value)
@@ -113,17 +113,19 @@ def _between(
             continue
         real = [output for output in node.outputs if output.name and is_real(output, cx)]
         rule = known.find(node.domain, node.op_type, cx.version(node))
-        if isinstance(rule, Stops) or not real:
-            if not isinstance(rule, Stops) or not rule.quiet:
-                reason = rule.because if isinstance(rule, Stops) else "its results are no real numbers"
-                walk.stopped.append(Stopped(node.op_type, ir.label(node), reason))
+        if isinstance(rule, NonDifferentiable) or not real:
+            if not isinstance(rule, NonDifferentiable) or not rule.quiet:
+                reason = (
+                    rule.reason if isinstance(rule, NonDifferentiable) else "its results are no real numbers"
+                )
+                walk.stopped.append(StoppedGradient(node.op_type, ir.label(node), reason))
             continue
         way.append((node, rule))
         reached.update(dict.fromkeys(real))
     return way
 
 
-def cycles(
+def active_carries(
     graph: ir.Graph,
     given: Iterable[ir.Value],
     wrt: Iterable[ir.Value],
@@ -160,7 +162,7 @@ def cycles(
 class _Sums:
     """What flows back into each value from all that read it."""
 
-    def __init__(self, op: Operations, given: Mapping[ir.Value, ir.Value]) -> None:
+    def __init__(self, op: GraphBuilder, given: Mapping[ir.Value, ir.Value]) -> None:
         self._op = op
         self._terms = {value: [dy] for value, dy in given.items()}
 
@@ -181,12 +183,16 @@ class _Sums:
 
 
 def _gradients(
-    op: Operations, node: Forward, rule: Gradient | None, outer: Sequence[ir.Value | None]
+    op: GraphBuilder, node: PrimalNode, rule: Gradient | None, cotangents: Sequence[ir.Value | None]
 ) -> list[tuple[ir.Value, ir.Value]]:
     """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
     mark, before = op.mark(), len(op.stopped)
     try:
-        told: Any = by_standard(op, node, outer) if rule is None else rule.function(op, node, *outer)
+        told: Any = (
+            vjp_of_standard_function(op, node, cotangents)
+            if rule is None
+            else rule.function(op, node, *cotangents)
+        )
     except UnknownType as error:
         raise node.unknown("element type", error.value, node.cx.dtype) from error
     except NoGradient as error:
@@ -205,17 +211,17 @@ def _gradients(
         if len(results) > len(node.inputs) and any(dx is not None for dx in results[len(node.inputs) :]):
             raise ValueError(f"the gradient of {node.op_type} tells of more inputs than {node.label} has")
         pairs = list(zip(node.inputs, results, strict=False))
-    found = [(x, dx) for x, dx in pairs if x is not None and dx is not None and node.wants_value(x)]
+    found = [(x, dx) for x, dx in pairs if x is not None and dx is not None and node.needs_grad_of(x)]
     if rule is not None and rule.broadcasts:
         found = [(x, op.reduce_to(dx, x, node.y)) for x, dx in found]
     op.drop_unread(mark, [dx for _, dx in found])
     return found
 
 
-def through(
-    op: Operations,
-    node: Forward,
-    outer: Sequence[ir.Value | None],
+def vjp_of_decomposition(
+    op: GraphBuilder,
+    node: PrimalNode,
+    cotangents: Sequence[ir.Value | None],
     write: Callable[[], ir.Value | Sequence[ir.Value | None]],
 ) -> dict[ir.Value, ir.Value]:
     """The gradient of ``node`` by that of simpler operators, which compute again what it computes.
@@ -230,16 +236,16 @@ def through(
     mark = op.mark()
     told = write()
     results = [told] if isinstance(told, ir.Value) else told
-    given = [(result, dy) for result, dy in zip(results, outer, strict=False) if result is not None]
-    found = back_to_inputs(op, node, mark, given)
+    given = [(result, dy) for result, dy in zip(results, cotangents, strict=False) if result is not None]
+    found = vjp_to_inputs(op, node, mark, given)
     for result, output in zip(results, node.outputs, strict=False):
         if result is not None and op.has_made(result) and output.name and result not in found.values():
             op.cx.edit.replace(result, output)
     return found
 
 
-def back_to_inputs(
-    op: Operations, node: Forward, mark: int, given: Iterable[tuple[ir.Value, ir.Value | None]]
+def vjp_to_inputs(
+    op: GraphBuilder, node: PrimalNode, mark: int, given: Iterable[tuple[ir.Value, ir.Value | None]]
 ) -> dict[ir.Value, ir.Value]:
     """The gradients of what ``node`` reads, through the nodes made since ``mark``.
 
@@ -250,18 +256,20 @@ def back_to_inputs(
     for value, dy in given:
         if dy is not None:
             summed[value] = op.added(summed[value], dy) if value in summed else dy
-    wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.wants_value(x)]
-    return back_since(op, mark, summed, wrt)
+    wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.needs_grad_of(x)]
+    return vjp_since(op, mark, summed, wrt)
 
 
-def back_since(
-    op: Operations, mark: int, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+def vjp_since(
+    op: GraphBuilder, mark: int, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> dict[ir.Value, ir.Value]:
     """The gradients of ``wrt``, for gradients ``given`` of values that nodes made since ``mark`` compute."""
     return _walk(op, op.made_since(mark), given, wrt).gradients
 
 
-def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None]) -> dict[ir.Value, ir.Value]:
+def vjp_of_standard_function(
+    op: GraphBuilder, node: PrimalNode, cotangents: Sequence[ir.Value | None]
+) -> dict[ir.Value, ir.Value]:
     """The gradient of ``node`` through the operators of its standard definition.
 
     Raises:
@@ -279,16 +287,16 @@ def by_standard(op: Operations, node: Forward, outer: Sequence[ir.Value | None])
             results[index] = result
         return results
 
-    return through(op, node, outer, write)
+    return vjp_of_decomposition(op, node, cotangents, write)
 
 
-def _is_of_here(op: Operations, function: ir.Function) -> bool:
+def _is_of_here(op: GraphBuilder, function: ir.Function) -> bool:
     """Whether the operators of ``function``, all of the standard, mean the same in the graph."""
     there = ir.standard_version(function.opset_imports)
     return all(convert.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
 
 
-def _kind(node: Forward, x: ir.Value | None) -> ir.TensorKind | None:
+def _kind(node: PrimalNode, x: ir.Value | None) -> ir.TensorKind | None:
     dtype = None if x is None else node.cx.dtype(x) or x.dtype
     if x is None or dtype is None:
         return None
@@ -298,7 +306,7 @@ def _kind(node: Forward, x: ir.Value | None) -> ir.TensorKind | None:
     )
 
 
-def _unknown(node: Forward) -> NoGradient:
+def _unknown(node: PrimalNode) -> NoGradient:
     """Why there is no gradient through ``node``, of which nothing is known."""
     key = node.raw.op_identifier()
     if key in node.cx.model.functions:

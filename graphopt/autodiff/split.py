@@ -10,9 +10,9 @@ from graphopt import ir
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.rematerialize import Estimates
-from graphopt.autodiff.residuals import Choice, Sides, dependents, save_everything
+from graphopt.autodiff.residuals import JointPartition, ResidualSelection, all_residuals, dependents
 from graphopt.autodiff.running_statistics import is_training
-from graphopt.autodiff.unranked import take_apart
+from graphopt.autodiff.unranked import flatten_unranked
 from graphopt.context import Context
 from graphopt.driver import context_for, make_pipeline
 from graphopt.errors import UsageError
@@ -22,7 +22,7 @@ SAVED = "saved."
 
 
 @dataclass(frozen=True)
-class Saved:
+class Residual:
     """A value that the forward model returns for the backward model alone.
 
     Attributes:
@@ -41,7 +41,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Report:
+class SplitReport:
     """What a split saves, and what that takes.
 
     Attributes:
@@ -89,8 +89,8 @@ class Split:
     joint: Joint = field(repr=False)
     forward: ir.Model = field(repr=False)
     backward: ir.Model = field(repr=False)
-    saved: tuple[Saved, ...]
-    report: Report
+    saved: tuple[Residual, ...]
+    report: SplitReport
 
     @property
     def handed(self) -> list[str]:
@@ -130,13 +130,13 @@ def split(
     joint = differentiate(model, loss, wrt, outputs=outputs, scaled=True)
     with context_for(joint.model) as cx:
         _keep_gradients_apart(joint, cx)
-        sides = Sides(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
-        parts = take_apart([node for node in sides.nodes if node not in sides.backward], cx)
+        sides = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
+        parts = flatten_unranked([node for node in sides.nodes if node not in sides.backward], cx)
         if parts:
-            sides = Sides(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
+            sides = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
         estimates = Estimates(cx, dims or {})
-        choice = Choice(sides, estimates, cx, [*_unknown(sides, cx), *parts])
-        kept = save_everything(sides)
+        choice = ResidualSelection(sides, estimates, cx, [*_unknown(sides, cx), *parts])
+        kept = all_residuals(sides)
         everything = list(dict.fromkeys(part for value in kept for part in parts.get(value, (value,))))
         size = sum(choice.size(value, estimates) for value in everything)
         if save_all:
@@ -170,7 +170,12 @@ class _Writer:
     """
 
     def __init__(
-        self, joint: Joint, sides: Sides, chosen: Sequence[ir.Value], estimates: Estimates, cx: Context
+        self,
+        joint: Joint,
+        sides: JointPartition,
+        chosen: Sequence[ir.Value],
+        estimates: Estimates,
+        cx: Context,
     ) -> None:
         self._joint, self._sides, self._estimates, self._cx = joint, sides, estimates, cx
         self._late = sides.needed(sides.wanted, dict.fromkeys(chosen))
@@ -212,7 +217,7 @@ class _Writer:
         saved = tuple(self._told(value, names[value]) for value in self._saved)
         again = [node for node in sides.nodes if node in self._early and node in self._late]
         estimates = self._estimates
-        report = Report(
+        report = SplitReport(
             everything,
             sum(item.bytes for item in saved),
             budget,
@@ -227,12 +232,12 @@ class _Writer:
     def _name(self, value: ir.Value) -> str:
         return self._cx.edit.fresh_name(SAVED + (value.name or ""))
 
-    def _told(self, value: ir.Value, name: str) -> Saved:
+    def _told(self, value: ir.Value, name: str) -> Residual:
         node = value.producer()
         assert node is not None
         kind, shape = self._declared(value)
         copy = ir.Value(name=name, type=kind, shape=shape)
-        return Saved(
+        return Residual(
             name, value.name or "", node.op_type, ir.declared_type(copy) or "", self._estimates.bytes(value)
         )
 
@@ -262,7 +267,7 @@ def _detach_statistics(cx: Context) -> None:
                 cx.edit.set_input(node, index, spare.outputs[0])
 
 
-def _unknown(sides: Sides, cx: Context) -> list[ir.Value]:
+def _unknown(sides: JointPartition, cx: Context) -> list[ir.Value]:
     """Values of unknown type, which no model can return."""
     made = [value for node in sides.needed(sides.wanted) for value in node.outputs]
     return [value for value in made if value.name and (cx.facts.type(value) or value.type) is None]

@@ -17,7 +17,7 @@ from graphopt.context import Context
 _ALLOWS_ZERO = 14
 
 
-def take_apart(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
+def flatten_unranked(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
     """Let readers of what ``nodes`` of the main graph compute restore it, where its rank is unknown.
 
     Below opset 14, values stay as they are.

@@ -17,14 +17,14 @@ from graphopt.util.coerce import split_names
 INPUTS, ALL = "inputs", "all"
 
 
-def with_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
+def expose_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
     """A copy of ``model`` where the constants that ``wrt`` includes are initializers, as parameters are."""
     result, names = copy(model), split_names(wrt)
     expose(result, names, weights=PARAMS in names or ALL in names)
     return result
 
 
-def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
+def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
     """The names that ``wrt`` comes to, and whether they were named, rather than as a group.
 
     Args:
@@ -52,7 +52,7 @@ def asked(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
     return found
 
 
-def resolved(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
+def wrt_values(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
     """The values of ``names``, as :func:`asked` tells them. What was part of a group may have gone since.
 
     Raises:

@@ -14,7 +14,9 @@ from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 
 
-def without(backward: ir.Model, cotangents: Iterable[str], absent: Iterable[str]) -> ir.Model:
+def specialize_zero_cotangents(
+    backward: ir.Model, cotangents: Iterable[str], absent: Iterable[str]
+) -> ir.Model:
     """A copy of ``backward`` for runs in which some of the gradients that it takes are zero.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.split import split
-from graphopt.autodiff.zero_cotangents import without
+from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
 from graphopt.errors import UsageError, unknown
 from graphopt.parameters.selection import FLOATS
 from graphopt.util.element_types import native
@@ -155,7 +155,7 @@ class GradientPlan:
             if not self._is_specialized:
                 cotangents = self._split.joint.cotangents
                 gone = [cotangents[name] for name in self.real if name in self._absent]
-                model = without(self._split.backward, cotangents.values(), gone)
+                model = specialize_zero_cotangents(self._split.backward, cotangents.values(), gone)
                 self._specialized = self._start(model) if model.graph.outputs else None
                 self._is_specialized = True
             return self._specialized

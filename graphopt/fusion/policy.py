@@ -13,7 +13,7 @@ from graphopt.context import Context
 from graphopt.fusion.left_to_runtime import is_builtin, is_widened, touches_convolution, why_left
 from graphopt.fusion.operator import find, spelt, unfit
 from graphopt.partitioning.duplicates import executed
-from graphopt.partitioning.policy import Place, Ruling
+from graphopt.partitioning.policy import Decision, Role
 
 #: Moves that onnxruntime makes without touching an element.
 _FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
@@ -52,28 +52,28 @@ class FusionPolicy:
         counted = executed([node for node in nodes if not is_free(node)], self.minimum)
         return counted + sum(node.op_type in _SLOW for node in nodes)
 
-    def keeps_its_turn(self, node: ir.Node) -> bool:
+    def is_ordered(self, node: ir.Node) -> bool:
         """None: what has a turn is not fused, and what is fused has none."""
         return False
 
-    def rule(self, node: ir.Node) -> Ruling:
+    def decide(self, node: ir.Node) -> Decision:
         """Where ``node`` may stand, by what it is, what it computes and what stands beside it."""
         cx = self.cx
         if find(node) is None:
-            return Ruling(Place.OUTSIDE, f"kernels do not know {spelt(node)}")
+            return Decision(Role.BOUNDARY, f"kernels do not know {spelt(node)}")
         if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
-            return Ruling(
-                Place.OUTSIDE, "it is an operator that onnxruntime adds, on which it crashes in functions"
+            return Decision(
+                Role.BOUNDARY, "it is an operator that onnxruntime adds, on which it crashes in functions"
             )
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
-            return Ruling(Place.OUTSIDE, "it computes sizes")
+            return Decision(Role.BOUNDARY, "it computes sizes")
         reason = unfit(node, cx) or self._by_shape(node) or self.why_left(node)
         if reason:
-            return Ruling(Place.OUTSIDE, reason)
+            return Decision(Role.BOUNDARY, reason)
         if is_free(node):
-            return Ruling(Place.ALONG, "it moves no element in memory")
-        return Ruling(Place.INSIDE)
+            return Decision(Role.PASSTHROUGH, "it moves no element in memory")
+        return Decision(Role.MEMBER)
 
     def _by_shape(self, node: ir.Node) -> str | None:
         for value in (*node.inputs, *node.outputs):

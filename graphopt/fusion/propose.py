@@ -26,7 +26,7 @@ def propose_kernels(root: ir.Graph, policy: FusionPolicy) -> list[Proposal]:
             _take(cluster.nodes, proposal, policy, _PEELS)
         place = {node: number for number, node in enumerate(proposal.graph)}
         proposal.groups.sort(key=lambda group: place[group.nodes[0]])
-        proposal.outside = dict(sorted(proposal.outside.items(), key=lambda item: place[item[0]]))
+        proposal.ungrouped = dict(sorted(proposal.ungrouped.items(), key=lambda item: place[item[0]]))
     return found
 
 
@@ -63,8 +63,8 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
 
 def _leave(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
     for node in nodes:
-        proposal.outside[node] = reason
-        proposal.along.pop(node, None)
+        proposal.ungrouped[node] = reason
+        proposal.passthrough.pop(node, None)
 
 
 def _readers(node: ir.Node) -> list[ir.Node]:

@@ -4,7 +4,7 @@ The algorithm (:mod:`graphopt.partitioning.propose`) asks a policy about single 
 what groups are for; :mod:`graphopt.partitioning.autodiff` is the policy for groups that are differentiated.
 """
 
-from graphopt.partitioning.policy import Place, Policy, Ruling
+from graphopt.partitioning.policy import Decision, Policy, Role
 from graphopt.partitioning.propose import Partition, Proposal, propose, propose_all
 
-__all__ = ["Partition", "Place", "Policy", "Proposal", "Ruling", "propose", "propose_all"]
+__all__ = ["Decision", "Partition", "Policy", "Proposal", "Role", "propose", "propose_all"]

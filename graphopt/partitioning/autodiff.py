@@ -9,13 +9,13 @@ from functools import cached_property
 from graphopt import ir
 from graphopt.autodiff import registry as known
 from graphopt.autodiff.lib.sequences import is_sequence
-from graphopt.autodiff.registry import Gradient, Stops
+from graphopt.autodiff.registry import Gradient, NonDifferentiable
 from graphopt.autodiff.reverse import is_real
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.partitioning.duplicates import executed
-from graphopt.partitioning.policy import Place, Ruling
+from graphopt.partitioning.policy import Decision, Role
 from graphopt.partitioning.requires_grad import requires_grad, sources
 
 #: The seed's seven: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
@@ -56,30 +56,32 @@ class AutodiffPolicy:
         """The nodes that are executed, as far as the minimum."""
         return executed(nodes, self.minimum)
 
-    def keeps_its_turn(self, node: ir.Node) -> bool:
+    def is_ordered(self, node: ir.Node) -> bool:
         """Random and stateful nodes, those of which nothing is known, and guards run in their order."""
         return self.cx.has_to_run(node) or not self.cx.is_deterministic(node)
 
-    def rule(self, node: ir.Node) -> Ruling:
+    def decide(self, node: ir.Node) -> Decision:
         """Where ``node`` may stand, by what it is, what it computes and what it reads."""
         barred = self._barred(node)
         if barred is not None:
-            return Ruling(Place.OUTSIDE, barred)
+            return Decision(Role.BOUNDARY, barred)
         if not any(output.name and is_real(output, self.cx) for output in node.outputs):
-            return Ruling(Place.ALONG, "its results are no real numbers")
+            return Decision(Role.PASSTHROUGH, "its results are no real numbers")
         gradient = known.find(node.domain, node.op_type, self.cx.version(node))
-        if isinstance(gradient, Stops):
-            return Ruling(Place.ALONG, f"no gradient flows through it: {gradient.because}")
+        if isinstance(gradient, NonDifferentiable):
+            return Decision(Role.PASSTHROUGH, f"no gradient flows through it: {gradient.reason}")
         depends = any(output in self.wanted for output in node.outputs)
         if not (depends and any(value in self.wanted for value in ir.reads(node))):
             # what depends on a group by sizes alone, as a mask may, lies between nodes of it
-            return Ruling(Place.ALONG, "no gradient is wanted of what it reads")
+            return Decision(Role.PASSTHROUGH, "no gradient is wanted of what it reads")
         if gradient is None and not self._is_spelt_out(node):
-            return Ruling(Place.OUTSIDE, f"no gradient is known for {known.spelt(node.domain, node.op_type)}")
+            return Decision(
+                Role.BOUNDARY, f"no gradient is known for {known.spelt(node.domain, node.op_type)}"
+            )
         if not self.views and node.domain == "" and node.op_type in VIEWS:
-            return Ruling(Place.OUTSIDE, "views are kept out")
+            return Decision(Role.BOUNDARY, "views are kept out")
         if node.op_type == "Identity" and node.domain == "":
-            return Ruling(Place.ALONG, "it only passes on what it reads")
+            return Decision(Role.PASSTHROUGH, "it only passes on what it reads")
         return self._by_bodies(node)
 
     def _barred(self, node: ir.Node) -> str | None:
@@ -105,7 +107,7 @@ class AutodiffPolicy:
             return "onnxruntime fails on it in functions, unless its axes are told"
         return None
 
-    def _by_bodies(self, node: ir.Node) -> Ruling:
+    def _by_bodies(self, node: ir.Node) -> Decision:
         """A node goes inside with all of its bodies, or these have groups of their own."""
         for body in ir.bodies(node) if node.attributes else ():
             for inner in ir.walk_nodes(body):
@@ -114,8 +116,8 @@ class AutodiffPolicy:
                 if why is None and found is None and not self._is_spelt_out(inner):
                     why = f"no gradient is known for {known.spelt(inner.domain, inner.op_type)}"
                 if why is not None and not (inner.op_type == "Constant" and inner.domain == ""):
-                    return Ruling(Place.OUTSIDE, f"{ir.label(inner)} in its body bars it: {why}")
-        return Ruling(Place.INSIDE)
+                    return Decision(Role.BOUNDARY, f"{ir.label(inner)} in its body bars it: {why}")
+        return Decision(Role.MEMBER)
 
     def _scope(self, node: ir.Node) -> str | None:
         """The scope without gradients that ``node`` stands in."""

@@ -24,7 +24,7 @@ class Grouping(Protocol):
     def proposals(self) -> Sequence[Proposal]: ...
 
     @property
-    def because(self) -> str: ...
+    def default_reason(self) -> str: ...
 
     def inputs(self, group: Partition) -> list[ir.Value]:
         """What goes into ``group``, without constants that it has to itself."""
@@ -39,7 +39,7 @@ class Grouping(Protocol):
         ...
 
 
-class Kind(Protocol):
+class GroupKind(Protocol):
     """What groups are for.
 
     Attributes:
@@ -55,7 +55,7 @@ class Kind(Protocol):
     def domain(self) -> str: ...
 
     @property
-    def made_by(self) -> Pass: ...
+    def outlining_pass(self) -> Pass: ...
 
     def find(self, model: ir.Model, cx: Context) -> Grouping:
         """The groups of ``model``, on which what the policy has to know is noted.

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.dims import Dim
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
-from graphopt.partitioning.group_kind import Grouping, Kind
+from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose import Partition
 
 _BETWEEN = "it lies between nodes of the group"
@@ -104,7 +104,7 @@ class Partitioned:
     """
 
     model: ir.Model
-    kind: Kind
+    kind: GroupKind
     groups: tuple[Group, ...]
     reasons: tuple[Reason, ...]
 
@@ -125,11 +125,11 @@ class Partitioned:
         model = copy(self.model)
         with context_for(model) as cx:
             self.kind.raise_version(model, cx)
-            make_pipeline([self.kind.made_by]).run(model, cx)
+            make_pipeline([self.kind.outlining_pass]).run(model, cx)
         return model
 
 
-def partitioned(model: ir.Model, kind: Kind) -> Partitioned:
+def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
     """The groups of ``model``, which is left as it is.
 
     Raises:
@@ -155,11 +155,11 @@ def _told(found: Grouping, domain: str, model: ir.Model, cx: Context) -> tuple[l
             groups.append(_group(partition, name, where, found, cx))
         for node in proposal.graph:
             if node in group_of:
-                along = proposal.along.get(node)
-                why = found.because if along is None else f"{_BETWEEN}; {along}"
+                passthrough = proposal.passthrough.get(node)
+                why = found.default_reason if passthrough is None else f"{_BETWEEN}; {passthrough}"
                 reasons.append(Reason(ir.label(node), node.op_type, where, group_of[node], why))
-            elif node in proposal.outside:
-                reasons.append(Reason(ir.label(node), node.op_type, where, None, proposal.outside[node]))
+            elif node in proposal.ungrouped:
+                reasons.append(Reason(ir.label(node), node.op_type, where, None, proposal.ungrouped[node]))
     return groups, reasons
 
 

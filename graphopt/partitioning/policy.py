@@ -9,22 +9,22 @@ from typing import NamedTuple, Protocol
 from graphopt import ir
 
 
-class Place(Enum):
+class Role(Enum):
     """Where a node may stand.
 
     ``ALONG`` is for nodes that are no reason for a group, but no obstacle either, such as those that compute
     sizes: they are in a group where they lie between others of it.
     """
 
-    INSIDE = "inside"
-    ALONG = "along"
-    OUTSIDE = "outside"
+    MEMBER = "inside"
+    PASSTHROUGH = "along"
+    BOUNDARY = "outside"
 
 
-class Ruling(NamedTuple):
+class Decision(NamedTuple):
     """Where a node may stand, and why not inside."""
 
-    place: Place
+    place: Role
     reason: str = ""
 
 
@@ -42,11 +42,11 @@ class Policy(Protocol):
     @property
     def minimum(self) -> int: ...
 
-    def rule(self, node: ir.Node) -> Ruling:
+    def decide(self, node: ir.Node) -> Decision:
         """Where ``node`` may stand."""
         ...
 
-    def keeps_its_turn(self, node: ir.Node) -> bool:
+    def is_ordered(self, node: ir.Node) -> bool:
         """Whether ``node`` and all others of which this is so have to run in their order."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.partitioning.convex import convex_groups, trimmed
-from graphopt.partitioning.policy import Place, Policy, Ruling
+from graphopt.partitioning.policy import Decision, Policy, Role
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Proposal:
 
     graph: ir.Graph
     groups: list[Partition] = field(default_factory=list)
-    outside: dict[ir.Node, str] = field(default_factory=dict)
-    along: dict[ir.Node, str] = field(default_factory=dict)
+    ungrouped: dict[ir.Node, str] = field(default_factory=dict)
+    passthrough: dict[ir.Node, str] = field(default_factory=dict)
 
 
 def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
@@ -79,7 +79,7 @@ def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
     while pending:
         proposal = propose(pending.pop(), policy)
         found.append(proposal)
-        holders = [node for node in proposal.outside if node.attributes and node.domain == ""]
+        holders = [node for node in proposal.ungrouped if node.attributes and node.domain == ""]
         pending.extend(reversed([body for node in holders for body in ir.bodies(node)]))
     return found
 
@@ -90,30 +90,35 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
     Nodes that go along are in a group where a way leads through them alone from one node inside to another.
     """
     nodes = [node for node in graph if not is_constant(node)]
-    rulings = [policy.rule(node) for node in nodes]
+    decisions = [policy.decide(node) for node in nodes]
     feeds = edges(nodes, policy)
-    along = _between(rulings, feeds)
-    inside = [ruling.place is Place.INSIDE or between for ruling, between in zip(rulings, along, strict=True)]
-    outside = {
-        node: ruling.reason for node, ruling, taken in zip(nodes, rulings, inside, strict=True) if not taken
+    passthrough = _between(decisions, feeds)
+    inside = [
+        decision.place is Role.MEMBER or between
+        for decision, between in zip(decisions, passthrough, strict=True)
+    ]
+    ungrouped = {
+        node: decision.reason
+        for node, decision, taken in zip(nodes, decisions, inside, strict=True)
+        if not taken
     }
     found = Proposal(graph)
     for rough in convex_groups(inside, feeds):
-        parts, edge = trimmed(rough, along, feeds)
-        outside.update((nodes[index], rulings[index].reason) for index in edge)
+        parts, edge = trimmed(rough, passthrough, feeds)
+        ungrouped.update((nodes[index], decisions[index].reason) for index in edge)
         for part in parts:
             members = [nodes[index] for index in part]
             group = Partition.of(members, policy.kind)
             if policy.size(members) < policy.minimum:
-                outside.update(dict.fromkeys(members, f"its group has fewer than {policy.minimum} nodes"))
+                ungrouped.update(dict.fromkeys(members, f"its group has fewer than {policy.minimum} nodes"))
             elif not group.outputs:
-                outside.update(dict.fromkeys(members, "nothing reads what its group computes"))
+                ungrouped.update(dict.fromkeys(members, "nothing reads what its group computes"))
             else:
                 found.groups.append(group)
     grouped = {node for group in found.groups for node in group.nodes}
-    found.outside = {node: outside[node] for node in nodes if node not in grouped}
-    told = zip(nodes, rulings, along, strict=True)
-    found.along = {node: ruling.reason for node, ruling, goes in told if goes and node in grouped}
+    found.ungrouped = {node: ungrouped[node] for node in nodes if node not in grouped}
+    told = zip(nodes, decisions, passthrough, strict=True)
+    found.passthrough = {node: decision.reason for node, decision, goes in told if goes and node in grouped}
     order = {node: place for place, node in enumerate(nodes)}
     found.groups.sort(key=lambda group: order[group.nodes[0]])
     return found
@@ -131,7 +136,7 @@ def edges(nodes: Sequence[ir.Node], policy: Policy | None = None) -> list[list[i
     turn: int | None = None
     for index, node in enumerate(nodes):
         needed = dict.fromkeys(_places(ir.reads(node), place))
-        if policy is not None and policy.keeps_its_turn(node):
+        if policy is not None and policy.is_ordered(node):
             if turn is not None:
                 needed[turn] = None
             turn = index
@@ -147,17 +152,19 @@ def _places(values: Iterable[ir.Value], place: dict[ir.Node, int]) -> Iterable[i
             yield place[producer]
 
 
-def _between(rulings: Sequence[Ruling], feeds: Sequence[Sequence[int]]) -> list[bool]:
+def _between(decisions: Sequence[Decision], feeds: Sequence[Sequence[int]]) -> list[bool]:
     """Which nodes that go along lie between nodes inside, with nothing outside in between.
 
     Others must not count: one before or behind all groups, counted as inside, would tear groups apart.
     """
-    goes = [ruling.place is Place.ALONG for ruling in rulings]
-    core = [ruling.place is Place.INSIDE for ruling in rulings]
+    goes = [decision.place is Role.PASSTHROUGH for decision in decisions]
+    core = [decision.place is Role.MEMBER for decision in decisions]
     after, before = list(core), list(core)
     for node, readers in enumerate(feeds):
         for reader in readers if after[node] else ():
             after[reader] = after[reader] or goes[reader]
     for node in reversed(range(len(feeds))):
         before[node] = before[node] or (goes[node] and any(before[reader] for reader in feeds[node]))
-    return [along and first and last for along, first, last in zip(goes, after, before, strict=True)]
+    return [
+        passthrough and first and last for passthrough, first, last in zip(goes, after, before, strict=True)
+    ]

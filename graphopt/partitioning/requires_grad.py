@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from graphopt import ir
 from graphopt.autodiff import registry as known
-from graphopt.autodiff.registry import Stops
+from graphopt.autodiff.registry import NonDifferentiable
 from graphopt.autodiff.reverse import is_real
-from graphopt.autodiff.wrt import asked, resolved
+from graphopt.autodiff.wrt import wrt_names, wrt_values
 from graphopt.context import Context
 from graphopt.ops import autodiff
 
@@ -23,15 +23,15 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     """What is differentiated by.
 
     Args:
-        wrt: as for :func:`graphopt.autodiff.wrt.asked`. Notes on inputs and parameters come before
+        wrt: as for :func:`graphopt.autodiff.wrt.wrt_names`. Notes on inputs and parameters come before
             ``params``, ``inputs`` and ``all``.
 
     Raises:
         UsageError: no value bears a name, one holds no real numbers, or nothing is named.
     """
-    names = asked(model, wrt)
+    names = wrt_names(model, wrt)
     values = {value.name: value for value in ir.values_of(model.graph) if value.name}
-    found = resolved(names, values, cx)
+    found = wrt_values(names, values, cx)
     if names and all(names.values()):
         return found
     found = [value for value in found if names[value.name or ""] or noted(value) is not False]
@@ -71,7 +71,7 @@ def _spread(
 def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
     """What depends at once on input ``index`` of ``node``: its outputs, or inputs of its bodies."""
     if not ir.bodies(node):
-        if not isinstance(known.find(node.domain, node.op_type, cx.version(node)), Stops):
+        if not isinstance(known.find(node.domain, node.op_type, cx.version(node)), NonDifferentiable):
             yield from node.outputs
         return
     for body in ir.bodies(node):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.errors import UsageError, unknown
 
 
@@ -34,7 +34,7 @@ class Trained:
     slots: Sequence[ir.Value]
     decay: float
 
-    def decayed(self, op: Operations) -> ir.Value:
+    def decayed(self, op: GraphBuilder) -> ir.Value:
         """The gradient with that of the weight decay."""
         return op.Add(self.gradient, op.Mul(self.value, self.decay)) if self.decay else self.gradient
 
@@ -66,7 +66,7 @@ class Optimizer(ABC):
         """For JSON."""
         return {"name": self.name, **asdict(self)}
 
-    def shared(self, op: Operations, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
+    def shared(self, op: GraphBuilder, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
         """Write what all updates of a step share, scalars; here the learning rate alone.
 
         Args:
@@ -76,7 +76,7 @@ class Optimizer(ABC):
         return (rate,)
 
     @abstractmethod
-    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Write the nodes that update one parameter.
 
         Args:
@@ -93,7 +93,7 @@ class Sgd(Optimizer):
 
     name = "sgd"
 
-    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Two passes over the parameter."""
         return (_moved(op, at.value, shared[0], at.decayed(op)),)
 
@@ -112,7 +112,7 @@ class Momentum(Optimizer):
         super().__post_init__()
         _check(0 < self.momentum < 1, "momentum", self.momentum, "between 0 and 1")
 
-    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Four passes; six with ``nesterov``."""
         gradient = at.decayed(op)
         buffer = op.Add(op.Mul(at.slots[0], self.momentum), gradient)
@@ -141,7 +141,7 @@ class Adam(Optimizer):
             raise UsageError(f"betas are two numbers from 0 to below 1, not {_spelt(self.betas)}")
         _check(self.eps >= 0, "eps", self.eps, "at least 0")
 
-    def shared(self, op: Operations, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
+    def shared(self, op: GraphBuilder, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
         """lr √(1 - β₂ᵗ) / (1 - β₁ᵗ), eps √(1 - β₂ᵗ), and lr; the first two in double precision."""
         assert step is not None
         time = op.Cast(step, to=ir.DataType.DOUBLE)
@@ -150,11 +150,11 @@ class Adam(Optimizer):
         corrected = op.Div(op.Mul(op.Cast(rate, to=ir.DataType.DOUBLE), root), first)
         return corrected, op.Mul(root, np.float64(self.eps)), rate
 
-    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """Twelve passes: both m̂ and √v̂ are times √(1 - β₂ᵗ), so that only scalars are corrected."""
         return self._step(op, shared, replace(at, gradient=at.decayed(op)))
 
-    def _step(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def _step(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         parameter, gradient, (old_m, old_v) = at.value, at.gradient, at.slots
         first, second = self.betas
         m = op.Add(old_m, op.Mul(op.Sub(gradient, old_m), 1 - first))
@@ -172,7 +172,7 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def update(self, op: Operations, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
         """One pass more than Adam."""
         if at.decay:
             kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(at.decay)))
@@ -205,7 +205,7 @@ def make(name: str, **settings: Any) -> Optimizer:
     return kind(**given)
 
 
-def _moved(op: Operations, parameter: ir.Value, rate: ir.Value, direction: ir.Value) -> ir.Value:
+def _moved(op: GraphBuilder, parameter: ir.Value, rate: ir.Value, direction: ir.Value) -> ir.Value:
     """``parameter`` - ``rate`` · ``direction``."""
     return op.Sub(parameter, op.Mul(direction, op.cast_like(rate, parameter)))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt import ir, publish
 from graphopt.assembly import PathLike
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.running_statistics import PREFIX as STATE
@@ -204,7 +204,7 @@ def _write(
         assert dtype is not None
         state[held] = cx.edit.add_input(held, dtype, dims)
     rate = cx.edit.add_input(RATE, ir.DataType.FLOAT, [])
-    op = Operations(cx, graph)
+    op = GraphBuilder(cx, graph)
     op.prefix = update.optimizer.name
     new = update.write(op, rate, parameters, gradients, state) | running
     carried = {**parameters, **{name: inputs[name] for name in statistics}, **state}

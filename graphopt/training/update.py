@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.bodies import as_output, declare
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.training.optimizers import Optimizer, Trained
 
 #: What torch.nn.utils.clip_grad_norm_ adds to the norm.
@@ -63,7 +63,7 @@ class Update:
 
     def write(
         self,
-        op: Operations,
+        op: GraphBuilder,
         rate: ir.Value,
         parameters: Mapping[str, ir.Value],
         gradients: Mapping[str, ir.Value],
@@ -76,7 +76,7 @@ class Update:
 
     def _updated(
         self,
-        op: Operations,
+        op: GraphBuilder,
         rate: ir.Value,
         parameters: Mapping[str, ir.Value],
         gradients: Mapping[str, ir.Value],
@@ -100,7 +100,7 @@ class Update:
 
     def _accumulated(
         self,
-        op: Operations,
+        op: GraphBuilder,
         rate: ir.Value,
         parameters: Mapping[str, ir.Value],
         gradients: Mapping[str, ir.Value],
@@ -113,7 +113,7 @@ class Update:
         like = {**{name: value for name, value in state.items() if name != self.count}, **parameters}
         sums = {name: state[self.sum_of(name)] for name in parameters}
 
-        def update(inner: Operations) -> dict[str, ir.Value]:
+        def update(inner: GraphBuilder) -> dict[str, ir.Value]:
             mean = {
                 name: inner.Mul(inner.Add(total, gradients[name]), 1 / self.accumulate)
                 for name, total in sums.items()
@@ -121,7 +121,7 @@ class Update:
             zeros = {self.sum_of(name): inner.zeros_like(total) for name, total in sums.items()}
             return {**self._updated(inner, rate, parameters, mean, state), **zeros}
 
-        def add(inner: Operations) -> dict[str, ir.Value]:
+        def add(inner: GraphBuilder) -> dict[str, ir.Value]:
             added = {self.sum_of(name): inner.Add(total, gradients[name]) for name, total in sums.items()}
             return {**like, **added}
 
@@ -135,7 +135,7 @@ class Update:
         return new
 
 
-def clipped(op: Operations, gradients: Mapping[str, ir.Value], largest: float) -> dict[str, ir.Value]:
+def clipped(op: GraphBuilder, gradients: Mapping[str, ir.Value], largest: float) -> dict[str, ir.Value]:
     """Gradients times a number such that their common norm is at most ``largest``.
 
     As ``torch.nn.utils.clip_grad_norm_``; the norm is computed in single precision.
@@ -151,8 +151,8 @@ def clipped(op: Operations, gradients: Mapping[str, ir.Value], largest: float) -
 
 
 def _branch(
-    op: Operations,
-    write: Callable[[Operations], Mapping[str, ir.Value]],
+    op: GraphBuilder,
+    write: Callable[[GraphBuilder], Mapping[str, ir.Value]],
     like: Mapping[str, ir.Value],
 ) -> ir.Graph:
     """The branch that ``op`` writes: it returns the values of ``write``, ordered and shaped as ``like``."""

@@ -8,7 +8,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.registry import NoGradient
 from graphopt.autodiff.reverse import backward
@@ -203,7 +203,7 @@ def test_a_body_is_differentiated_where_it_stands() -> None:
     cx = context_for(model)
     (holder,) = list(model.graph)
     body, x = ir.bodies(holder)[0], model.graph.inputs[0]
-    walk = backward(Operations(cx, body), body, {body.outputs[0]: x}, [x])
+    walk = backward(GraphBuilder(cx, body), body, {body.outputs[0]: x}, [x])
     assert [node.op_type for node in body] == ["Exp", "Mul", "Mul", "Mul", "Mul", "Add"]
     cx.edit.set_outputs(body, [walk.gradients[x]])
     ir.verify(model)

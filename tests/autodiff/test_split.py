@@ -16,7 +16,7 @@ import graphopt
 from benchmarks.split_models import Training, cnn, transformer
 from benchmarks.split_step import difference
 from graphopt import api, ir
-from graphopt.autodiff.rejoin import rejoined
+from graphopt.autodiff.rejoin import rejoin
 from graphopt.autodiff.split import Split
 from graphopt.errors import UsageError
 from tests.support import parse
@@ -206,7 +206,7 @@ def test_control_flow_runs_once() -> None:
 
 def test_rejoined_splits_are_called_like_the_joint_graph() -> None:
     found = graphopt.split(mlp(), "mse:y,t", memory_budget=0)
-    model, joint = rejoined(found), found.joint.model
+    model, joint = rejoin(found), found.joint.model
     assert ir.find_fault(model) is None
     assert names(model.graph.inputs) == names(joint.graph.inputs)
     assert names(model.graph.outputs) == names(joint.graph.outputs)

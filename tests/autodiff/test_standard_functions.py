@@ -7,11 +7,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import NoGradient
-from graphopt.autodiff.reverse import by_standard
+from graphopt.autodiff.reverse import vjp_of_standard_function
 from graphopt.driver import context_for
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
@@ -53,9 +53,9 @@ def test_a_definition_by_operators_that_mean_something_else_since_is_refused() -
         )
         with context_for(model) as cx:
             (node,), x = list(model.graph), model.graph.inputs[0]
-            forward = Forward(node, cx, {x: None}, {node.outputs[0]})
+            forward = PrimalNode(node, cx, {x: None}, {node.outputs[0]})
             with pytest.raises(NoGradient) if refused else nullcontext():
-                by_standard(Operations(cx, model.graph), forward, [node.outputs[0]])
+                vjp_of_standard_function(GraphBuilder(cx, model.graph), forward, [node.outputs[0]])
 
 
 def test_rms_normalization() -> None:

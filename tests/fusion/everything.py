@@ -54,7 +54,7 @@ def grouped(proto: onnx.ModelProto) -> Grouped:
 def _group(model: ir.Model, cx: Context) -> dict[str, str]:
     policy, signatures, reasons = Everything(cx), dict[str, Signature](), {}
     for proposal in propose_kernels(model.graph, policy):
-        reasons |= {ir.label(node): reason for node, reason in proposal.outside.items()}
+        reasons |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
         make_groups(cx, proposal.groups, policy, signatures)
     note_signatures(model, signatures, cx)
     return reasons

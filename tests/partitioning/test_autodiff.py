@@ -20,7 +20,7 @@ def divided(model: ir.Model | str, **options: Any) -> tuple[list[list[str]], dic
     model = parse(model) if isinstance(model, str) else model
     found = propose_all(model.graph, AutodiffPolicy(context_for(model), **options))
     groups = [[str(node.outputs[0].name) for node in group.nodes] for item in found for group in item.groups]
-    return groups, {str(n.outputs[0].name): why for item in found for n, why in item.outside.items()}
+    return groups, {str(n.outputs[0].name): why for item in found for n, why in item.ungrouped.items()}
 
 
 def test_all_that_depends_on_a_float_input_is_one_group() -> None:

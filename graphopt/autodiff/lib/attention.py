@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 
 
 class AttentionGradients(NamedTuple):
@@ -52,7 +52,7 @@ class Attention:
     sinks: ir.Value | None = None
     within: ir.DataType | None = None
 
-    def gradients(self, op: Operations, dy: ir.Value) -> AttentionGradients:
+    def gradients(self, op: GraphBuilder, dy: ir.Value) -> AttentionGradients:
         """The gradients for ``dy`` [B, N, S, E] of the result."""
         q, dy = op.Mul(self.q, self.scale), self._grouped(op, dy)
         q = self._grouped(op, q)
@@ -76,7 +76,7 @@ class Attention:
         dk = op.MatMul(transposed(op, dscores), q)
         return AttentionGradients(self._by_heads(op, dq), dk, dv, dadded, dsinks)
 
-    def _weights(self, op: Operations, scores: ir.Value) -> tuple[ir.Value, ir.Value | None]:
+    def _weights(self, op: GraphBuilder, scores: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """The weights of keys, [B, N, S, T], and those of sinks, [B, N, S, 1]."""
         dtype, dead = op.dtype(scores), None
         if self.bias:
@@ -102,7 +102,7 @@ class Attention:
         weights = op.cast(weights, dtype)
         return weights if dead is None else op.Where(dead, op.number(0.0, weights), weights), sunk
 
-    def _grouped(self, op: Operations, x: ir.Value) -> ir.Value:
+    def _grouped(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
         """[B, N, S, …] as [B, M, N / M * S, …]: queries that share keys side by side."""
         many, few = self.heads
         if many == few or not isinstance(many, int) or not isinstance(few, int):
@@ -111,31 +111,31 @@ class Attention:
         rows = queries * share if isinstance(queries, int) else op.Mul(queries, [share])
         return op.Reshape(x, op.shape(0, few, rows, 0))
 
-    def _by_heads(self, op: Operations, x: ir.Value) -> ir.Value:
+    def _by_heads(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
         """[B, M, N / M * S, …] as [B, N, S, …]."""
         many, few = self.heads
         return x if many == few else op.Reshape(x, op.shape(0, many, op.dim(self.q, 2), 0))
 
 
-def transposed(op: Operations, x: ir.Value) -> ir.Value:
+def transposed(op: GraphBuilder, x: ir.Value) -> ir.Value:
     """[B, N, S, D] as [B, N, D, S]."""
     return op.Transpose(x, perm=[0, 1, 3, 2])
 
 
-def split_heads(op: Operations, x: ir.Value, heads: int) -> ir.Value:
+def split_heads(op: GraphBuilder, x: ir.Value, heads: int) -> ir.Value:
     """[B, S, N * D] as [B, N, S, D]."""
     width = op.dim(x, 2)
     size = width // heads if isinstance(width, int) else -1
     return op.Transpose(op.Reshape(x, [0, 0, heads, size]), perm=[0, 2, 1, 3])
 
 
-def usual_scale(op: Operations, q: ir.Value) -> float | ir.Value:
+def usual_scale(op: GraphBuilder, q: ir.Value) -> float | ir.Value:
     """1 / √D for queries [B, N, S, D]."""
     size = op.dim(q, 3)
     return 1 / math.sqrt(size) if isinstance(size, int) else op.Reciprocal(op.Sqrt(op.cast_like(size, q)))
 
 
-def merged_heads(op: Operations, x: ir.Value) -> ir.Value:
+def merged_heads(op: GraphBuilder, x: ir.Value) -> ir.Value:
     """[B, N, S, D] as [B, S, N * D]."""
     heads, size = op.dim(x, 1), op.dim(x, 3)
     width = heads * size if isinstance(heads, int) and isinstance(size, int) else -1
@@ -147,12 +147,12 @@ def lowest(dtype: ir.DataType) -> float:
     return float(dtype.min) / 4
 
 
-def hidden_where_not(op: Operations, condition: ir.Value, like: ir.Value) -> ir.Value:
+def hidden_where_not(op: GraphBuilder, condition: ir.Value, like: ir.Value) -> ir.Value:
     """What to add to scores, of the type of ``like``, that are hidden where ``condition`` does not hold."""
     return op.Where(condition, op.number(0.0, like), op.number(lowest(op.dtype(like)), like))
 
 
-def causal_bias(op: Operations, like: ir.Value, queries: Size, keys: Size, offset: Size = 0) -> ir.Value:
+def causal_bias(op: GraphBuilder, like: ir.Value, queries: Size, keys: Size, offset: Size = 0) -> ir.Value:
     """[S, T], of the type of ``like``, to add to scores: query i sees no key after i + ``offset``."""
     op.needs(14)
     after = offset + 1 if isinstance(offset, int) else op.Add(offset, [1])
@@ -163,7 +163,7 @@ def causal_bias(op: Operations, like: ir.Value, queries: Size, keys: Size, offse
     return op.Trilu(filled, place, upper=1)
 
 
-def counted(op: Operations, size: Size) -> ir.Value:
+def counted(op: GraphBuilder, size: Size) -> ir.Value:
     """0, 1, … up to ``size``, int64."""
     if isinstance(size, int):
         return op.constant(np.arange(size))
@@ -171,7 +171,7 @@ def counted(op: Operations, size: Size) -> ir.Value:
     return op.Range(zero, op.Squeeze(size, [0]), one)
 
 
-def _greatest(op: Operations, x: ir.Value) -> ir.Value:
+def _greatest(op: GraphBuilder, x: ir.Value) -> ir.Value:
     """The greatest numbers along the last axis, which is kept."""
     if op.version >= 18:
         return op.ReduceMax(x, [-1], keepdims=1)

@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.primal import PrimalNode
 
 #: Kernels of at most so many places are correlated by products of matrices. On one core that takes, against
 #: a Conv that has the narrow array as its kernels, 1/14 to 1/7 of the time for 1x1 and 1/2 to 4/5 for 3x3.
@@ -74,7 +74,7 @@ class Moves:
         before: the margins before the axes, as a vector, if those of any are unknown.
     """
 
-    op: Operations
+    op: GraphBuilder
     w: ir.Value
     group: int
     axes: list[Axis]
@@ -83,7 +83,7 @@ class Moves:
     # From nodes ----------------------------------------------------------------------------
 
     @classmethod
-    def of_conv(cls, op: Operations, node: Forward, y: ir.Value) -> Moves:
+    def of_conv(cls, op: GraphBuilder, node: PrimalNode, y: ir.Value) -> Moves:
         """Those of a Conv to ``y``, or something of its shape."""
         moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
         for axis, size in zip(moves.axes, _known_sizes(node, node.x, moves.rank), strict=True):
@@ -104,7 +104,7 @@ class Moves:
         return moves
 
     @classmethod
-    def of_conv_transpose(cls, op: Operations, node: Forward) -> Moves:
+    def of_conv_transpose(cls, op: GraphBuilder, node: PrimalNode) -> Moves:
         """Those of a ConvTranspose."""
         moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
         further = node.attribute("output_padding") or (0,) * moves.rank
@@ -131,7 +131,7 @@ class Moves:
         return moves
 
     @classmethod
-    def _of(cls, op: Operations, node: Forward) -> Moves:
+    def _of(cls, op: GraphBuilder, node: PrimalNode) -> Moves:
         w, rank = node.input(1), rank_of(node) - 2
         kernel = node.attribute("kernel_shape") or _known_sizes(node, w, rank)
         strides, dilations = (node.attribute(name) or (1,) * rank for name in ("strides", "dilations"))
@@ -354,12 +354,12 @@ class Moves:
         return alone and self.group == 1 and self._pads is not None and not any(self._pads)
 
 
-def rank_of(node: Forward) -> int:
+def rank_of(node: PrimalNode) -> int:
     """The number of axes of x, which is that of W."""
     return node.rank(node.x if node.cx.rank(node.x) is not None else node.input(1))
 
 
-def _known_sizes(node: Forward, x: ir.Value, rank: int) -> tuple[int | None, ...]:
+def _known_sizes(node: PrimalNode, x: ir.Value, rank: int) -> tuple[int | None, ...]:
     """The spatial sizes of ``x``, as far as they are known."""
     dims = (node.shape(x) or (None,) * (rank + 2))[2:]
     return tuple(int(dim) if isinstance(dim, int) else None for dim in dims)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 
 
 def cropped(
-    op: Operations, node: Forward, roi: ir.Value, places: Sequence[tuple[int, int]], told: int
+    op: GraphBuilder, node: PrimalNode, roi: ir.Value, places: Sequence[tuple[int, int]], told: int
 ) -> ir.Value:
     """What a Resize with ``tf_crop_and_resize`` makes of x, but that numbers from outside are 0.
 
@@ -45,7 +45,7 @@ def cropped(
     return y
 
 
-def _up_to(op: Operations, size: int | ir.Value) -> ir.Value:
+def _up_to(op: GraphBuilder, size: int | ir.Value) -> ir.Value:
     """0, 1, … below ``size``."""
     if isinstance(size, int):
         return op.constant(np.arange(size))

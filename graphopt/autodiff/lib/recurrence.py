@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.reverse import back_since
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.reverse import vjp_since
 
 #: An activation function: writes the nodes of it.
-Function = Callable[[Operations, ir.Value], ir.Value]
+Function = Callable[[GraphBuilder, ir.Value], ir.Value]
 
 #: The activation functions of runtimes, with the defaults of their numbers: none where they do not agree.
 _FUNCTIONS: dict[str, dict[str, float | None]] = {
@@ -48,7 +48,7 @@ class Direction:
         valid: whether a step is within its sequence, ``[steps, batch, 1]``; ``None`` if all are.
     """
 
-    def __init__(self, op: Operations, node: Forward, index: int, dy: ir.Value | None) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode, index: int, dy: ir.Value | None) -> None:
         self.op, self.node = op, node
         self._index = index
         self._directions = _directions(node)
@@ -172,7 +172,7 @@ class Direction:
         mark = op.mark()
         cut = [op.Identity(value) for value in inputs]  # they may be computed from each other
         result = function(op, *cut)
-        found = back_since(op, mark, {result: op.number(1.0, result)}, cut)
+        found = vjp_since(op, mark, {result: op.number(1.0, result)}, cut)
         return result, [found.get(value) for value in cut]
 
     def beside(self, like: ir.Value, *slopes: ir.Value | None) -> ir.Value:
@@ -219,33 +219,33 @@ class Direction:
         return results
 
 
-class _SameDims(Operations):
+class _SameDims(GraphBuilder):
     """Where no axis is summed up again: operands have the dims of results, even if facts do not tell.
 
     Nodes are recorded by ``op``, too, which knows what it is to drop, or to move to another body.
     """
 
-    def __init__(self, op: Operations) -> None:
+    def __init__(self, op: GraphBuilder) -> None:
         vars(self).update(vars(op))
 
     def reduce_to(self, x: ir.Value, like: ir.Value, shaped_as: ir.Value | None = None) -> ir.Value:
         return x
 
 
-def _formal(op: Operations, value: ir.Value, *, sliced: bool = False) -> ir.Value:
+def _formal(op: GraphBuilder, value: ir.Value, *, sliced: bool = False) -> ir.Value:
     """An input of a body that takes what ``value`` is at first, or slices of it."""
     formal = ir.Value(name=op.cx.edit.fresh_name(f"{op.prefix}_in"), type=ir.TensorType(op.dtype(value)))
     op.cx.facts.presume(formal, like=value, sliced=sliced)
     return formal
 
 
-def _directions(node: Forward) -> int:
+def _directions(node: PrimalNode) -> int:
     return 2 if node.attribute("direction") == "bidirectional" else 1
 
 
 def by_direction(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     direction: Callable[[Direction], Sequence[ir.Value | None]],
     dy: ir.Value | None,
 ) -> list[ir.Value | None]:
@@ -264,7 +264,7 @@ def by_direction(
     return results
 
 
-def _functions(node: Forward, index: int) -> list[Function]:
+def _functions(node: PrimalNode, index: int) -> list[Function]:
     """The activation functions of one direction, in the order of the standard.
 
     alpha and beta are lists of what the functions that have one take, one after the other.
@@ -288,7 +288,7 @@ def _functions(node: Forward, index: int) -> list[Function]:
 
 
 def _function(name: str, settings: Mapping[str, Any], clip: float | None) -> Function:
-    def apply(op: Operations, x: ir.Value) -> ir.Value:
+    def apply(op: GraphBuilder, x: ir.Value) -> ir.Value:
         if clip is not None:
             x = op.Clip(x, op.number(-clip, x), op.number(clip, x))
         if name == "Affine":

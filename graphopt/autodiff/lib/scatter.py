@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.primal import PrimalNode
 
 #: Of at most so many rows, a product with a matrix of zeros and ones is faster than a scatter (measured by
 #: benchmarks.scatter_gradients).
@@ -25,7 +25,7 @@ _SPARSE = 32
 
 
 def scatter_rows(
-    op: Operations, x: ir.Value, rows: ir.Value, dy: ir.Value, *, leading: int = 1, add: bool = True
+    op: GraphBuilder, x: ir.Value, rows: ir.Value, dy: ir.Value, *, leading: int = 1, add: bool = True
 ) -> ir.Value:
     """Zeros like ``x``, with ``dy`` added up in its rows.
 
@@ -60,7 +60,7 @@ def scatter_rows(
 
 
 def scatter_elements(
-    op: Operations, shape: ir.Value, indices: ir.Value, dy: ir.Value, *, axis: int = 0, add: bool = True
+    op: GraphBuilder, shape: ir.Value, indices: ir.Value, dy: ir.Value, *, axis: int = 0, add: bool = True
 ) -> ir.Value:
     """``dy``, added up at ``indices`` along ``axis`` of zeros of a shape, as ScatterElements does it."""
     if add:
@@ -73,19 +73,19 @@ def scatter_elements(
     return op.cast(total, dtype)
 
 
-def _scatter(op: Operations, sizes: Sequence[Size], indices: ir.Value, dy: ir.Value, add: bool) -> ir.Value:
+def _scatter(op: GraphBuilder, sizes: Sequence[Size], indices: ir.Value, dy: ir.Value, add: bool) -> ir.Value:
     """``dy`` in zeros of ``sizes``, along the first axis."""
     return scatter_elements(op, op.shape(*sizes), indices, dy, add=add)
 
 
-def _are_few(op: Operations, rows: ir.Value, count: Size) -> bool:
+def _are_few(op: GraphBuilder, rows: ir.Value, count: Size) -> bool:
     """Whether ``rows`` are known to be far fewer than ``count``."""
     shape = op.cx.static_shape(rows)
     return shape is not None and isinstance(count, int) and math.prod(shape) * _SPARSE <= count
 
 
 def scatter_along(
-    op: Operations, x: ir.Value, indices: ir.Value, dy: ir.Value, axis: int, *, add: bool = True
+    op: GraphBuilder, x: ir.Value, indices: ir.Value, dy: ir.Value, axis: int, *, add: bool = True
 ) -> ir.Value:
     """Zeros like ``x``, with the slices of ``dy`` along ``axis`` added up at ``indices``, a vector."""
     if add:
@@ -98,8 +98,8 @@ def scatter_along(
 
 
 def scatter_moved(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     dy: ir.Value,
     rest: Sequence[ir.Value | None],
     attributes: Mapping[str, Any],
@@ -116,41 +116,41 @@ def scatter_moved(
     return scatter_places(op, x, moved, dy, add=add)
 
 
-def scatter_places(op: Operations, x: ir.Value, places: ir.Value, dy: ir.Value, *, add: bool) -> ir.Value:
+def scatter_places(op: GraphBuilder, x: ir.Value, places: ir.Value, dy: ir.Value, *, add: bool) -> ir.Value:
     """Zeros like ``x``, of any rank, with ``dy`` at the ``places`` of its elements, added up if ``add``."""
     total = _scatter(op, [_count(op, x)], op.Reshape(places, [-1]), op.Reshape(dy, [-1]), add)
     return op.reshape_like(total, x)
 
 
-def _count(op: Operations, x: ir.Value) -> Size:
+def _count(op: GraphBuilder, x: ir.Value) -> Size:
     shape = op.cx.static_shape(x)
     return op.Reshape(op.Size(x), [1]) if shape is None else math.prod(shape)
 
 
-def numbered(op: Operations, x: ir.Value, leading: int) -> ir.Value:
+def numbered(op: GraphBuilder, x: ir.Value, leading: int) -> ir.Value:
     """The numbers of the rows of ``x``, of the shape of its first ``leading`` axes."""
     sizes = [op.dim(x, axis) for axis in range(leading)]
     return op.reshape(number_range(op, op.product(*sizes)), op.shape(*sizes))
 
 
-def one_hot(op: Operations, indices: ir.Value, count: Size, like: ir.Value, *, axis: int) -> ir.Value:
+def one_hot(op: GraphBuilder, indices: ir.Value, count: Size, like: ir.Value, *, axis: int) -> ir.Value:
     """1 at the indices along a new axis of size ``count``, 0 elsewhere, in the element type of ``like``."""
     # onnxruntime's OneHot takes few other types than whole numbers of 64 bits, and gives no double
     bits = op.OneHot(_int64(op, indices), op.shape(count), np.array([0, 1], np.float32), axis=axis)
     return op.cast_like(bits, like)
 
 
-def number_range(op: Operations, count: Size) -> ir.Value:
+def number_range(op: GraphBuilder, count: Size) -> ir.Value:
     """The numbers below ``count``."""
     end = op.constant(np.int64(count)) if isinstance(count, int) else op.Squeeze(count, [0])
     return op.Range(op.constant(np.int64(0)), end, op.constant(np.int64(1)))
 
 
-def _matrix(op: Operations, dy: ir.Value, rows: ir.Value, width: Size) -> ir.Value:
+def _matrix(op: GraphBuilder, dy: ir.Value, rows: ir.Value, width: Size) -> ir.Value:
     """``dy`` with a row for each of ``rows``."""
     height: Size = -1 if isinstance(width, int) and width else op.dim(rows, 0)
     return op.reshape(dy, op.shape(height, width))
 
 
-def _int64(op: Operations, indices: ir.Value) -> ir.Value:
+def _int64(op: GraphBuilder, indices: ir.Value) -> ir.Value:
     return op.cast(indices, ir.DataType.INT64)

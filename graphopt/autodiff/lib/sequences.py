@@ -9,12 +9,12 @@ from graphopt import ir
 from graphopt.context import Context
 
 if TYPE_CHECKING:
-    from graphopt.autodiff.builder import Operations
+    from graphopt.autodiff.builder import GraphBuilder
 
 #: Writes what comes of an element, given its number.
-Write = Callable[["Operations", ir.Value, ir.Value], ir.Value]
+Write = Callable[["GraphBuilder", ir.Value, ir.Value], ir.Value]
 #: Writes what an iteration carries on and gathers, given its number and what it carries.
-Iterate = Callable[["Operations", ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
+Iterate = Callable[["GraphBuilder", ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 
 
 def is_sequence(value: ir.Value, cx: Context) -> bool:
@@ -22,20 +22,20 @@ def is_sequence(value: ir.Value, cx: Context) -> bool:
     return isinstance(cx.facts.type(value) or value.type, ir.SequenceType)
 
 
-def zeros(op: Operations, sequence: ir.Value) -> ir.Value:
+def zeros(op: GraphBuilder, sequence: ir.Value) -> ir.Value:
     """A sequence of zeros."""
     return mapped(op, sequence, lambda inner, number, element: inner.zeros_like(element))
 
 
-def added(op: Operations, a: ir.Value, b: ir.Value) -> ir.Value:
+def added(op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """The sums of the elements of two sequences."""
     return mapped(op, a, lambda inner, number, element: inner.Add(element, inner.SequenceAt(b, number)))
 
 
-def mapped(op: Operations, sequence: ir.Value, write: Write) -> ir.Value:
+def mapped(op: GraphBuilder, sequence: ir.Value, write: Write) -> ir.Value:
     """The sequence of what is written for each element of ``sequence``, of the same element type."""
 
-    def iterate(inner: Operations, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
+    def iterate(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
         return [inner.SequenceInsert(lists[0], write(inner, number, inner.SequenceAt(sequence, number)))]
 
     type_ = op.cx.facts.type(sequence) or sequence.type
@@ -43,17 +43,17 @@ def mapped(op: Operations, sequence: ir.Value, write: Write) -> ir.Value:
     return repeated(op, op.SequenceLength(sequence), [type_.dtype], iterate)[0]
 
 
-def gathered(op: Operations, sequence: ir.Value, write: Write) -> ir.Value:
+def gathered(op: GraphBuilder, sequence: ir.Value, write: Write) -> ir.Value:
     """What is written for each element of ``sequence``, of the same shape each, along a new first axis."""
 
-    def iterate(inner: Operations, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
+    def iterate(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
         return [write(inner, number, inner.SequenceAt(sequence, number))]
 
     return repeated(op, op.SequenceLength(sequence), [], iterate)[0]
 
 
 def repeated(
-    op: Operations, count: ir.Value, dtypes: Sequence[ir.DataType], write: Iterate
+    op: GraphBuilder, count: ir.Value, dtypes: Sequence[ir.DataType], write: Iterate
 ) -> Sequence[ir.Value]:
     """The outputs of a new Loop of ``count`` iterations.
 

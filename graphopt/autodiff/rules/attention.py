@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
@@ -17,17 +17,17 @@ from graphopt.autodiff.lib.attention import (
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import back_to_inputs, by_standard
+from graphopt.autodiff.reverse import vjp_of_standard_function, vjp_to_inputs
 
 _MASK, _PAST_K, _PAST_V, _COUNTS = 3, 4, 5, 6
 
 
 @gradient("Attention")
 def attention(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     dy: ir.Value | None,
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
@@ -36,7 +36,7 @@ def attention(
     """Pᵀ dy to the values; by dS through the softmax, scale dS K to the queries, scale dSᵀ Q to the keys."""
     heads = _heads(node)
     if dscores is not None or heads is None:
-        return by_standard(op, node, (dy, dk, dv, dscores))
+        return vjp_of_standard_function(op, node, (dy, dk, dv, dscores))
     mark = op.mark()
     q, k, v = node.x, node.input(1), node.input(2)
     if node.rank(q) == 3:
@@ -50,13 +50,13 @@ def attention(
         found = _found(op, node, q, k, v, heads, past)
         dx = found.gradients(op, split_heads(op, dy, heads[0]) if node.rank(node.x) == 3 else dy)
         given += [(q, dx.q), (k, dx.k), (v, dx.v)]
-        if node.wants(_MASK):
+        if node.needs_grad(_MASK):
             mask = node.input(_MASK)
             given.append((mask, op.reduce_to(dx.scores, mask)))
-    return back_to_inputs(op, node, mark, given)
+    return vjp_to_inputs(op, node, mark, given)
 
 
-def _heads(node: Forward) -> tuple[int, int] | None:
+def _heads(node: PrimalNode) -> tuple[int, int] | None:
     """Numbers of heads of queries, and of keys and values; (1, 1) for the same ones."""
     if node.rank(node.x) == 3:
         return node.attribute("q_num_heads"), node.attribute("kv_num_heads")
@@ -70,7 +70,13 @@ def _heads(node: Forward) -> tuple[int, int] | None:
 
 
 def _found(
-    op: Operations, node: Forward, q: ir.Value, k: ir.Value, v: ir.Value, heads: tuple[int, int], past: Size
+    op: GraphBuilder,
+    node: PrimalNode,
+    q: ir.Value,
+    k: ir.Value,
+    v: ir.Value,
+    heads: tuple[int, int],
+    past: Size,
 ) -> Attention:
     """What ``node`` computes, of operands by heads, of which the first ``past`` keys are of the past."""
     queries, keys = op.dim(q, 2), op.dim(k, 2)
@@ -100,7 +106,7 @@ def _found(
     )
 
 
-def _may_hide_all(op: Operations, node: Forward, causal: bool) -> bool:
+def _may_hide_all(op: GraphBuilder, node: PrimalNode, causal: bool) -> bool:
     """Whether the mask may hide all keys of a query."""
     mask = node.constant(_MASK)
     if mask is None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 from graphopt.autodiff.rules.normalization import deviations, wide
 
@@ -19,7 +19,7 @@ _Maybe = ir.Value | None
 
 
 @gradient("BatchNormalization")
-def batch_normalization(op: Operations, node: Forward, dy: _Maybe, *running: _Maybe) -> Any:
+def batch_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *running: _Maybe) -> Any:
     """scale dy / σ; Σ x̂ dy; Σ dy; in training, scale (dy - mean dy - x̂ mean(x̂ dy)) / σ to x."""
     batch = _Batch(op, node)
     if node.attribute("training_mode", 0):
@@ -37,7 +37,7 @@ def batch_normalization(op: Operations, node: Forward, dy: _Maybe, *running: _Ma
 class _Batch:
     """The operands, in single precision at least; channels are along axis 1."""
 
-    def __init__(self, op: Operations, node: Forward) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
         self.node = node
         self.rank = node.rank(node.x)

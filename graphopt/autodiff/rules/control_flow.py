@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.bodies import Draft, as_output, declare, sizes_outside
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.loops import Iteration
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.bodies import BodyGradient, as_output, declare, sizes_outside
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.loops import IterationGradient
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 from graphopt.control_flow.ifs import branches_of
 from graphopt.control_flow.loops import entries_of
 
 
 @gradient("If")
-def if_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+def if_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
     """The gradient of the branch that is taken, in an If of the same condition."""
     branches = branches_of(node.raw)
     if branches is None:
         raise node.refusal("its branches take inputs, or return other values than it does")
-    wanted = [value for value in node.captured if node.wants_value(value)]
-    drafts = [Draft(op, node, branch) for branch in branches]
+    wanted = [value for value in node.captured if node.needs_grad_of(value)]
+    drafts = [BodyGradient(op, node, branch) for branch in branches]
     given: dict[ir.Value, ir.Value] = {}
     for draft in drafts:
         pairs = []
-        for end, dy in zip(draft.body.outputs, outer, strict=True):
+        for end, dy in zip(draft.body.outputs, cotangents, strict=True):
             if dy is not None:
                 pairs.append((end, draft.like(end)))
                 given[pairs[-1][1]] = dy
@@ -42,7 +42,7 @@ def if_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
     for draft, other in zip(drafts, branches[::-1], strict=True):
         results = [draft.gradients[x] if x in draft.gradients else draft.op.zeros_like(x) for x in found]
 
-        def saved(value: ir.Value, draft: Draft = draft, other: ir.Graph = other) -> ir.Value:
+        def saved(value: ir.Value, draft: BodyGradient = draft, other: ir.Graph = other) -> ir.Value:
             return given[value] if value in given else _returned(op, node, value, draft.body, other)
 
         bodies.append(draft.move_out([], results, saved, lambda inner: not op.cx.is_deterministic(inner)))
@@ -51,14 +51,16 @@ def if_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
 
 
 def _made(
-    op: Operations, op_type: str, inputs: Sequence[ir.Value | None], attributes: Any, count: int
+    op: GraphBuilder, op_type: str, inputs: Sequence[ir.Value | None], attributes: Any, count: int
 ) -> Sequence[ir.Value]:
     """The outputs of a new node, however many."""
     made = op.node(op_type, inputs, attributes, outputs=count)
     return (made,) if count == 1 else made
 
 
-def _returned(op: Operations, node: Forward, value: ir.Value, branch: ir.Graph, other: ir.Graph) -> ir.Value:
+def _returned(
+    op: GraphBuilder, node: PrimalNode, value: ir.Value, branch: ir.Graph, other: ir.Graph
+) -> ir.Value:
     """``value`` of ``branch`` as a further output of an If, whose other branch returns zeros."""
     edit, inner = op.cx.edit, op.within(other)
     sizes = sizes_outside(inner, node, value) or [0] * (op.cx.rank(value) or 1)
@@ -69,9 +71,9 @@ def _returned(op: Operations, node: Forward, value: ir.Value, branch: ir.Graph, 
 
 
 @gradient("Loop")
-def loop(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
     """The gradient of the body, in a Loop from the last iteration to the first; what is carried is saved."""
-    iteration = Iteration(op, node, outer)
+    iteration = IterationGradient(op, node, cotangents)
     draft, form = iteration.draft, iteration.form
     if iteration.is_void:
         draft.discard()
@@ -115,7 +117,7 @@ def loop(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
     return iteration.found([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
 
 
-def _sized(op: Operations, node: Forward, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+def _sized(op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
     """``rows``, which gather ``value`` of a body, with its dims: a Loop that did not run knows none."""
     sizes = sizes_outside(op, node, value)
     if sizes is None or all(isinstance(size, int) for size in sizes):
@@ -123,13 +125,13 @@ def _sized(op: Operations, node: Forward, value: ir.Value, rows: ir.Value, trips
     return op.reshape(rows, op.shape(trips, *sizes))
 
 
-def _reversed(op: Operations, rows: ir.Value) -> ir.Value:
+def _reversed(op: GraphBuilder, rows: ir.Value) -> ir.Value:
     """``rows``, the last first."""
     flipped: ir.Value = op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
     return flipped
 
 
-def _placed(op: Operations, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
+def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
     """The gradient of ``x``, of which a Loop picks slice after slice: theirs are ``rows``, the last first."""
     shape = op.shape_of(x)
     rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
@@ -144,12 +146,12 @@ def _placed(op: Operations, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Valu
     return joined
 
 
-def _scalar(op: Operations, name: str, dtype: ir.DataType) -> ir.Value:
+def _scalar(op: GraphBuilder, name: str, dtype: ir.DataType) -> ir.Value:
     """A scalar that a body takes."""
     return ir.Value(name=op.cx.edit.fresh_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
 
 
-def _again(iteration: Iteration, trips: ir.Value) -> Sequence[ir.Value]:
+def _again(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
     """What a Loop carries after so many trips, computed again; shapes that change can't be gathered."""
     form, inner, edit = iteration.form, iteration.draft.op, iteration.op.cx.edit
     if not iteration.op.cx.is_deterministic(form.node):
@@ -186,9 +188,9 @@ def _again(iteration: Iteration, trips: ir.Value) -> Sequence[ir.Value]:
 
 
 @gradient("Scan", since=9)
-def scan(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
     """The gradient of the body, in a Scan from the last iteration to the first; what is carried is saved."""
-    iteration = Iteration(op, node, outer)
+    iteration = IterationGradient(op, node, cotangents)
     draft, form = iteration.draft, iteration.form
     if iteration.is_void:
         draft.discard()

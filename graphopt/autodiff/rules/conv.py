@@ -8,38 +8,38 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.convolution import Moves, rank_of
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("Conv")
-def conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """To x, ConvTranspose of dy; to W, the products of dy and what of x it meets; to B, dy summed."""
     moves = Moves.of_conv(op, node, dy)
-    dx = moves.scatter(dy, node.x) if node.wants(0) else None
-    dw = moves.correlate(node.x, dy) if node.wants(1) else None
+    dx = moves.scatter(dy, node.x) if node.needs_grad(0) else None
+    dw = moves.correlate(node.x, dy) if node.needs_grad(1) else None
     return dx, dw, _by_bias(op, node, dy)
 
 
 @gradient("ConvTranspose")
-def conv_transpose(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def conv_transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """To x, Conv of dy; to W, the products of x and what of dy it meets; to B, dy summed."""
     moves = Moves.of_conv_transpose(op, node)
-    dx = moves.gather(dy, node.x) if node.wants(0) else None
-    dw = moves.correlate(dy, node.x) if node.wants(1) else None
+    dx = moves.gather(dy, node.x) if node.needs_grad(0) else None
+    dw = moves.correlate(dy, node.x) if node.needs_grad(1) else None
     return dx, dw, _by_bias(op, node, dy)
 
 
-def _by_bias(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
-    if not node.wants(2):
+def _by_bias(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | None:
+    if not node.needs_grad(2):
         return None
     return op.ReduceSum(dy, [0, *range(2, rank_of(node))], keepdims=0)
 
 
 @gradient("Col2Im")
-def col2im(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def col2im(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The columns of dy, by a Conv with a kernel for each place of the block, which takes that place."""
     block, rank = node.ints(2), node.rank(node.y)
     moves = {name: node.attribute(name) for name in ("dilations", "pads", "strides")}

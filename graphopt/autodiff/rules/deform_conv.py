@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("DeformConv")
-def deform_conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def deform_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of GridSample, which reads x, and of the product of what it read and the kernels."""
     op.needs(20)  # before, GridSample takes two axes, in single precision
-    return through(op, node, [dy], lambda: _plain(op, node))
+    return vjp_of_decomposition(op, node, [dy], lambda: _plain(op, node))
 
 
-def _plain(op: Operations, node: Forward) -> ir.Value:
+def _plain(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """What the node computes, after the ONNX specification of DeformConv.
 
     The elements of a kernel are one axis: what they read has the shape [batch * groups of offsets, channels
@@ -61,7 +61,7 @@ def _plain(op: Operations, node: Forward) -> ir.Value:
     return y if bias is None else op.Add(y, op.Reshape(bias, [-1, *[1] * rank]))
 
 
-def _places(op: Operations, node: Forward, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
+def _places(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
     """Where along an axis the elements of the kernel read x without offsets, from its outer edge.
 
     Args:
@@ -86,6 +86,6 @@ def _places(op: Operations, node: Forward, axis: int, elements: np.ndarray, size
     return op.Add(steps_, first.astype(dtype.numpy()))
 
 
-def _half(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+def _half(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
     """Half a size in the element type of ``like``."""
     return op.number(size / 2, like) if isinstance(size, int) else op.Mul(op.cast_like(size, like), 0.5)

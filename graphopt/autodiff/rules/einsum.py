@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
@@ -28,18 +28,23 @@ class _Equation:
 
 
 @gradient("Einsum")
-def einsum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def einsum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """Einsum of dy and the other operands, spread along what was summed over in one operand alone."""
     equation = _parsed(node)
     operands = [node.input(index) for index in range(len(node.inputs))]
     return [
-        _by_operand(op, node, dy, equation, operands, index) if node.wants(index) else None
+        _by_operand(op, node, dy, equation, operands, index) if node.needs_grad(index) else None
         for index in range(len(operands))
     ]
 
 
 def _by_operand(
-    op: Operations, node: Forward, dy: ir.Value, equation: _Equation, operands: list[ir.Value], index: int
+    op: GraphBuilder,
+    node: PrimalNode,
+    dy: ir.Value,
+    equation: _Equation,
+    operands: list[ir.Value],
+    index: int,
 ) -> ir.Value:
     x, term = operands[index], equation.terms[index]
     others = [operand for place, operand in enumerate(operands) if place != index]
@@ -70,7 +75,7 @@ def _by_operand(
     return op.Expand(dx, op.shape_of(x)) if uneven or lone else dx
 
 
-def _parsed(node: Forward) -> _Equation:
+def _parsed(node: PrimalNode) -> _Equation:
     text = node.attribute("equation").replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -91,7 +96,7 @@ def _parsed(node: Forward) -> _Equation:
     return _Equation(spelt, result, _even(node, spelt))
 
 
-def _even(node: Forward, terms: list[str]) -> set[str]:
+def _even(node: PrimalNode, terms: list[str]) -> set[str]:
     dims: dict[str, list[Any]] = {}
     for index, term in enumerate(terms):
         shape = node.shape(node.input(index))

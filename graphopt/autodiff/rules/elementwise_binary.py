@@ -7,44 +7,44 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("Add", broadcasts=True)
-def add(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def add(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to both."""
     return dy, dy
 
 
 @gradient("Sub", broadcasts=True)
-def sub(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sub(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy, and -dy."""
     return dy, op.Neg(dy)
 
 
 @gradient("Mul", broadcasts=True)
-def mul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def mul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy times the other operand."""
     return op.Mul(dy, node.input(1)), op.Mul(dy, node.x)
 
 
 @gradient("Div", broadcasts=True)
-def div(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def div(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / b, and -y dy / b."""
     da = op.Div(dy, node.input(1))
     return da, op.Neg(op.Mul(da, node.y))
 
 
 @gradient("Pow", broadcasts=True)
-def pow_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def pow_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """b a^(b-1) dy, which is 0 for b = 0, and y ln(a) dy, which is 0 where y is."""
     a, b = node.x, node.input(1)
     return op.Mul(dy, _by_base(op, node, a, b)), _by_exponent(op, node, dy, a, b)
 
 
-def _by_base(op: Operations, node: Forward, a: ir.Value, b: ir.Value) -> ir.Value:
+def _by_base(op: GraphBuilder, node: PrimalNode, a: ir.Value, b: ir.Value) -> ir.Value:
     exponent = node.constant(1)
     if exponent is not None and exponent.size == 1:
         number = float(exponent.reshape(()))
@@ -60,8 +60,10 @@ def _by_base(op: Operations, node: Forward, a: ir.Value, b: ir.Value) -> ir.Valu
     return op.Mul(power, b)
 
 
-def _by_exponent(op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value | None:
-    if not node.wants(1):
+def _by_exponent(
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value
+) -> ir.Value | None:
+    if not node.needs_grad(1):
         return None
     at_zero = op.And(op.Equal(a, 0.0), op.GreaterOrEqual(b, op.number(0.0, b)))
     logarithm = op.Log(op.Where(at_zero, op.number(1.0, a), a))
@@ -69,27 +71,27 @@ def _by_exponent(op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir
 
 
 @gradient("Mod", broadcasts=True)
-def mod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def mod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy, and -dy times the whole quotient, (a - y) / b."""
     quotient = op.Round(op.Div(op.Sub(node.x, node.y), node.input(1)))
     return dy, op.Neg(op.Mul(dy, quotient))
 
 
 @gradient("Sum", broadcasts=True)
-def sum_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sum_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to all."""
     return [dy] * len(node.inputs)
 
 
 @gradient("Mean", broadcasts=True)
-def mean(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / n to all."""
     share = op.Div(dy, float(len(node.inputs)))
     return [share] * len(node.inputs)
 
 
 @gradient("Max", "Min", broadcasts=True)
-def extremum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to the operands that are the result, in equal shares."""
     operands = [x for x in node.inputs if x is not None]
     if len(operands) == 1:
@@ -103,7 +105,7 @@ def extremum(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("PRelu", broadcasts=True)
-def prelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """Below 0, slope dy and x dy; above, dy and 0."""
     x, slope = node.x, node.input(1)
     below = op.Less(x, 0.0)
@@ -111,7 +113,7 @@ def prelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Where", broadcasts=True)
-def where(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def where(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where it was chosen."""
     condition = node.x
     zero = op.number(np.float64(0.0), dy)

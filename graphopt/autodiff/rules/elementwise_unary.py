@@ -12,146 +12,146 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
-constant_pieces = stops(
-    "Ceil", "Floor", "Round", "Sign", "Hardmax", because="it is constant between its jumps"
+constant_pieces = non_differentiable(
+    "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is constant between its jumps"
 )
 
-bits = stops("BitCast", because="it reads bits as other numbers")
+bits = non_differentiable("BitCast", reason="it reads bits as other numbers")
 
 
 @gradient("Identity")
-def identity(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def identity(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy."""
     return dy
 
 
 @gradient("Cast", "CastLike")
-def cast(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def cast(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy in the type of x."""
     return op.cast_like(dy, node.x)
 
 
 @gradient("Neg")
-def neg(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def neg(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-dy."""
     return op.Neg(dy)
 
 
 @gradient("Abs")
-def abs_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def abs_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sign(x) dy."""
     return op.Mul(dy, op.Sign(node.x))
 
 
 @gradient("Reciprocal")
-def reciprocal(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reciprocal(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-y² dy."""
     return op.Neg(op.Mul(dy, op.Mul(node.y, node.y)))
 
 
 @gradient("Exp")
-def exp(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """y dy."""
     return op.Mul(dy, node.y)
 
 
 @gradient("Log")
-def log(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def log(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / x."""
     return op.Div(dy, node.x)
 
 
 @gradient("Sqrt")
-def sqrt(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sqrt(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / 2y."""
     return op.Div(op.Mul(dy, 0.5), node.y)
 
 
 @gradient("Sin")
-def sin(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """cos(x) dy."""
     return op.Mul(dy, op.Cos(node.x))
 
 
 @gradient("Cos")
-def cos(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def cos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-sin(x) dy."""
     return op.Neg(op.Mul(dy, op.Sin(node.x)))
 
 
 @gradient("Tan")
-def tan(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def tan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(1 + y²) dy."""
     return op.Mul(dy, op.Add(op.Mul(node.y, node.y), 1.0))
 
 
 @gradient("Asin")
-def asin(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def asin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / √(1 - x²)."""
     return op.Div(dy, op.Sqrt(_one_minus_square(op, node.x)))
 
 
 @gradient("Acos")
-def acos(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def acos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-dy / √(1 - x²)."""
     return op.Neg(op.Div(dy, op.Sqrt(_one_minus_square(op, node.x))))
 
 
 @gradient("Atan")
-def atan(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def atan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / (1 + x²)."""
     return op.Div(dy, op.Add(op.Mul(node.x, node.x), 1.0))
 
 
 @gradient("Sinh")
-def sinh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """cosh(x) dy, as (eˣ + e⁻ˣ)/2: onnxruntime has Cosh in single precision only."""
     return op.Mul(dy, op.Mul(op.Add(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
 @gradient("Cosh")
-def cosh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def cosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sinh(x) dy, as (eˣ - e⁻ˣ)/2: onnxruntime has Sinh in single precision only."""
     return op.Mul(dy, op.Mul(op.Sub(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
 @gradient("Tanh")
-def tanh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def tanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(1 - y²) dy."""
     return op.Mul(dy, _one_minus_square(op, node.y))
 
 
 @gradient("Asinh")
-def asinh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def asinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / √(x² + 1)."""
     return op.Div(dy, op.Sqrt(op.Add(op.Mul(node.x, node.x), 1.0)))
 
 
 @gradient("Acosh")
-def acosh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def acosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / √(x² - 1)."""
     return op.Div(dy, op.Sqrt(op.Sub(op.Mul(node.x, node.x), 1.0)))
 
 
 @gradient("Atanh")
-def atanh(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def atanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / (1 - x²)."""
     return op.Div(dy, _one_minus_square(op, node.x))
 
 
 @gradient("Erf")
-def erf(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def erf(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """2/√π exp(-x²) dy."""
     # the constant comes last, to meet that of x = u / √2 in GELUs
     return op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(node.x, node.x)))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Gelu")
-def gelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(Φ(x) + x φ(x)) dy, or that of its approximation by tanh."""
     x = node.x
     if node.attribute("approximate", "none") == "tanh":
@@ -168,20 +168,20 @@ def gelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Sigmoid")
-def sigmoid(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """y (1 - y) dy."""
     return op.Mul(dy, op.Mul(node.y, op.Sub(1.0, node.y)))
 
 
 @gradient("HardSigmoid")
-def hard_sigmoid(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def hard_sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """alpha dy where 0 < y < 1."""
     inside = op.And(op.Greater(node.y, 0.0), op.Less(node.y, 1.0))
     return op.only_where(inside, op.Mul(dy, _number(node, "alpha")))
 
 
 @gradient("HardSwish")
-def hard_swish(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """0 below -3, dy above 3, (x/3 + 1/2) dy between."""
     x = node.x
     slope = op.Where(op.Less(x, 3.0), op.Add(op.Mul(x, 1 / 3), 0.5), op.number(1.0, x))
@@ -189,7 +189,7 @@ def hard_swish(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Swish")
-def swish(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(s + alpha y (1 - s)) dy with s = sigmoid(alpha x)."""
     alpha = _number(node, "alpha")
     s = op.Sigmoid(node.x if alpha == 1 else op.Mul(node.x, alpha))
@@ -198,7 +198,7 @@ def swish(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Mish")
-def mish(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(t + x (1 - t²) sigmoid(x)) dy with t = tanh(softplus(x))."""
     x = node.x
     t = op.Tanh(op.Softplus(x))
@@ -207,47 +207,47 @@ def mish(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Softplus")
-def softplus(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def softplus(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sigmoid(x) dy."""
     return op.Mul(dy, op.Sigmoid(node.x))
 
 
 @gradient("Softsign")
-def softsign(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def softsign(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / (1 + |x|)²."""
     base = op.Add(op.Abs(node.x), 1.0)
     return op.Div(dy, op.Mul(base, base))
 
 
 @gradient("Relu")
-def relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where y > 0."""
     return op.only_where(op.Greater(node.y, 0.0), dy)
 
 
 @gradient("ThresholdedRelu")
-def thresholded_relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where x > alpha."""
     alpha = _number(node, "alpha")
     return op.only_where(op.Greater(node.y, 0.0) if alpha >= 0 else op.Greater(node.x, alpha), dy)
 
 
 @gradient("LeakyRelu")
-def leaky_relu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """alpha dy below 0, dy above."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
-def elu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(y + alpha) dy below 0, dy above."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
-def selu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(y + gamma alpha) dy below 0, gamma dy above."""
     alpha, gamma = _number(node, "alpha"), _number(node, "gamma")
     slope = op.Where(op.Less(node.x, 0.0), op.Add(node.y, gamma * alpha), op.number(gamma, node.x))
@@ -255,20 +255,20 @@ def selu(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Celu")
-def celu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def celu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """exp(x / alpha) dy below 0, which is (y / alpha + 1) dy; dy above."""
     slope = op.Add(op.Mul(node.y, 1 / _number(node, "alpha")), 1.0)
     return op.Where(op.Less(node.x, 0.0), op.Mul(dy, slope), dy)
 
 
 @gradient("Shrink")
-def shrink(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def shrink(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where |x| > lambd."""
     return op.only_where(op.Greater(op.Abs(node.x), _number(node, "lambd")), dy)
 
 
 @gradient("Clip")
-def clip(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def clip(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy within the bounds, ends included; the rest to the bound that took its place."""
     x, low, high = node.x, node.optional(1), node.optional(2)
     within = [op.GreaterOrEqual(x, low)] if low is not None else []
@@ -279,8 +279,8 @@ def clip(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return dx, _to_low(op, node, dy), _to_high(op, node, dy)
 
 
-def _to_low(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
-    if not node.wants(1):
+def _to_low(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | None:
+    if not node.needs_grad(1):
         return None
     low, high = node.input(1), node.optional(2)
     hit = op.Less(node.x, low)
@@ -289,8 +289,8 @@ def _to_low(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
     return op.reduce_to(op.only_where(hit, dy), low, node.y)
 
 
-def _to_high(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
-    if not node.wants(2):
+def _to_high(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | None:
+    if not node.needs_grad(2):
         return None
     low, high = node.optional(1), node.input(2)
     hit = op.Greater(node.x, high)
@@ -300,7 +300,7 @@ def _to_high(op: Operations, node: Forward, dy: ir.Value) -> ir.Value | None:
 
 
 @gradient("Dropout")
-def dropout(op: Operations, node: Forward, dy: ir.Value, dmask: ir.Value | None = None) -> Any:
+def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | None = None) -> Any:
     """dy, in training where the mask has left x, over 1 - ratio."""
     mode = node.optional(2)
     if mode is None:
@@ -309,22 +309,22 @@ def dropout(op: Operations, node: Forward, dy: ir.Value, dmask: ir.Value | None 
     if training is not None and not bool(training.reshape(())):
         return dy
     ratio = node.optional(1)
-    if node.wants(1):
+    if node.needs_grad(1):
         raise node.refusal("what it drops depends on the ratio by chance")
     left = op.Sub(1.0, op.cast_like(ratio, dy)) if ratio is not None else op.number(0.5, dy)
     kept = op.only_where(node.output(1), op.Div(dy, left))
     return kept if training is not None else op.Where(mode, kept, dy)
 
 
-def _one_minus_square(op: Operations, value: ir.Value) -> ir.Value:
+def _one_minus_square(op: GraphBuilder, value: ir.Value) -> ir.Value:
     return op.Sub(1.0, op.Mul(value, value))
 
 
-def _number(node: Forward, name: str) -> float:
+def _number(node: PrimalNode, name: str) -> float:
     """An attribute, which is of single precision in the forward graph, too."""
     return float(np.float32(node.attribute(name, 0.0)))
 
 
-def _signed(node: Forward, alpha: float) -> ir.Value:
+def _signed(node: PrimalNode, alpha: float) -> ir.Value:
     """What has the sign of x: y, which readers keep anyway, if its slope ``alpha`` below 0 is positive."""
     return node.y if alpha > 0 else node.x

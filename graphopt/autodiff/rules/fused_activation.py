@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: The activations that FusedConv and FusedGemm know, with their attributes.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -25,31 +25,31 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 @gradient("com.microsoft::Gelu", "com.microsoft::BiasGelu")
-def gelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of Gelu(x + b)."""
-    return through(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node)))
+    return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node)))
 
 
 @gradient("com.microsoft::FastGelu")
-def fast_gelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def fast_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of Gelu(x + b) approximated by tanh."""
-    return through(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node), approximate="tanh"))
+    return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node), approximate="tanh"))
 
 
-def _plus_bias(op: Operations, node: Forward) -> ir.Value:
+def _plus_bias(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     bias = node.optional(1)
     return node.x if bias is None else op.Add(node.x, bias)
 
 
 @gradient("com.microsoft::QuickGelu")
-def quick_gelu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def quick_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of Swish."""
     alpha = float(node.attribute("alpha", 1.702))
-    return through(op, node, [dy], lambda: op.Swish(node.x, alpha=alpha))
+    return vjp_of_decomposition(op, node, [dy], lambda: op.Swish(node.x, alpha=alpha))
 
 
 @gradient("com.microsoft::FusedConv")
-def fused_conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of the activation, and of Conv."""
     activation, numbers = node.attribute("activation", ""), node.attribute("activation_params", ())
     if activation == "Clip":
@@ -63,11 +63,11 @@ def fused_conv(op: Operations, node: Forward, dy: ir.Value) -> Any:
             y = op.Add(y, node.input(3))
         return _activated(op, node, y, activation, numbers)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
 @gradient("com.microsoft::FusedGemm")
-def fused_gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def fused_gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of the activation, and of Gemm."""
     activation = node.attribute("activation", "")
     numbers = [node.attribute(f"activation_{name}") for name in _ACTIVATIONS.get(activation, ())]
@@ -76,14 +76,14 @@ def fused_gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
         y = op.node("Gemm", node.inputs, _without_activation(node))
         return _activated(op, node, y, activation, numbers)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
-def _without_activation(node: Forward) -> dict[str, ir.Attr]:
+def _without_activation(node: PrimalNode) -> dict[str, ir.Attr]:
     return {name: value for name, value in node.raw.attributes.items() if not name.startswith("activation")}
 
 
-def _activated(op: Operations, node: Forward, x: ir.Value, activation: str, numbers: Any) -> ir.Value:
+def _activated(op: GraphBuilder, node: PrimalNode, x: ir.Value, activation: str, numbers: Any) -> ir.Value:
     """The activation of ``x``, ``numbers`` being its attributes."""
     if not activation:
         return x

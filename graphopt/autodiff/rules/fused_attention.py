@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
@@ -13,17 +13,17 @@ from graphopt.autodiff.lib.attention import (
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import back_to_inputs
+from graphopt.autodiff.reverse import vjp_to_inputs
 
 Given = list[tuple[ir.Value, ir.Value | None]]
 
 
 @gradient("com.microsoft::MultiHeadAttention")
 def multi_head_attention(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     dy: ir.Value | None,
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
@@ -47,11 +47,11 @@ def multi_head_attention(
     given: Given = [(k, dk), (v, dv)]
     if dy is not None:
         given += _attended(op, node, (q, k, v), heads, past, mask=4, bias=5, dy=dy)
-    return back_to_inputs(op, node, mark, given)
+    return vjp_to_inputs(op, node, mark, given)
 
 
 def _biased(
-    op: Operations, node: Forward, q: ir.Value, k: ir.Value, v: ir.Value
+    op: GraphBuilder, node: PrimalNode, q: ir.Value, k: ir.Value, v: ir.Value
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Queries, keys and values plus their parts of one bias; keys and values by heads have them already."""
     bias, width = node.input(3), op.dim(q, 2)
@@ -64,7 +64,7 @@ def _biased(
 
 @gradient("com.microsoft::Attention")
 def attention_of_projections(
-    op: Operations, node: Forward, dy: ir.Value | None, dpresent: ir.Value | None = None
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dpresent: ir.Value | None = None
 ) -> Any:
     """That of Attention, and of the projections x W + b before it."""
     _refuse_inputs(node, {6: "its past lies in a buffer"})
@@ -92,12 +92,12 @@ def attention_of_projections(
         given.append((op.Concat(op.Unsqueeze(k, [0]), op.Unsqueeze(v, [0]), axis=0), dpresent))
     if dy is not None:
         given += _attended(op, node, (q, k, v), heads, past, mask=3, bias=5, dy=dy)
-    return back_to_inputs(op, node, mark, given)
+    return vjp_to_inputs(op, node, mark, given)
 
 
 def _attended(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     operands: tuple[ir.Value, ir.Value, ir.Value],
     heads: int,
     past: Size,
@@ -119,12 +119,12 @@ def _attended(
     found = Attention(q, k, v, heads=(heads, heads), scale=scale, bias=terms)
     dx = found.gradients(op, split_heads(op, dy, heads))
     given: Given = [(q, dx.q), (k, dx.k), (v, dx.v)]
-    if node.wants(bias):
+    if node.needs_grad(bias):
         given.append((node.input(bias), op.reduce_to(dx.scores, node.input(bias))))
     return given
 
 
-def _causal(op: Operations, node: Forward, q: ir.Value, k: ir.Value, past: Size) -> ir.Value:
+def _causal(op: GraphBuilder, node: PrimalNode, q: ir.Value, k: ir.Value, past: Size) -> ir.Value:
     """What hides the keys after each query's own, of new keys as many as there are queries."""
     queries, keys = op.dim(q, 2), op.dim(k, 2)
     if isinstance(queries, int) and isinstance(keys, int) and isinstance(past, int) and keys > past + queries:
@@ -132,7 +132,7 @@ def _causal(op: Operations, node: Forward, q: ir.Value, k: ir.Value, past: Size)
     return causal_bias(op, q, queries, keys, past)
 
 
-def _key_mask(op: Operations, node: Forward, index: int, k: ir.Value) -> ir.Value:
+def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir.Value:
     """What a mask of keys, or numbers of them, adds to the scores."""
     mask, rank = node.input(index), node.rank(node.input(index))
     low = op.number(float(node.attribute("mask_filter_value", -10000.0)), k)
@@ -158,12 +158,12 @@ def _key_mask(op: Operations, node: Forward, index: int, k: ir.Value) -> ir.Valu
     return op.Where(op.Less(places, _by_batch(op, counts)), zero, low)
 
 
-def _by_batch(op: Operations, x: ir.Value) -> ir.Value:
+def _by_batch(op: GraphBuilder, x: ir.Value) -> ir.Value:
     """[B] as [B, 1, 1, 1]."""
     return op.Reshape(x, [-1, 1, 1, 1])
 
 
-def _refuse_inputs(node: Forward, reasons: dict[int, str]) -> None:
+def _refuse_inputs(node: PrimalNode, reasons: dict[int, str]) -> None:
     for index, reason in reasons.items():
         if node.optional(index) is not None:
             raise node.refusal(reason)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
@@ -17,9 +17,9 @@ from graphopt.autodiff.lib.attention import (
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import back_to_inputs
+from graphopt.autodiff.reverse import vjp_to_inputs
 
 _PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
 #: Inputs of which the CPU's kernel knows nothing, or whole numbers stand for keys and values.
@@ -33,8 +33,8 @@ _OTHERS = {
 
 @gradient("com.microsoft::GroupQueryAttention")
 def group_query_attention(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     dy: ir.Value | None,
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
@@ -61,10 +61,10 @@ def group_query_attention(
         given += [(k, dk), (v, dv)]
     if dy is not None:
         given += _attended(op, node, (q, k, v), heads, at, dy)
-    return back_to_inputs(op, node, mark, given)
+    return vjp_to_inputs(op, node, mark, given)
 
 
-def _operands(op: Operations, node: Forward, many: int, few: int) -> list[ir.Value]:
+def _operands(op: GraphBuilder, node: PrimalNode, many: int, few: int) -> list[ir.Value]:
     """Queries, keys and values by heads, which may lie side by side."""
     parts = [node.x, node.optional(1), node.optional(2)]
     if parts[1] is None:
@@ -98,7 +98,7 @@ class _Places:
     full: bool
 
     @classmethod
-    def of(cls, op: Operations, node: Forward, q: ir.Value) -> _Places:
+    def of(cls, op: GraphBuilder, node: PrimalNode, q: ir.Value) -> _Places:
         size = op.dim(q, 2)
         count = counted(op, size)
         rows = op.Unsqueeze(count, [1])
@@ -116,7 +116,7 @@ class _Places:
             op.Add(rows, first), op.Concat(kept, op.Add(count, first), axis=3), last, first, past, False
         )
 
-    def in_order(self, op: Operations, x: ir.Value, like: ir.Value) -> ir.Value:
+    def in_order(self, op: GraphBuilder, x: ir.Value, like: ir.Value) -> ir.Value:
         """Keys or values [B, M, P + S, D] by place, as the operator returns them."""
         assert self.first is not None
         at = op.Unsqueeze(counted(op, op.dim(like, 2)), [1])
@@ -126,7 +126,7 @@ class _Places:
         return op.GatherElements(x, op.Expand(index, op.shape_of(like)), axis=2)
 
 
-def _turned(op: Operations, node: Forward, at: _Places, x: ir.Value) -> ir.Value:
+def _turned(op: GraphBuilder, node: PrimalNode, at: _Places, x: ir.Value) -> ir.Value:
     """Queries or keys by heads, turned by the angles of their places."""
     cos, sin, places = node.input(_COS), node.input(_SIN), node.optional(_PLACES)
     if at.first is not None:
@@ -145,8 +145,8 @@ def _turned(op: Operations, node: Forward, at: _Places, x: ir.Value) -> ir.Value
 
 
 def _attended(
-    op: Operations,
-    node: Forward,
+    op: GraphBuilder,
+    node: PrimalNode,
     operands: tuple[ir.Value, ir.Value, ir.Value],
     heads: tuple[int, int],
     at: _Places,
@@ -172,14 +172,14 @@ def _attended(
     )
     dx = found.gradients(op, split_heads(op, dy, heads[0]))
     given: list[tuple[ir.Value, ir.Value | None]] = [(q, dx.q), (k, dx.k), (v, dx.v)]
-    if bias is not None and node.wants(_BIAS):
+    if bias is not None and node.needs_grad(_BIAS):
         given.append((bias, op.reduce_to(dx.scores, bias)))
-    if node.wants(_SINKS):
+    if node.needs_grad(_SINKS):
         given.append((node.input(_SINKS), dx.sinks))
     return given
 
 
-def _hidden(op: Operations, node: Forward, q: ir.Value, at: _Places) -> ir.Value:
+def _hidden(op: GraphBuilder, node: PrimalNode, q: ir.Value, at: _Places) -> ir.Value:
     """What to add to scores that are hidden: of keys that do not count, come later, or are too long ago."""
     causal, window = bool(node.attribute("causal", 1)), int(node.attribute("local_window_size", -1))
     if causal and at.full and window < 0:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-def fused_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def fused_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of MatMul, of what is transposed and scaled."""
 
     def write() -> ir.Value:
@@ -20,10 +20,10 @@ def fused_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
         alpha = float(node.attribute("alpha", 1.0))
         return y if alpha == 1 else op.Mul(y, alpha)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
-def _side(op: Operations, node: Forward, index: int, side: str) -> ir.Value:
+def _side(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:
     """An operand as it is multiplied: its first axis moved behind the batches, then the last two swapped."""
     x = node.input(index)
     rank = node.rank(x)

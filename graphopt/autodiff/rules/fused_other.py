@@ -5,41 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.attention import counted
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: What modes of GridSample are called from opset 20 on.
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @gradient("com.microsoft::Trilu", "com.microsoft::Pad", "com.microsoft::GatherND")
-def alike(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of the standard's operator."""
     op.needs(14)
-    return through(op, node, [dy], lambda: op.node(node.op_type, node.inputs, node.raw.attributes))
+    return vjp_of_decomposition(
+        op, node, [dy], lambda: op.node(node.op_type, node.inputs, node.raw.attributes)
+    )
 
 
 @gradient("com.microsoft::GridSample")
-def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of the standard's operator."""
     op.needs(16)
     mode = node.attribute("mode", "bilinear")
     changed = {"mode": _MODES.get(mode, mode)} if op.version >= 20 else {}
     attributes = {**node.raw.attributes, **changed}
-    return through(op, node, [dy], lambda: op.node("GridSample", node.inputs, attributes))
+    return vjp_of_decomposition(op, node, [dy], lambda: op.node("GridSample", node.inputs, attributes))
 
 
 @gradient("com.microsoft::ExpandDims")
-def expand_dims(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def expand_dims(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy with the dims of x."""
     return op.reshape_like(dy, node.x)
 
 
 @gradient("com.microsoft::Inverse")
-def inverse(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-yᵀ dy yᵀ."""
     rank = node.rank(node.y)
     turned = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
@@ -47,7 +49,7 @@ def inverse(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::CDist")
-def distances(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """2 Σ (a - b) dy to the rows of both, over 2y where y is no square."""
     metric = node.attribute("metric", "sqeuclidean")
     if metric not in ("sqeuclidean", "euclidean"):
@@ -63,7 +65,7 @@ def distances(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 @gradient("com.microsoft::EmbedLayerNormalization")
 def embed_layer_normalization(
-    op: Operations, node: Forward, dy: ir.Value | None, dmask: None = None, dsum: ir.Value | None = None
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dmask: None = None, dsum: ir.Value | None = None
 ) -> Any:
     """That of LayerNormalization, of the sum of what is looked up."""
     op.needs(17)
@@ -78,4 +80,4 @@ def embed_layer_normalization(
         epsilon = float(node.attribute("epsilon", 1e-12))
         return [op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon), None, total]
 
-    return through(op, node, [dy, None, dsum], write)
+    return vjp_of_decomposition(op, node, [dy, None, dsum], write)

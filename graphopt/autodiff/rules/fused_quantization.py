@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("com.microsoft::MatMulNBits")
-def matmul_n_bits(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of MatMul with the weights that scales make of the bits."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
     rows, columns = int(node.attribute("N")), int(node.attribute("K"))
@@ -35,10 +35,10 @@ def matmul_n_bits(op: Operations, node: Forward, dy: ir.Value) -> Any:
         y = op.MatMul(node.x, op.Transpose(weights, perm=[1, 0]))
         return y if node.optional(5) is None else op.Add(y, node.input(5))
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
-def _zeros(op: Operations, packed: ir.Value | None, bits: int, blocks: int, like: ir.Value) -> Any:
+def _zeros(op: GraphBuilder, packed: ir.Value | None, bits: int, blocks: int, like: ir.Value) -> Any:
     """What stands for 0, [N, blocks, 1], of [N, …] of the type of scales, or packed as the weights are."""
     if packed is None:
         return float(1 << (bits - 1))
@@ -48,7 +48,7 @@ def _zeros(op: Operations, packed: ir.Value | None, bits: int, blocks: int, like
     return op.Unsqueeze(op.Slice(whole, [0], [blocks], [1]), [2])
 
 
-def _unpacked(op: Operations, packed: ir.Value, bits: int, like: ir.Value) -> ir.Value:
+def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> ir.Value:
     """Bytes […, n] as numbers […, n, 8 / bits] of the type of ``like``: the first in the lowest bits."""
     whole = op.cast_like(packed, like)
     if bits == 8:
@@ -59,7 +59,7 @@ def _unpacked(op: Operations, packed: ir.Value, bits: int, like: ir.Value) -> ir
 
 
 @gradient("com.microsoft::GatherBlockQuantized")
-def gather_block_quantized(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of Gather, of scales times what is in the bits."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size", 128))
     data, scales = node.x, node.input(2)
@@ -78,11 +78,11 @@ def gather_block_quantized(op: Operations, node: Forward, dy: ir.Value) -> Any:
         zeros = _zeros(op, packed and op.Gather(packed, places, axis=0), bits, blocks, scale)
         return op.reshape(op.Mul(op.Sub(whole, zeros), scale), op.shape_of(node.y))
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
 @gradient("com.microsoft::MatMulIntegerToFloat")
-def matmul_integer_to_float(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of both scales times the product of whole numbers, and of the bias."""
     inputs = [node.optional(index) for index in range(7)]
     a, b, scale, other, zero, other_zero, bias = inputs
@@ -90,11 +90,11 @@ def matmul_integer_to_float(op: Operations, node: Forward, dy: ir.Value) -> Any:
     def write() -> ir.Value:
         return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
 @gradient("com.microsoft::DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of both scales, one of them found in x, times the product of whole numbers, and of the bias."""
     b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
 
@@ -102,9 +102,9 @@ def dynamic_quantize_matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
         a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
         return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
-def _scaled(op: Operations, inputs: Any, scale: ir.Value, bias: ir.Value | None) -> ir.Value:
+def _scaled(op: GraphBuilder, inputs: Any, scale: ir.Value, bias: ir.Value | None) -> ir.Value:
     y = op.Mul(op.cast_like(op.MatMulInteger(*inputs), scale), scale)
     return y if bias is None else op.Add(y, bias)

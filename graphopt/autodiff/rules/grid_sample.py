@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import scatter_elements
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 #: By mode, where the elements are that a point takes, seen from the last one before it, and their weights as
@@ -44,7 +44,7 @@ class _Along:
 
 
 @gradient("GridSample")
-def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """To x, dy times the weights, added where it came from; to the grid, dy x times the weights' slopes."""
     x, grid = node.x, op.cast_like(node.input(1), node.x)
     count = node.rank(x) - 2
@@ -60,15 +60,15 @@ def grid_sample(op: Operations, node: Forward, dy: ir.Value) -> Any:
         places = op.Add(op.Mul(one.places, _integer(op, stride)), places)
         stride = op.product(stride, size)
     dx = dgrid = None
-    if node.wants(0):
+    if node.needs_grad(0):
         dx = _by_x(op, node, dy, along, places, points)
-    if node.wants(1) and all(one.slopes is not None for one in along):
+    if node.needs_grad(1) and all(one.slopes is not None for one in along):
         dgrid = op.cast_like(_by_grid(op, node, dy, along, places, points), node.input(1))
     return dx, dgrid
 
 
 def _by_x(
-    op: Operations, node: Forward, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
 ) -> ir.Value:
     x = node.x
     batch, channels, *sizes = [op.dim(x, axis) for axis in range(node.rank(x))]
@@ -87,7 +87,7 @@ def _by_x(
 
 
 def _by_grid(
-    op: Operations, node: Forward, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
 ) -> ir.Value:
     x = node.x
     count = len(along)
@@ -109,7 +109,7 @@ def _by_grid(
     return op.reshape_like(stacked, node.input(1))
 
 
-def _along(op: Operations, node: Forward, number: ir.Value, size: Size, shape: list[int]) -> _Along:
+def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
     """What points take along an axis of ``size``, whose taps lie along ``shape``."""
     align = bool(node.attribute("align_corners", 0))
     length = _real(op, size, number)
@@ -144,7 +144,7 @@ def _along(op: Operations, node: Forward, number: ir.Value, size: Size, shape: l
     return _Along(op.Cast(there, to=ir.DataType.INT64), weights, slopes)
 
 
-def _polynomial(op: Operations, factors: list[np.ndarray], x: ir.Value) -> ir.Value:
+def _polynomial(op: GraphBuilder, factors: list[np.ndarray], x: ir.Value) -> ir.Value:
     """The sum of ``factors`` times the powers of ``x``, beginning with 1."""
     result = op.constant(factors[-1])
     for factor in reversed(factors[:-1]):
@@ -152,7 +152,7 @@ def _polynomial(op: Operations, factors: list[np.ndarray], x: ir.Value) -> ir.Va
     return result
 
 
-def _reflected(op: Operations, asked: ir.Value, size: Size, align: bool) -> ir.Value:
+def _reflected(op: GraphBuilder, asked: ir.Value, size: Size, align: bool) -> ir.Value:
     """Indices, thrown back at both ends of an axis: at the middle of the last element, or behind it."""
     if isinstance(size, int):
         period: Any = op.constant(np.int64(max(2 * size - 2, 1) if align else 2 * size))
@@ -164,12 +164,12 @@ def _reflected(op: Operations, asked: ir.Value, size: Size, align: bool) -> ir.V
     return op.Min(place, back if align else op.Sub(back, np.int64(1)))
 
 
-def _mode(node: Forward) -> str:
+def _mode(node: PrimalNode) -> str:
     mode = node.attribute("mode", "linear")
     return _OLD_NAMES.get(mode, mode)
 
 
-def _taps(node: Forward) -> int:
+def _taps(node: PrimalNode) -> int:
     """How many elements a point takes along each axis."""
     return len(_TAPS[_mode(node)][0])
 
@@ -178,11 +178,11 @@ def _facing(axis: int, count: int) -> list[int]:
     return [-1 if index == axis else 1 for index in range(count)]
 
 
-def _integer(op: Operations, size: Size) -> ir.Value:
+def _integer(op: GraphBuilder, size: Size) -> ir.Value:
     """A size as a scalar or vector of one in int64."""
     return op.constant(np.int64(size)) if isinstance(size, int) else size
 
 
-def _real(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
     """A size in the element type of ``like``."""
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

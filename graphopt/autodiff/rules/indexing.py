@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import (
     numbered,
     scatter_along,
@@ -14,14 +14,14 @@ from graphopt.autodiff.lib.scatter import (
     scatter_places,
     scatter_rows,
 )
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
-indices = stops("NonZero", "NonMaxSuppression", because="its results are indices")
+indices = non_differentiable("NonZero", "NonMaxSuppression", reason="its results are indices")
 
 
 @gradient("Gather")
-def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy added up at the indices; between zeros where those are known and stand in a row."""
     x, picks = node.x, node.input(1)
     rank = node.rank(x)
@@ -41,7 +41,7 @@ def gather(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return scatter_along(op, x, picks, dy, axis)
 
 
-def _margins(op: Operations, x: ir.Value, axis: int, first: int, end: int) -> ir.Value:
+def _margins(op: GraphBuilder, x: ir.Value, axis: int, first: int, end: int) -> ir.Value:
     """What is before ``first`` and from ``end`` on along ``axis``; negative ones count from the end of x."""
     size = op.dim(x, axis)
     if isinstance(size, int):
@@ -57,13 +57,13 @@ def _margins(op: Operations, x: ir.Value, axis: int, first: int, end: int) -> ir
 
 
 @gradient("GatherElements")
-def gather_elements(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gather_elements(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy added up at the indices."""
     return scatter_elements(op, op.shape_of(node.x), node.input(1), dy, axis=node.attribute("axis", 0))
 
 
 @gradient("GatherND")
-def gather_nd(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy added up at the indices."""
     x, picks = node.x, node.input(1)
     node.rank(x)  # refuses if it is unknown
@@ -77,7 +77,7 @@ def gather_nd(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Compress")
-def compress(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where it was taken from, zeros elsewhere."""
     x, axis = node.x, node.attribute("axis")
     picks = op.Squeeze(op.NonZero(node.input(1)), [0])
@@ -87,13 +87,13 @@ def compress(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("TopK")
-def top_k(op: Operations, node: Forward, dy: ir.Value, _: ir.Value | None = None) -> Any:
+def top_k(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: ir.Value | None = None) -> Any:
     """dy at the places of the largest."""
     return op.ScatterElements(op.zeros_like(node.x), node.output(1), dy, axis=node.attribute("axis", -1))
 
 
 @gradient("Unique")
-def unique(op: Operations, node: Forward, dy: ir.Value, *_: ir.Value | None) -> Any:
+def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None) -> Any:
     """dy at the first of those that are equal."""
     x, axis = node.x, node.attribute("axis")
     first = node.output(1)
@@ -103,20 +103,20 @@ def unique(op: Operations, node: Forward, dy: ir.Value, *_: ir.Value | None) -> 
 
 
 @gradient("ReverseSequence")
-def reverse_sequence(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reverse_sequence(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy, reversed again."""
     batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
     return op.ReverseSequence(dy, node.input(1), batch_axis=batch, time_axis=time)
 
 
 @gradient("Trilu")
-def trilu(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def trilu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The same triangle of dy."""
     return op.Trilu(dy, node.optional(1), upper=node.attribute("upper", 1))
 
 
 @gradient("OneHot")
-def one_hot(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def one_hot(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """To the value of what is off and that of what is on, dy of the places that have it."""
     zero, one = op.number(0.0, dy), op.number(1.0, dy)
     bits = op.Concat(op.Unsqueeze(zero, [0]), op.Unsqueeze(one, [0]), axis=0)

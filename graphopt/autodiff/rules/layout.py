@@ -7,52 +7,52 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import scatter_moved
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
 #: The end of a Slice in negative steps that reaches the start of any axis.
 _FIRST = -np.iinfo(np.int32).max
 
-shapes = stops("Shape", "Size", because="sizes do not depend on numbers", quiet=True)
-fills = stops("ConstantOfShape", "EyeLike", because="it depends on shapes alone", quiet=True)
+shapes = non_differentiable("Shape", "Size", reason="sizes do not depend on numbers", quiet=True)
+fills = non_differentiable("ConstantOfShape", "EyeLike", reason="it depends on shapes alone", quiet=True)
 
 
 @gradient("Reshape", "Flatten")
-def reshape(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reshape(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy with the dims of x."""
     return op.reshape_like(dy, node.x)
 
 
 @gradient("Squeeze")
-def squeeze(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def squeeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy with the axes of size 1 put back."""
     axes = node.ints(1)  # without axes, as with none, those of size 1 went
     return op.Unsqueeze(dy, list(axes)) if axes else op.reshape_like(dy, node.x)
 
 
 @gradient("Unsqueeze")
-def unsqueeze(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def unsqueeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy without the new axes."""
     return op.Squeeze(dy, node.input(1))
 
 
 @gradient("Transpose")
-def transpose(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy with its axes put back."""
     perm = node.attribute("perm")
     return op.Transpose(dy) if perm is None else op.Transpose(dy, perm=[int(i) for i in np.argsort(perm)])
 
 
 @gradient("Expand", broadcasts=True)
-def expand(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def expand(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy summed over the copies."""
     return dy
 
 
 @gradient("Tile")
-def tile(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy summed over the copies, which a Reshape puts on axes of their own."""
     x, repeats = node.x, node.ints(1)
     rank = node.rank(x)
@@ -66,7 +66,7 @@ def tile(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Concat")
-def concat(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The parts of dy."""
     operands = [node.input(index) for index in range(len(node.inputs))]
     axis = node.attribute("axis")
@@ -79,14 +79,16 @@ def concat(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("Split")
-def split(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
     """What flows back into the parts, joined."""
-    parts = [op.zeros_like(part) if dy is None else dy for part, dy in zip(node.outputs, outer, strict=True)]
+    parts = [
+        op.zeros_like(part) if dy is None else dy for part, dy in zip(node.outputs, cotangents, strict=True)
+    ]
     return op.Concat(*parts, axis=node.attribute("axis", 0))
 
 
 @gradient("Slice")
-def slice_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def slice_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where it was taken from, zeros elsewhere."""
     starts, ends, axes = node.ints(1), node.ints(2), node.ints(3)
     steps = node.ints(4) if node.optional(4) is not None else (1,) * len(starts or ())
@@ -103,7 +105,7 @@ def slice_(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return op.Pad(dy, _margins(op, node, dy, first))
 
 
-def _margins(op: Operations, node: Forward, dy: ir.Value, first: list[int]) -> ir.Value:
+def _margins(op: GraphBuilder, node: PrimalNode, dy: ir.Value, first: list[int]) -> ir.Value:
     """What a Slice from ``first`` on, in steps of 1, left out at both ends of each axis."""
     shape, left = node.cx.static_shape(node.x), node.cx.static_shape(node.y)
     if shape is not None and left is not None:
@@ -127,7 +129,7 @@ def _margins(op: Operations, node: Forward, dy: ir.Value, first: list[int]) -> i
 
 
 @gradient("Pad")
-def pad(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy without its margins; in other modes than constant, the margins are added where they came from."""
     mode, pads = node.attribute("mode", "constant"), node.input(1)
     rest = [pads, None, *node.inputs[3:]]
@@ -138,14 +140,14 @@ def pad(op: Operations, node: Forward, dy: ir.Value) -> Any:
     known = node.ints(1)
     rest[0] = op.Neg(pads) if known is None else op.constant(np.array([-n for n in known], np.int64))
     dx = op.Pad(dy, *rest)
-    if not node.wants(2):
+    if not node.needs_grad(2):
         return dx
     margins = op.Sub(op.ReduceSum(dy, keepdims=0), op.ReduceSum(dx, keepdims=0))
     return dx, None, op.reshape_like(margins, node.input(2))
 
 
 @gradient("DepthToSpace")
-def depth_to_space(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """SpaceToDepth of dy, its channels in the order of the mode."""
     block = node.attribute("blocksize")
     if node.attribute("mode", "DCR") == "DCR":
@@ -157,6 +159,6 @@ def depth_to_space(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("SpaceToDepth")
-def space_to_depth(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def space_to_depth(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """DepthToSpace of dy, its channels in the order of the mode."""
     return op.DepthToSpace(dy, blocksize=node.attribute("blocksize"), mode=node.attribute("mode", "DCR"))

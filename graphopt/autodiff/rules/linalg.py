@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("Det")
-def det(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def det(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy times the cofactors: determinants without one row and column, exact for singular matrices."""
     x = node.x
     rank = node.rank(x)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import one_hot
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    op: Operations, node: Forward, dy: ir.Value | None, dlog: ir.Value | None = None
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dlog: ir.Value | None = None
 ) -> Any:
     """(softmax(x) - onehot) w dy, over Σ w for the mean; dp - softmax(x) Σ dp of the log probabilities."""
     log = node.output(1)
@@ -25,13 +25,13 @@ def softmax_cross_entropy(
         dx = op.Mul(op.Sub(soft, labels.bits), labels.share(dy))
         dw = labels.by_weight(dy, log)
     if dlog is not None:
-        through = op.Sub(dlog, op.Mul(soft, op.ReduceSum(dlog, [1], keepdims=1)))
-        dx = through if dx is None else op.Add(dx, through)
+        vjp_of_decomposition = op.Sub(dlog, op.Mul(soft, op.ReduceSum(dlog, [1], keepdims=1)))
+        dx = vjp_of_decomposition if dx is None else op.Add(dx, vjp_of_decomposition)
     return dx, None, dw
 
 
 @gradient("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def negative_log_likelihood(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-onehot w dy, over Σ w for the mean."""
     labels = _Labels.of(op, node)
     dx = op.Neg(op.Mul(labels.bits, labels.share(dy)))
@@ -48,14 +48,14 @@ class _Labels:
         weight: of each place, which broadcasts against the scores; ``None`` for 1 throughout.
     """
 
-    op: Operations
-    node: Forward
+    op: GraphBuilder
+    node: PrimalNode
     bits: ir.Value
     counted: ir.Value | None
     weight: ir.Value | None
 
     @classmethod
-    def of(cls, op: Operations, node: Forward) -> _Labels:
+    def of(cls, op: GraphBuilder, node: PrimalNode) -> _Labels:
         x, weights = node.x, node.optional(2)
         labels = op.cast(node.input(1), ir.DataType.INT64)
         bits = one_hot(op, labels, op.dim(x, 1), x, axis=1)
@@ -89,7 +89,7 @@ class _Labels:
     def by_weight(self, dy: ir.Value, log: ir.Value) -> ir.Value | None:
         """The gradient of the weights of classes."""
         op, reduction = self.op, self.node.attribute("reduction", "mean")
-        if not self.node.wants(2):
+        if not self.node.needs_grad(2):
             return None
         loss = op.Neg(op.ReduceSum(op.Mul(self.bits, log), [1], keepdims=1))
         if reduction == "mean":

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 #: What MeanVarianceNormalization adds to the deviation, as the standard defines it.
@@ -16,7 +16,7 @@ _EPSILON = 1e-9
 
 
 @gradient("LpNormalization")
-def lp_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(dy - y Σ y dy) / |x| for p = 2, (dy - sign(x) Σ y dy) / |x| for p = 1; 0 where x is."""
     x, y, axes = node.x, node.y, [node.attribute("axis", -1)]
     along = op.ReduceSum(op.Mul(y, dy), axes, keepdims=1)
@@ -29,7 +29,7 @@ def lp_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("MeanVarianceNormalization")
-def mean_variance_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(dy - mean dy - y mean(y dy)) / deviation."""
     x, y, axes = node.x, node.y, list(node.attribute("axes", (0, 2, 3)))
     centred = op.Sub(x, op.mean(x, axes))
@@ -39,7 +39,7 @@ def mean_variance_normalization(op: Operations, node: Forward, dy: ir.Value) -> 
 
 
 @gradient("LRN")
-def lrn(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def lrn(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / D^beta - 2 alpha beta / size x S(dy y / D), where D = bias + alpha / size Σ x²; S sums back."""
     x, y, size = node.x, node.y, int(node.attribute("size"))
     alpha, beta, bias = (float(node.attribute(name)) for name in ("alpha", "beta", "bias"))

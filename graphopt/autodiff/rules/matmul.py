@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("MatMul")
-def matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy Bᵀ and Aᵀ dy, summed over the axes of stacks that broadcast."""
     a, b = node.x, node.input(1)
     rank_a, rank_b = node.cx.rank(a), node.rank(b)
@@ -27,16 +27,16 @@ def matmul(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return _by_left(op, node, dy, a, b, rank_a, rank_b), _by_right(op, node, dy, a, b, rank_a, rank_b)
 
 
-def _of_rows(op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
+def _of_rows(op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
     """Where the rank of A is not known, and B is a matrix: A is a vector or anything of rows."""
     rows, outer = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
     return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, outer, transA=1)
 
 
 def _by_left(
-    op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
 ) -> ir.Value | None:
-    if not node.wants(0):
+    if not node.needs_grad(0):
         return None
     rank = max(rank_a, rank_b, 2)
     if rank_b == 1:
@@ -51,9 +51,9 @@ def _by_left(
 
 
 def _by_right(
-    op: Operations, node: Forward, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value, rank_a: int, rank_b: int
 ) -> ir.Value | None:
-    if not node.wants(1):
+    if not node.needs_grad(1):
         return None
     rank = max(rank_a, rank_b, 2)
     if rank_a == 1:
@@ -67,12 +67,12 @@ def _by_right(
     return _unstacked(op, node, op.MatMul(_transposed(op, a, rank_a), dy), b, a, rank_b, rank_a)
 
 
-def _transposed(op: Operations, x: ir.Value, rank: int) -> ir.Value:
+def _transposed(op: GraphBuilder, x: ir.Value, rank: int) -> ir.Value:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def _unstacked(
-    op: Operations, node: Forward, dx: ir.Value, x: ir.Value, other: ir.Value, rank: int, other_rank: int
+    op: GraphBuilder, node: PrimalNode, dx: ir.Value, x: ir.Value, other: ir.Value, rank: int, other_rank: int
 ) -> ir.Value:
     """``dx`` summed over the leading axes along which ``x`` was broadcast to those of ``other``."""
     mine, others = node.shape(x), node.shape(other)
@@ -87,7 +87,7 @@ def _unstacked(
 
 
 @gradient("Gemm")
-def gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """For Y = α A B + β C: α dy Bᵀ, α Aᵀ dy and β dy, with A and B transposed as they were."""
     a, b, c = node.x, node.input(1), node.optional(2)
     ta, tb = node.attribute("transA", 0), node.attribute("transB", 0)
@@ -102,6 +102,6 @@ def gemm(op: Operations, node: Forward, dy: ir.Value) -> Any:
     else:
         db = op.Gemm(a, dy, transA=1 - ta, alpha=alpha)
     dc = None
-    if c is not None and node.wants(2):
+    if c is not None and node.needs_grad(2):
         dc = op.reduce_to(dy if beta == 1 else op.Mul(dy, float(beta)), c, node.y)
     return da, db, dc

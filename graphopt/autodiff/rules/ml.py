@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import scatter_along
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
-jumps = stops(
+jumps = non_differentiable(
     "ai.onnx.ml::Binarizer",
     "ai.onnx.ml::TreeEnsemble",
     "ai.onnx.ml::TreeEnsembleClassifier",
     "ai.onnx.ml::TreeEnsembleRegressor",
-    because="it is constant between its jumps",
+    reason="it is constant between its jumps",
 )
 
 
 @gradient("ai.onnx.ml::ArrayFeatureExtractor")
-def array_feature_extractor(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def array_feature_extractor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy added up at the indices, along the last axis."""
     x, last = node.x, node.rank(node.x) - 1
     picks = op.Reshape(node.input(1), [-1])
@@ -31,13 +31,13 @@ def array_feature_extractor(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ai.onnx.ml::Scaler")
-def scaler(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def scaler(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """scale dy."""
     return op.cast_like(op.Mul(dy, np.array(node.attribute("scale"), np.float32)), node.x)
 
 
 @gradient("ai.onnx.ml::Imputer")
-def imputer(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def imputer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where x was not replaced."""
     replaced = node.attribute("replaced_value_float", 0.0)
     gone = op.IsNaN(node.x) if np.isnan(replaced) else op.Equal(node.x, float(replaced))
@@ -45,7 +45,7 @@ def imputer(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ai.onnx.ml::LinearRegressor")
-def linear_regressor(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy times the coefficients."""
     transform = node.attribute("post_transform", "NONE")
     if transform != "NONE":
@@ -56,7 +56,7 @@ def linear_regressor(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ai.onnx.ml::Normalizer")
-def normalizer(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def normalizer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(dy - n' Σ y dy) / n, with the norm n of the row and its slope n'."""
     norm, y = node.attribute("norm", "MAX"), node.y
     x = op.cast_like(node.x, y)

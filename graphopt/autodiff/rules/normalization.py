@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 _Maybe = ir.Value | None
@@ -32,8 +32,8 @@ class _Norm:
 
     def __init__(
         self,
-        op: Operations,
-        node: Forward,
+        op: GraphBuilder,
+        node: PrimalNode,
         x: ir.Value,
         axes: list[int],
         *,
@@ -110,13 +110,13 @@ class _Norm:
         return op.Div(value, op.cast_like(count, value))
 
 
-def wide(op: Operations, x: ir.Value) -> ir.DataType:
+def wide(op: GraphBuilder, x: ir.Value) -> ir.DataType:
     """The element type of ``x``, or single precision if that is more."""
     return ir.DataType.DOUBLE if op.dtype(x) == ir.DataType.DOUBLE else ir.DataType.FLOAT
 
 
 def deviations(
-    op: Operations, x: ir.Value, axes: list[int], epsilon: float, *, centered: bool = True
+    op: GraphBuilder, x: ir.Value, axes: list[int], epsilon: float, *, centered: bool = True
 ) -> tuple[ir.Value, ir.Value]:
     """x - mean along ``axes``, or x if it is not to be ``centered``, and one over the root of its squares."""
     deviation = op.Sub(x, op.mean(x, axes)) if centered else x
@@ -124,7 +124,7 @@ def deviations(
     return deviation, op.Reciprocal(op.Sqrt(op.Add(variance, epsilon)))
 
 
-def _axes(node: Forward) -> list[int]:
+def _axes(node: PrimalNode) -> list[int]:
     """The axes from ``axis`` on, counted from the end."""
     axis = node.attribute("axis", -1)
     return list(range(axis if axis < 0 else axis - node.rank(node.x), 0))
@@ -135,7 +135,7 @@ def _axes(node: Forward) -> list[int]:
 
 @gradient("LayerNormalization")
 def layer_normalization(
-    op: Operations, node: Forward, dy: _Maybe, dmean: _Maybe = None, dinverse: _Maybe = None
+    op: GraphBuilder, node: PrimalNode, dy: _Maybe, dmean: _Maybe = None, dinverse: _Maybe = None
 ) -> Any:
     """(g - mean g - x̂ mean(g x̂)) / σ with g = scale dy; Σ x̂ dy; Σ dy. The operator tells mean and 1/σ."""
     x = node.x
@@ -148,7 +148,7 @@ def layer_normalization(
 
 
 @gradient("RMSNormalization", since=23)
-def rms_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(g - x̂ mean(g x̂)) / r with g = scale dy and r the root of the mean square; Σ x̂ dy."""
     norm = _Norm(op, node, node.x, _axes(node), centered=False)
     dx, dscale, _ = norm.scaled(dy, node.input(1), None)
@@ -156,7 +156,9 @@ def rms_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("SimplifiedLayerNormalization")
-def simplified_layer_normalization(op: Operations, node: Forward, dy: _Maybe, dinverse: _Maybe = None) -> Any:
+def simplified_layer_normalization(
+    op: GraphBuilder, node: PrimalNode, dy: _Maybe, dinverse: _Maybe = None
+) -> Any:
     """That of RMSNormalization; the operator tells 1/r."""
     x = node.x
     given = None if op.dtype(x) == ir.DataType.DOUBLE else (None, node.output(1))
@@ -169,7 +171,7 @@ def simplified_layer_normalization(op: Operations, node: Forward, dy: _Maybe, di
 
 
 @gradient("com.microsoft::SkipLayerNormalization")
-def skip_layer_normalization(op: Operations, node: Forward, dy: _Maybe, *others: _Maybe) -> Any:
+def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe) -> Any:
     """That of LayerNormalization, to all summands."""
     norm = _Norm(op, node, node.output(3), [-1], epsilon=1e-12)
     dx, dscale, dbias = norm.scaled(dy, node.input(2), node.optional(3))
@@ -178,7 +180,9 @@ def skip_layer_normalization(op: Operations, node: Forward, dy: _Maybe, *others:
 
 
 @gradient("com.microsoft::SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(op: Operations, node: Forward, dy: _Maybe, *others: _Maybe) -> Any:
+def skip_simplified_layer_normalization(
+    op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe
+) -> Any:
     """That of RMSNormalization, to all summands."""
     norm = _Norm(op, node, node.output(3), [-1], centered=False, epsilon=1e-12)
     dx, dscale, _ = norm.scaled(dy, node.input(2), None)
@@ -186,7 +190,7 @@ def skip_simplified_layer_normalization(op: Operations, node: Forward, dy: _Mayb
     return dx, _to(op, node, dx, 1), dscale, _to(op, node, dx, 3)
 
 
-def _of_sum(op: Operations, node: Forward, dx: _Maybe, *others: _Maybe) -> ir.Value:
+def _of_sum(op: GraphBuilder, node: PrimalNode, dx: _Maybe, *others: _Maybe) -> ir.Value:
     """What flows back into the sum through its normalization, and directly."""
     *statistics, dsum = [*others, None, None, None][:3]
     if any(value is not None for value in statistics):
@@ -198,7 +202,7 @@ def _of_sum(op: Operations, node: Forward, dx: _Maybe, *others: _Maybe) -> ir.Va
     return dx if dsum is None else op.Add(dx, dsum)
 
 
-def _to(op: Operations, node: Forward, dx: ir.Value, index: int) -> _Maybe:
+def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
     """The gradient of a summand, which broadcasts to the first."""
     summand = node.optional(index)
     return None if summand is None else op.reduce_to(dx, summand, node.x)
@@ -208,7 +212,7 @@ def _to(op: Operations, node: Forward, dx: ir.Value, index: int) -> _Maybe:
 
 
 @gradient("InstanceNormalization")
-def instance_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of LayerNormalization along the places of each channel, with one scale and bias a channel."""
     x, rank = node.x, node.rank(node.x)
     norm = _Norm(op, node, x, list(range(2 - rank, 0)))
@@ -218,7 +222,7 @@ def instance_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("GroupNormalization", since=18, before=21)
-def group_normalization_by_group(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of LayerNormalization along each group, with one scale and bias a group."""
     x, groups = node.x, node.attribute("num_groups")
     split = [0, groups, -1]
@@ -229,7 +233,7 @@ def group_normalization_by_group(op: Operations, node: Forward, dy: ir.Value) ->
 
 
 @gradient("GroupNormalization", since=21)
-def group_normalization(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of LayerNormalization along each group, with one scale and bias a channel."""
     x, groups = node.x, node.attribute("num_groups")
     channels = op.dim(node.input(1), 0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import numbered, scatter_places, scatter_rows
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
@@ -21,7 +21,7 @@ class _Windows:
     kernel, of which those outside of x do not exist. In ceil mode the last windows may reach further.
     """
 
-    def __init__(self, op: Operations, node: Forward) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
         self.node = node
         self.kernel: tuple[int, ...] = node.attribute("kernel_shape")
@@ -137,7 +137,7 @@ class _Windows:
 
 
 @gradient("MaxPool")
-def max_pool(op: Operations, node: Forward, dy: ir.Value, _: Any = None) -> Any:
+def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) -> Any:
     """dy added up where the maxima came from, of which the node tells the places."""
     x, windows = node.x, _Windows(op, node)
     places = node.output(1)
@@ -154,7 +154,7 @@ def max_pool(op: Operations, node: Forward, dy: ir.Value, _: Any = None) -> Any:
 
 
 @gradient("AveragePool")
-def average_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy over the number of elements that count, added up over the windows that an element is in."""
     windows = _Windows(op, node)
     counts_all = bool(node.attribute("count_include_pad", 0))
@@ -174,14 +174,14 @@ def average_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("LpPool")
-def lp_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sign(x) |x|^(p-1) times dy / y^(p-1), added up over the windows that an element is in."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _Windows(op, node).spread(_over_power(op, node, p, dy)))
 
 
 @gradient("GlobalAveragePool")
-def global_average_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / n to all."""
     shape = node.cx.shape(node.x)
     if shape is not None and all(isinstance(dim, int) for dim in shape[2:]):
@@ -192,7 +192,7 @@ def global_average_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("GlobalMaxPool")
-def global_max_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to the numbers that are the result, in equal shares."""
     axes = list(range(2, node.rank(node.x)))
     hits = op.cast_like(op.Equal(node.x, node.y), dy)
@@ -200,13 +200,13 @@ def global_max_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("GlobalLpPool")
-def global_lp_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def global_lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sign(x) |x|^(p-1) times dy / y^(p-1)."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _over_power(op, node, p, dy))
 
 
-def _over_power(op: Operations, node: Forward, p: int, dy: ir.Value) -> ir.Value:
+def _over_power(op: GraphBuilder, node: PrimalNode, p: int, dy: ir.Value) -> ir.Value:
     """dy / y^(p-1), finite where y is 0, as all that it is the norm of is."""
     if p == 1:
         return dy
@@ -214,7 +214,7 @@ def _over_power(op: Operations, node: Forward, p: int, dy: ir.Value) -> ir.Value
     return op.Div(dy, y if p == 2 else op.Pow(y, float(p - 1)))
 
 
-def _of_power(op: Operations, node: Forward, p: int, factor: ir.Value) -> ir.Value:
+def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> ir.Value:
     """sign(x) |x|^(p-1) times ``factor``."""
     if p == 1:
         return op.expand_like(op.Mul(op.Sign(node.x), factor), node.x)
@@ -224,7 +224,7 @@ def _of_power(op: Operations, node: Forward, p: int, factor: ir.Value) -> ir.Val
 
 
 @gradient("MaxUnpool")
-def max_unpool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy of the places that x was put at, for the last of several at one place."""
     places = node.input(1)
     dx = op.Gather(op.Reshape(dy, [-1]), places, axis=0)

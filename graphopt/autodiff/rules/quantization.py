@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.builder import GraphBuilder, Size
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
-rounding = stops("QuantizeLinear", "com.microsoft::QuantizeLinear", because="it rounds")
-whole = stops(
+rounding = non_differentiable("QuantizeLinear", "com.microsoft::QuantizeLinear", reason="it rounds")
+whole = non_differentiable(
     *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
-    because="it computes with whole numbers",
+    reason="it computes with whole numbers",
 )
 
 
 @gradient("DequantizeLinear", "com.microsoft::DequantizeLinear")
-def dequantize(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def dequantize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """x - zero to the scale, times dy."""
     scale = node.input(1)
     inputs = [node.x, op.ones_like(scale), *node.inputs[2:]]
@@ -34,11 +34,11 @@ def dequantize(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return None, op.reduce_to(_summed(op, terms, [i for i in range(rank) if i != axis]), scale)
 
 
-def _summed(op: Operations, x: ir.Value, axes: list[int]) -> ir.Value:
+def _summed(op: GraphBuilder, x: ir.Value, axes: list[int]) -> ir.Value:
     return op.ReduceSum(x, axes, keepdims=0) if axes else x
 
 
-def _by_blocks(op: Operations, terms: ir.Value, count: Size, block: int, axis: int, rank: int) -> ir.Value:
+def _by_blocks(op: GraphBuilder, terms: ir.Value, count: Size, block: int, axis: int, rank: int) -> ir.Value:
     """The sums of ``count`` blocks along an axis, of which the last one may be shorter."""
     size = op.dim(terms, axis)
     if isinstance(size, int) and isinstance(count, int):
@@ -55,10 +55,12 @@ def _by_blocks(op: Operations, terms: ir.Value, count: Size, block: int, axis: i
 
 
 @gradient("DynamicQuantizeLinear")
-def dynamic_quantize(op: Operations, node: Forward, dy: None, dscale: ir.Value, dzero: None = None) -> Any:
+def dynamic_quantize(
+    op: GraphBuilder, node: PrimalNode, dy: None, dscale: ir.Value, dzero: None = None
+) -> Any:
     """That of the scale, (max(x, 0) - min(x, 0)) / 255."""
     x = node.x
-    if node.is_needed(node.y):
+    if node.is_useful(node.y):
         op.leave_out(node, "it rounds, and the gradient of its scale alone flows")
 
     def scale() -> list[ir.Value | None]:
@@ -66,4 +68,4 @@ def dynamic_quantize(op: Operations, node: Forward, dy: None, dscale: ir.Value, 
         low = op.Min(op.ReduceMin(x, keepdims=0), 0.0)
         return [None, op.Div(op.Sub(high, low), 255.0)]
 
-    return through(op, node, [dy, dscale], scale)
+    return vjp_of_decomposition(op, node, [dy, dscale], scale)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from graphopt.autodiff.registry import stops
+from graphopt.autodiff.registry import non_differentiable
 
-likes = stops("RandomNormalLike", "RandomUniformLike", because="it depends on shapes alone", quiet=True)
-draws = stops("Bernoulli", "Multinomial", because="what is drawn does not change with its probability")
+likes = non_differentiable(
+    "RandomNormalLike", "RandomUniformLike", reason="it depends on shapes alone", quiet=True
+)
+draws = non_differentiable(
+    "Bernoulli", "Multinomial", reason="what is drawn does not change with its probability"
+)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("Range", "com.microsoft::Range")
-def range_(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def range_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """Σ dy to the start, Σ i dy to the step."""
     start, step = node.x, node.optional(2)
     first = op.reshape_like(op.ReduceSum(dy, keepdims=0), start)

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.recurrence import Direction, by_direction
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("RNN")
-def rnn(op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+def rnn(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
     """For h = f(a): f'(a) dh into the gate a, at each step from the last, and by R into the state before."""
     return by_direction(op, node, lambda this: _rnn(this, this.last(dh)), dy)
 
@@ -30,12 +30,12 @@ def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     op, (f,) = this.op, this.functions
     (gate,) = this.gates(_products(this, this.h, this.w, this.r, this.bias(1)), 1)
 
-    def state(op: Operations, gate: ir.Value, before: ir.Value) -> ir.Value:
+    def state(op: GraphBuilder, gate: ir.Value, before: ir.Value) -> ir.Value:
         return _kept(op, f(op, gate), before, this.valid)
 
     _, (slope, keep) = this.slopes(state, gate, this.stepwise(this.h))
 
-    def step(op: Operations, dh: ir.Value, *, dy: Any, slope: Any, keep: Any) -> Any:
+    def step(op: GraphBuilder, dh: ir.Value, *, dy: Any, slope: Any, keep: Any) -> Any:
         dh = _sum(op, dh, dy)
         dgate = op.Mul(dh, slope)
         return [_sum(op, op.MatMul(dgate, this.r), _scaled(op, dh, keep))], [dgate]
@@ -47,7 +47,7 @@ def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
 
 
 @gradient("GRU")
-def gru(op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+def gru(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
     """dh times their slopes into the gates, at each step from the last, and by R into the state before."""
     one = _gru_after if node.attribute("linear_before_reset", 0) else _gru_before
     return by_direction(op, node, lambda this: one(this, this.last(dh)), dy)
@@ -63,10 +63,10 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     update, reset = this.gates(_products(this, this.h, w_gates, r_gates, b_gates), 1, 1)
     before = this.stepwise(this.h)
 
-    def shown(op: Operations, reset: ir.Value, before: ir.Value) -> ir.Value:
+    def shown(op: GraphBuilder, reset: ir.Value, before: ir.Value) -> ir.Value:
         return op.Mul(f(op, reset), before)
 
-    def state(op: Operations, update: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
+    def state(op: GraphBuilder, update: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
         return _kept(op, _mixed(op, f(op, update), g(op, new), before), before, this.valid)
 
     seen, (by_reset, by_before) = this.slopes(shown, reset, before)
@@ -74,7 +74,7 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     (new,) = this.gates(_products(this, seen, w_new, r_new, b_new), 1)
     _, (by_update, by_new, keep) = this.slopes(state, update, new, before)
 
-    def step(op: Operations, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, seen: Any, keep: Any) -> Any:
+    def step(op: GraphBuilder, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, seen: Any, keep: Any) -> Any:
         dh = _sum(op, dh, dy)
         dnew = op.Mul(dh, new)
         dseen = op.MatMul(dnew, r_new)
@@ -108,7 +108,7 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     update, reset = (op.Add(a, b) for a, b in zip(of_x[:2], of_h[:2], strict=True))
 
     def state(
-        op: Operations, update: ir.Value, reset: ir.Value, x: ir.Value, h: ir.Value, before: ir.Value
+        op: GraphBuilder, update: ir.Value, reset: ir.Value, x: ir.Value, h: ir.Value, before: ir.Value
     ) -> ir.Value:
         new = g(op, op.Add(x, op.Mul(f(op, reset), h)))
         return _kept(op, _mixed(op, f(op, update), new, before), before, this.valid)
@@ -116,7 +116,7 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     gates = (update, reset, of_x[2], of_h[2])
     _, (by_update, by_reset, by_x, by_h, keep) = this.slopes(state, *gates, this.stepwise(this.h))
 
-    def step(op: Operations, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, keep: Any) -> Any:
+    def step(op: GraphBuilder, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, keep: Any) -> Any:
         dh = _sum(op, dh, dy)
         dgates = op.Mul(op.Concat(dh, dh, dh, axis=-1), slopes)
         return [_sum(op, op.MatMul(dgates, this.r), _scaled(op, dh, keep))], [dgates, op.Mul(dh, new)]
@@ -136,7 +136,11 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
 
 @gradient("LSTM")
 def lstm(
-    op: Operations, node: Forward, dy: ir.Value | None, dh: ir.Value | None = None, dc: ir.Value | None = None
+    op: GraphBuilder,
+    node: PrimalNode,
+    dy: ir.Value | None,
+    dh: ir.Value | None = None,
+    dc: ir.Value | None = None,
 ) -> Any:
     """dh and dc times their slopes into the gates, at each step from the last, and by R into the h before."""
     return by_direction(op, node, lambda this: _lstm(this, this.last(dh), this.last(dc)), dy)
@@ -150,20 +154,20 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
     gates = _products(this, this.h, this.w, this.r, this.bias(4))
     enter, leave, forget, new = this.gates(gates, 1, 1, 1, 1)
 
-    def parts(op: Operations, enter: Any, forget: Any, new: Any, before: Any) -> tuple[ir.Value, ir.Value]:
+    def parts(op: GraphBuilder, enter: Any, forget: Any, new: Any, before: Any) -> tuple[ir.Value, ir.Value]:
         """What is left of c, and what is added."""
         enter = f(op, _sum(op, enter, _scaled(op, before, p_in)))
         left = op.Sub(1.0, enter) if coupled else f(op, _sum(op, forget, _scaled(op, before, p_forget)))
         return left, op.Mul(enter, g(op, new))
 
-    def cell(op: Operations, enter: Any, forget: Any, new: Any, before: Any) -> ir.Value:
+    def cell(op: GraphBuilder, enter: Any, forget: Any, new: Any, before: Any) -> ir.Value:
         return _carried(op, *parts(op, enter, forget, new, before), before, this.valid)
 
-    def state(op: Operations, leave: Any, c: Any, before: Any) -> ir.Value:
+    def state(op: GraphBuilder, leave: Any, c: Any, before: Any) -> ir.Value:
         shown = f(op, _sum(op, leave, _scaled(op, c, p_out)))
         return _kept(op, op.Mul(shown, squashed(op, c)), before, this.valid)
 
-    def carry(op: Operations, c: ir.Value, *, valid: Any, **given: Any) -> Any:
+    def carry(op: GraphBuilder, c: ir.Value, *, valid: Any, **given: Any) -> Any:
         left, added = parts(op, before=c, **given) if peepholes else given.values()
         return [_carried(op, left, added, c, valid)], [op.Identity(c)]
 
@@ -176,7 +180,7 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
     _, (by_leave, by_c, keep) = this.slopes(state, leave, c, this.stepwise(this.h))
 
     def step(
-        op: Operations, dh: ir.Value, dc: ir.Value, *, dy: Any, slopes: Any, by_c: Any, left: Any, keep: Any
+        op: GraphBuilder, dh: ir.Value, dc: ir.Value, *, dy: Any, slopes: Any, by_c: Any, left: Any, keep: Any
     ) -> Any:
         dh = _sum(op, dh, dy)
         dc = op.Add(dc, op.Mul(dh, by_c))
@@ -207,24 +211,24 @@ def _products(this: Direction, h: ir.Value, w: ir.Value, r: ir.Value, bias: ir.V
     return op.Gemm(h, r, op.Gemm(this.x, w, bias, transB=1), transB=1)
 
 
-def _mixed(op: Operations, share: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
+def _mixed(op: GraphBuilder, share: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
     return op.Add(op.Mul(op.Sub(1.0, share), new), op.Mul(share, before))
 
 
-def _carried(op: Operations, left: Any, added: Any, before: Any, valid: Any) -> ir.Value:
+def _carried(op: GraphBuilder, left: Any, added: Any, before: Any, valid: Any) -> ir.Value:
     return _kept(op, op.Add(op.Mul(left, before), added), before, valid)
 
 
-def _kept(op: Operations, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
+def _kept(op: GraphBuilder, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
     """``state``; behind the end of a sequence, that of ``before``."""
     return state if valid is None else op.Where(valid, state, before)
 
 
-def _sum(op: Operations, a: ir.Value, b: ir.Value | None) -> ir.Value:
+def _sum(op: GraphBuilder, a: ir.Value, b: ir.Value | None) -> ir.Value:
     return a if b is None else op.Add(a, b)
 
 
-def _scaled(op: Operations, x: ir.Value, factor: ir.Value | None) -> ir.Value | None:
+def _scaled(op: GraphBuilder, x: ir.Value, factor: ir.Value | None) -> ir.Value | None:
     return None if factor is None else op.Mul(x, factor)
 
 
@@ -234,7 +238,7 @@ def _served(this: Direction, rows: ir.Value) -> Sequence[ir.Value]:
     return op.Gemm(rows, this.w), op.Gemm(rows, this.x, transA=1)
 
 
-def _biases(op: Operations, beside_w: ir.Value, beside_r: ir.Value) -> ir.Value:
+def _biases(op: GraphBuilder, beside_w: ir.Value, beside_r: ir.Value) -> ir.Value:
     sums = [op.ReduceSum(beside_w, [0], keepdims=0)]
     sums.append(sums[0] if beside_r is beside_w else op.ReduceSum(beside_r, [0], keepdims=0))
     return op.Concat(*sums, axis=0)

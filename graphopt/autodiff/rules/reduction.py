@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
-whole_numbers = stops("ArgMax", "ArgMin", because="its results are indices")
+whole_numbers = non_differentiable("ArgMax", "ArgMin", reason="its results are indices")
 
 
 class _Reduction:
     """What a node reduces over, and how its result is brought into the form that broadcasts against x."""
 
-    def __init__(self, op: Operations, node: Forward) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
         self.node = node
         axes: Sequence[int] | ir.Value | None = node.attribute("axes")
@@ -67,27 +67,27 @@ class _Reduction:
         return op.cast_like(op.Div(op.Size(node.x), results), like)
 
 
-def _idle_only_if_linear(node: Forward, reduction: _Reduction) -> None:
+def _idle_only_if_linear(node: PrimalNode, reduction: _Reduction) -> None:
     if reduction.idle:
         raise node.refusal("without axes, runtimes do not agree on what it computes")
 
 
 @gradient("ReduceSum")
-def reduce_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to all."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(dy)
 
 
 @gradient("ReduceMean")
-def reduce_mean(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / n to all."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(op.Div(dy, reduction.count(dy)))
 
 
 @gradient("ReduceMax", "ReduceMin")
-def reduce_extremum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy to the numbers that are the result, in equal shares."""
     reduction = _Reduction(op, node)
     if reduction.idle:
@@ -97,7 +97,7 @@ def reduce_extremum(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceProd")
-def reduce_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy times the product of the others, exact with zeros: one alone gets something, two get nothing."""
     reduction = _Reduction(op, node)
     if reduction.idle:
@@ -113,7 +113,7 @@ def reduce_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return op.Mul(reduction.kept(dy), op.Where(is_zero, at_zero, elsewhere))
 
 
-def _product(op: Operations, node: Forward, reduction: _Reduction, x: ir.Value) -> ir.Value:
+def _product(op: GraphBuilder, node: PrimalNode, reduction: _Reduction, x: ir.Value) -> ir.Value:
     """The product of ``x`` over the axes, which broadcasts against x."""
     axes = reduction.axes
     if axes is None:
@@ -124,7 +124,7 @@ def _product(op: Operations, node: Forward, reduction: _Reduction, x: ir.Value) 
 
 
 @gradient("ReduceL1")
-def reduce_l1(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """sign(x) dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -132,7 +132,7 @@ def reduce_l1(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceL2")
-def reduce_l2(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """x dy / y, which is 0 where y is."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -141,7 +141,7 @@ def reduce_l2(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceSumSquare")
-def reduce_sum_square(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """2x dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -149,7 +149,7 @@ def reduce_sum_square(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceLogSum")
-def reduce_log_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / exp(y) to all."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -157,7 +157,7 @@ def reduce_log_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceLogSumExp")
-def reduce_log_sum_exp(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """exp(x - y) dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -165,14 +165,14 @@ def reduce_log_sum_exp(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("CumSum")
-def cum_sum(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def cum_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The running sum of dy from the other end."""
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     return op.CumSum(dy, node.input(1), reverse=1 - reverse, exclusive=exclusive)
 
 
 @gradient("CumProd")
-def cum_prod(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The running sum of y dy from the other end, over x; exact where x is zero.
 
     Second derivatives are exact elsewhere only.

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.crop import cropped
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: Attributes that say how one axis is resized.
 _METHOD = (
@@ -63,28 +63,28 @@ class _Resizing:
 
 
 @gradient("Resize", since=11)
-def resize(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def resize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """Aᵀ dy along each axis, where A is what becomes of unit vectors; for whole factors sums of windows."""
-    if node.attribute("mode") != "nearest" and node.wants(2):
+    if node.attribute("mode") != "nearest" and node.needs_grad(2):
         raise node.refusal("none is known by the scales")
     resizing = _understood(node)
-    by_x = _by_x(op, node, dy, resizing) if node.wants(0) else None
+    by_x = _by_x(op, node, dy, resizing) if node.needs_grad(0) else None
     crops = node.attribute("coordinate_transformation_mode") == _CROPS
-    return by_x, _by_region(op, node, dy, resizing) if crops and node.wants(1) else None
+    return by_x, _by_region(op, node, dy, resizing) if crops and node.needs_grad(1) else None
 
 
-def _by_region(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value | None:
+def _by_region(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resizing) -> ir.Value | None:
     roi, mode = resizing.roi, node.attribute("mode")
     if roi is None or mode == "nearest" or not resizing.axes:
         return None
     if mode != "linear" or node.attribute("antialias", 0) or _keeps_ratio(node):
         raise node.refusal("by the region that is cut out, it is known for plain linear interpolation only")
     places = [(axis.axis, axis.place) for axis in resizing.axes]
-    found = through(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.told))
+    found = vjp_of_decomposition(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.told))
     return found.get(roi)
 
 
-def _by_x(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value:
+def _by_x(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resizing) -> ir.Value:
     if not resizing.axes:
         return dy
     factors = _whole_factors(resizing)
@@ -95,7 +95,7 @@ def _by_x(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> i
     return _products(op, node, dy, resizing)
 
 
-def _understood(node: Forward) -> _Resizing:
+def _understood(node: PrimalNode) -> _Resizing:
     rank = node.rank(node.x)
     axes = node.attribute("axes") or range(rank)
     scales, sizes = node.optional(2), node.optional(3)
@@ -115,14 +115,14 @@ def _understood(node: Forward) -> _Resizing:
     return resizing
 
 
-def _left_out(node: Forward, rank: int) -> range:
+def _left_out(node: PrimalNode, rank: int) -> range:
     """The leading axes that onnxruntime interpolates along in no case."""
     if node.attribute("mode") == "nearest" or rank < 4:
         return range(0)
     return range(1) if rank == 4 else range(2)
 
 
-def _scale(node: Forward, resizing: _Resizing, axis: int, place: int) -> float | None:
+def _scale(node: PrimalNode, resizing: _Resizing, axis: int, place: int) -> float | None:
     if resizing.scales is not None:
         scales = node.cx.constant(resizing.scales)
         return None if scales is None else float(scales[place])
@@ -137,13 +137,13 @@ def _scale(node: Forward, resizing: _Resizing, axis: int, place: int) -> float |
     return None
 
 
-def _keeps_ratio(node: Forward) -> bool:
+def _keeps_ratio(node: PrimalNode) -> bool:
     """Whether the sizes of all axes bear on each."""
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     return policy != "stretch" and node.optional(3) is not None and len(node.attribute("axes") or (0, 0)) > 1
 
 
-def _cuts(node: Forward, resizing: _Resizing, place: int) -> bool:
+def _cuts(node: PrimalNode, resizing: _Resizing, place: int) -> bool:
     """Whether an axis that keeps its size may be cut out of a part of x."""
     if node.attribute("coordinate_transformation_mode") != _CROPS:
         return False
@@ -162,7 +162,7 @@ def _whole_factors(resizing: _Resizing) -> dict[int, int]:
     return {axis: int(scale) for axis, scale in factors.items() if scale is not None}
 
 
-def _repeats(node: Forward, factors: dict[int, int]) -> bool:
+def _repeats(node: PrimalNode, factors: dict[int, int]) -> bool:
     """Whether each element of x is repeated as often as the factors say."""
     if node.attribute("mode") != "nearest":
         return False
@@ -186,7 +186,7 @@ def _repeats(node: Forward, factors: dict[int, int]) -> bool:
     return True
 
 
-def _window_sums(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
+def _window_sums(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
     sizes: list[Size] = []
     summed = []
     for axis in range(node.rank(node.x)):
@@ -197,7 +197,7 @@ def _window_sums(op: Operations, node: Forward, dy: ir.Value, factors: dict[int,
     return op.ReduceSum(op.reshape(dy, op.shape(*sizes)), summed, keepdims=0)
 
 
-def _doubles(node: Forward, factors: dict[int, int]) -> bool:
+def _doubles(node: PrimalNode, factors: dict[int, int]) -> bool:
     """Whether this is linear interpolation halfway between elements."""
     return (
         node.attribute("mode") == "linear"
@@ -207,7 +207,7 @@ def _doubles(node: Forward, factors: dict[int, int]) -> bool:
     )
 
 
-def _shrunk(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
+def _shrunk(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
     """The sums of dy with weights 1, 3, 3 and 1, over 4: means, as antialiasing takes them, times 2 an axis.
 
     Numbers outside are those at the ends, both here and in the interpolation.
@@ -219,7 +219,7 @@ def _shrunk(op: Operations, node: Forward, dy: ir.Value, factors: dict[int, int]
 # Any factors -------------------------------------------------------------------------------
 
 
-def _products(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) -> ir.Value:
+def _products(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resizing) -> ir.Value:
     rank = node.rank(node.x)
     merged = False
     for axis in sorted(resizing.axes, key=lambda axis: -axis.axis):
@@ -235,7 +235,9 @@ def _products(op: Operations, node: Forward, dy: ir.Value, resizing: _Resizing) 
     return op.reshape(dy, op.shape_of(node.x)) if merged else dy
 
 
-def _matrix(op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, *, transposed: bool) -> ir.Value:
+def _matrix(
+    op: GraphBuilder, node: PrimalNode, resizing: _Resizing, axis: _Axis, *, transposed: bool
+) -> ir.Value:
     """What is made of the unit vectors of an axis: (after, before), or transposed."""
     before = op.dim(node.x, axis.axis)
     unit = op.unit_vectors(before, node.x)
@@ -267,7 +269,12 @@ def _matrix(op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, *, 
 
 
 def _in_company(
-    op: Operations, node: Forward, resizing: _Resizing, axis: _Axis, unit: ir.Value, method: dict[str, Any]
+    op: GraphBuilder,
+    node: PrimalNode,
+    resizing: _Resizing,
+    axis: _Axis,
+    unit: ir.Value,
+    method: dict[str, Any],
 ) -> ir.Value:
     """The matrix, transposed, where the sizes of all axes bear on it: all are resized, and one is read."""
     if node.attribute("coordinate_transformation_mode") == _CROPS:

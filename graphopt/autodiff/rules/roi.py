@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import number_range
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("RoiAlign")
-def roi_align(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def roi_align(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """That of products with the weights of bilinear interpolation, or of the samples that are the maxima."""
     average = node.attribute("mode", "avg") == "avg"
-    return through(op, node, [dy], lambda: (_averages if average else _maxima)(op, node))
+    return vjp_of_decomposition(op, node, [dy], lambda: (_averages if average else _maxima)(op, node))
 
 
 @gradient("MaxRoiPool")
-def max_roi_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def max_roi_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy added up where the maxima came from."""
     rows, columns = _cells(op, node, 2), _cells(op, node, 3)
     image = op.cast(op.Gather(node.input(1), op.constant(np.int64(0)), axis=1), ir.DataType.INT64)
@@ -37,7 +37,7 @@ def max_roi_pool(op: Operations, node: Forward, dy: ir.Value) -> Any:
         # of an empty bin, and where the maximum is below what onnxruntime starts from, y is something else
         return op.only_where(op.Equal(found, node.y), found)
 
-    return through(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], write)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class _Samples:
     bins: int
 
 
-def _samples(op: Operations, node: Forward, axis: int) -> _Samples:
+def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
     """Where RoiAlign reads along ``axis`` of x, as the standard has it."""
     rois = node.input(1)
     bins = int(node.attribute("output_height" if axis == 2 else "output_width", 1))
@@ -109,7 +109,7 @@ def _samples(op: Operations, node: Forward, axis: int) -> _Samples:
     return _Samples(op.Min(op.Max(at, 0.0), op.Sub(end, 1.0)), reach, exist, op.Reciprocal(count), bins)
 
 
-def _averages(op: Operations, node: Forward) -> ir.Value:
+def _averages(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """RoiAlign of means: a mean of bilinear interpolations is a product with a matrix for each axis."""
     x, rois = node.x, node.input(1)
     rows, columns = _matrix(op, node, 2), _matrix(op, node, 3)
@@ -123,7 +123,7 @@ def _averages(op: Operations, node: Forward) -> ir.Value:
     return op.Transpose(op.MatMul(bands, across), perm=[0, 2, 1, 3])
 
 
-def _matrix(op: Operations, node: Forward, axis: int) -> ir.Value:
+def _matrix(op: GraphBuilder, node: PrimalNode, axis: int) -> ir.Value:
     """The weights of (regions, bins, positions) along ``axis`` of x."""
     samples = _samples(op, node, axis)
     cells = op.cast_like(number_range(op, op.dim(node.x, axis)), node.x)
@@ -133,13 +133,13 @@ def _matrix(op: Operations, node: Forward, axis: int) -> ir.Value:
     return op.Mul(weights, samples.share)
 
 
-def _maxima(op: Operations, node: Forward) -> ir.Value:
+def _maxima(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """RoiAlign of maxima, which are those of the weighted numbers at the corners around the samples."""
     rows, columns = _corners(op, node, 2), _corners(op, node, 3)
     return _best(op, node, rows, columns, op.cast(node.input(2), ir.DataType.INT64))
 
 
-def _corners(op: Operations, node: Forward, axis: int) -> _Reads:
+def _corners(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     """The positions before and after each sample along ``axis`` of x."""
     samples = _samples(op, node, axis)
     at = samples.at
@@ -153,7 +153,7 @@ def _corners(op: Operations, node: Forward, axis: int) -> _Reads:
     return _Reads(places, op.only_where(reach, weights), exist, samples.bins)
 
 
-def _cells(op: Operations, node: Forward, axis: int) -> _Reads:
+def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     """The positions in each bin of MaxRoiPool along ``axis`` of x, as onnxruntime has them."""
     rois = node.input(1)
     bins = int(node.attribute("pooled_shape")[axis - 2])
@@ -170,7 +170,7 @@ def _cells(op: Operations, node: Forward, axis: int) -> _Reads:
     return _Reads(op.cast(inside, ir.DataType.INT64), None, op.Less(places, stop), bins)
 
 
-def _best(op: Operations, node: Forward, rows: _Reads, columns: _Reads, image: ir.Value) -> ir.Value:
+def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, image: ir.Value) -> ir.Value:
     """The largest of the weighted numbers that each bin reads, (regions, channels, bins, bins).
 
     Args:
@@ -202,25 +202,25 @@ def _best(op: Operations, node: Forward, rows: _Reads, columns: _Reads, image: i
     return op.Transpose(op.reshape(found, shape), perm=[0, 3, 1, 2])
 
 
-def _table(op: Operations, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
+def _table(op: GraphBuilder, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
     """What is read along both axes: (regions and bins, reads) of two (regions, bins, reads)."""
     both = op.node(combine, [op.Unsqueeze(rows, [2, 4]), op.Unsqueeze(columns, [1, 3])])
     return op.Flatten(both, axis=3)
 
 
-def _numbers(op: Operations, like: ir.Value, count: int) -> ir.Value:
+def _numbers(op: GraphBuilder, like: ir.Value, count: int) -> ir.Value:
     """The numbers below ``count``."""
     return op.constant(np.arange(count, dtype=op.dtype(like).numpy()))
 
 
-def _below(op: Operations, counts: ir.Value) -> ir.Value:
+def _below(op: GraphBuilder, counts: ir.Value) -> ir.Value:
     """The numbers below the largest of ``counts``, at least 0."""
     whole = op.cast(op.Reshape(counts, [-1]), ir.DataType.INT64)  # onnxruntime has no Range of halves
     most = op.ReduceMax(op.Concat(whole, [1], axis=0), keepdims=1)  # there may be no regions
     return op.cast_like(number_range(op, most), counts)
 
 
-def _size(op: Operations, node: Forward, axis: int, like: ir.Value) -> ir.Value:
+def _size(op: GraphBuilder, node: PrimalNode, axis: int, like: ir.Value) -> ir.Value:
     """The size of x along ``axis``, as a number like ``like``."""
     size = op.dim(node.x, axis)
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

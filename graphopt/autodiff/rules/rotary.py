@@ -5,32 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.attention import counted, merged_heads, split_heads
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
-from graphopt.autodiff.reverse import by_standard, through
+from graphopt.autodiff.reverse import vjp_of_decomposition, vjp_of_standard_function
 
 
 @gradient("RotaryEmbedding")
-def rotary(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy turned back: the operator itself with -sin."""
-    if node.wants(1) or node.wants(2):
-        return by_standard(op, node, [dy])
+    if node.needs_grad(1) or node.needs_grad(2):
+        return vjp_of_standard_function(op, node, [dy])
     inputs = [dy, node.input(1), op.Neg(node.input(2)), *node.inputs[3:]]
     return op.node("RotaryEmbedding", inputs, node.raw.attributes)
 
 
 @gradient("com.microsoft::RotaryEmbedding")
-def rotary_of_runtime(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def rotary_of_runtime(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy turned back: the operator itself with -sin."""
-    if node.wants(2) or node.wants(3):
-        return through(op, node, [dy], lambda: _spelt_out(op, node))
+    if node.needs_grad(2) or node.needs_grad(3):
+        return vjp_of_decomposition(op, node, [dy], lambda: _spelt_out(op, node))
     inputs = [dy, node.input(1), node.input(2), op.Neg(node.input(3))]
     return op.node("RotaryEmbedding", inputs, node.raw.attributes, domain=ir.MICROSOFT)
 
 
-def _spelt_out(op: Operations, node: Forward) -> ir.Value:
+def _spelt_out(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """The operator in plain ones, for gradients of its tables."""
     x, places, cos, sin = (node.input(index) for index in range(4))
     if node.attribute("is_packed_batching", 0):

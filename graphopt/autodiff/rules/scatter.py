@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import number_range, numbered
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
@@ -21,7 +21,7 @@ class _Places:
         y: the result.
     """
 
-    def __init__(self, op: Operations, node: Forward) -> None:
+    def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
         self.node = node
         self.data, self.indices, self.updates = node.x, node.input(1), node.input(2)
@@ -85,14 +85,14 @@ class _Places:
 
 
 @gradient("ScatterElements", "ScatterND")
-def scatter(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where no update went, and where it went; times the other factors, or in equal shares for extrema."""
     places, reduction = _Places(op, node), node.attribute("reduction", "none")
     if reduction == "add":
         return dy, None, places.take(dy)
     if reduction == "none":
         taken = places.take(dy)
-        if node.wants(2) and not places.are_distinct():
+        if node.needs_grad(2) and not places.are_distinct():
             taken = op.only_where(places.stays(), taken)
         return places.put(dy, op.zeros_like(places.updates)), None, taken
     flat = places.flat()
@@ -102,7 +102,7 @@ def scatter(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return op.reshape_like(found[0], node.x), None, op.reshape_like(found[1], node.input(2))
 
 
-def _scatter_product(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _scatter_product(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
     """dy times the other factors, exact with zeros."""
     data, updates = places.data, places.updates
     ones = op.ones_like(data)
@@ -115,7 +115,7 @@ def _scatter_product(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir.
     return by_data, op.Mul(places.take(op.Mul(dy, data)), op.only_where(alone, product))
 
 
-def _scatter_extremum(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _scatter_extremum(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
     """dy in equal shares to what is the extremum."""
     by_data = op.cast_like(op.Equal(places.data, places.y), dy)
     by_updates = op.cast_like(op.Equal(places.updates, places.take(places.y)), dy)
@@ -124,7 +124,7 @@ def _scatter_extremum(op: Operations, places: _Places, dy: ir.Value) -> tuple[ir
 
 
 @gradient("TensorScatter")
-def tensor_scatter(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def tensor_scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy where no update went, and dy where it went."""
     past, update, starts = node.x, node.input(1), node.optional(2)
     rank, mode = node.rank(past), node.attribute("mode", "linear")

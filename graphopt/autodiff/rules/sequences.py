@@ -8,35 +8,35 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
+from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib import sequences
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
-from graphopt.autodiff.reverse import through
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.reverse import vjp_of_decomposition
 
-lengths = stops(
-    "SequenceLength", "SequenceEmpty", "OptionalHasElement", because="it depends on no numbers", quiet=True
+lengths = non_differentiable(
+    "SequenceLength", "SequenceEmpty", "OptionalHasElement", reason="it depends on no numbers", quiet=True
 )
 
 
 @gradient("SequenceConstruct")
-def construct(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The elements of dy."""
     return [
-        op.SequenceAt(dy, op.constant(np.array(index))) if node.wants(index) else None
+        op.SequenceAt(dy, op.constant(np.array(index))) if node.needs_grad(index) else None
         for index in range(len(node.inputs))
     ]
 
 
 @gradient("SequenceAt")
-def at(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def at(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy in its place, zeros in all others."""
     place = _place(op, node, node.input(1))
     return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), place), dy, place)
 
 
 @gradient("SequenceInsert")
-def insert(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy without the element, and this."""
     place = node.optional(2)
     if place is None:
@@ -47,7 +47,7 @@ def insert(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("SequenceErase")
-def erase(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy with zeros where an element was taken away."""
     place = node.optional(1)
     last = op.constant(np.array(-1)) if place is None else place
@@ -55,7 +55,7 @@ def erase(op: Operations, node: Forward, dy: ir.Value) -> Any:
     return op.SequenceInsert(dy, op.zeros_like(op.SequenceAt(node.x, place)), place)
 
 
-def _place(op: Operations, node: Forward, place: ir.Value) -> ir.Value:
+def _place(op: GraphBuilder, node: PrimalNode, place: ir.Value) -> ir.Value:
     """``place`` in the sequence that ``node`` reads, counted from its start."""
     known = node.cx.static_ints(place)
     if known is not None and known[0] >= 0:
@@ -65,33 +65,33 @@ def _place(op: Operations, node: Forward, place: ir.Value) -> ir.Value:
 
 
 @gradient("ConcatFromSequence")
-def concat(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The parts of dy."""
     axis = node.attribute("axis")
     if node.attribute("new_axis", 0):
         return op.SplitToSequence(dy, axis=axis, keepdims=0)
 
-    def size(inner: Operations, number: ir.Value, element: ir.Value) -> ir.Value:
+    def size(inner: GraphBuilder, number: ir.Value, element: ir.Value) -> ir.Value:
         return inner.Gather(inner.Shape(element), inner.constant(np.array(axis)), axis=0)
 
     return op.SplitToSequence(dy, sequences.gathered(op, node.x, size), axis=axis)
 
 
 @gradient("SplitToSequence")
-def split(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def split(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """The elements of dy, joined."""
     new = node.optional(1) is None and not node.attribute("keepdims", 1)
     return op.ConcatFromSequence(dy, axis=node.attribute("axis", 0), new_axis=1 if new else None)
 
 
 @gradient("SequenceMap")
-def map_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
+def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
     """That of a Loop that does for each element what the body does."""
     (body,) = ir.bodies(node.raw)
     operands = [node.input(index) for index in range(len(node.inputs))]
     listed = [sequences.is_sequence(value, op.cx) for value in operands]
 
-    def write(inner: Operations, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
+    def write(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
         pairs = zip(operands, listed, strict=True)
         elements = [inner.SequenceAt(value, number) if is_list else value for value, is_list in pairs]
         results = inner.inlined(body, elements)
@@ -99,10 +99,10 @@ def map_(op: Operations, node: Forward, *outer: ir.Value | None) -> Any:
 
     dtypes = [op.dtype(output) for output in body.outputs]
     count = op.SequenceLength(node.x)
-    return through(op, node, outer, lambda: sequences.repeated(op, count, dtypes, write))
+    return vjp_of_decomposition(op, node, cotangents, lambda: sequences.repeated(op, count, dtypes, write))
 
 
 @gradient("Optional", "OptionalGetElement")
-def optional(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def optional(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy."""
     return dy

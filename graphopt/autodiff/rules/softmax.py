@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations
-from graphopt.autodiff.primal import Forward
+from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
 
 @gradient("Softmax", since=13)
-def softmax(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """y (dy - Σ y dy)."""
     y = _without_nan(op, node.y, node.y)
     total = op.ReduceSum(op.Mul(dy, y), [node.attribute("axis", -1)], keepdims=1)
@@ -19,13 +19,13 @@ def softmax(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("LogSoftmax", since=13)
-def log_softmax(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def log_softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy - exp(y) Σ dy."""
     soft = _without_nan(op, op.Exp(node.y), node.y)
     return op.Sub(dy, op.Mul(soft, op.ReduceSum(dy, [node.attribute("axis", -1)], keepdims=1)))
 
 
-def _without_nan(op: Operations, value: ir.Value, y: ir.Value) -> ir.Value:
+def _without_nan(op: GraphBuilder, value: ir.Value, y: ir.Value) -> ir.Value:
     """``value`` with 0 for NaN, if the model itself chooses between y and something else.
 
     A row of -inf, in which nothing is left to choose from, has NaN for result. Models put zeros there, so

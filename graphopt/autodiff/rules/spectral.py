@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import Operations, Size
+from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import scatter_elements
-from graphopt.autodiff.primal import Forward
-from graphopt.autodiff.registry import gradient, stops
+from graphopt.autodiff.primal import PrimalNode
+from graphopt.autodiff.registry import gradient, non_differentiable
 
-windows = stops(
-    "HannWindow", "HammingWindow", "BlackmanWindow", because="they depend on sizes alone", quiet=True
+windows = non_differentiable(
+    "HannWindow", "HammingWindow", "BlackmanWindow", reason="they depend on sizes alone", quiet=True
 )
-mel = stops("MelWeightMatrix", because="frequencies are rounded to bins")
+mel = non_differentiable("MelWeightMatrix", reason="frequencies are rounded to bins")
 
 #: A static axis, or one that the model computes, as a vector of one.
 Axis = int | ir.Value
 
 
 @gradient("DFT")
-def dft(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """n times the inverse transform of dy, or the transform over n; inner bins twice if it is one-sided."""
     x = node.x
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
@@ -49,7 +49,7 @@ def dft(op: Operations, node: Forward, dy: ir.Value) -> Any:
 
 
 @gradient("STFT")
-def stft(op: Operations, node: Forward, dy: ir.Value) -> Any:
+def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """Inverse transforms of dy, added where its frames were taken, times the window; and times the frames."""
     signal, window = node.x, node.optional(2)
     batch, length = op.dim(signal, 0), op.dim(signal, 1)
@@ -69,19 +69,19 @@ def stft(op: Operations, node: Forward, dy: ir.Value) -> Any:
     places = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, _scalar(op, points), one))
     dsignal = dwindow = None
     shaped = None if window is None else op.Unsqueeze(window, [1])
-    if node.wants(0):
+    if node.needs_grad(0):
         added = pieces if shaped is None else op.Mul(pieces, shaped)
         parts = op.dim(signal, 2)
         every = op.shape(batch, op.product(frames, points), parts)
         index = op.Expand(op.reshape(places, op.shape(1, op.product(frames, points), 1)), every)
         dsignal = scatter_elements(op, op.shape_of(signal), index, op.reshape(added, every), axis=1)
-    if window is not None and node.wants(2):
+    if window is not None and node.needs_grad(2):
         taken = op.Gather(signal, places, axis=1)
         dwindow = op.ReduceSum(op.Mul(taken, pieces), [0, 1, 3], keepdims=0)
     return dsignal, None, dwindow
 
 
-def _axis(op: Operations, node: Forward) -> Axis:
+def _axis(op: GraphBuilder, node: PrimalNode) -> Axis:
     rank = node.rank(node.x)
     if node.version < 20:
         return int(node.attribute("axis", 1)) % rank
@@ -92,27 +92,27 @@ def _axis(op: Operations, node: Forward) -> Axis:
     return op.Cast(op.Reshape(given, [1]), to=ir.DataType.INT64) if known is None else known[0] % rank
 
 
-def _dim(op: Operations, x: ir.Value, axis: Axis) -> Size:
+def _dim(op: GraphBuilder, x: ir.Value, axis: Axis) -> Size:
     return op.dim(x, axis) if isinstance(axis, int) else op.Gather(op.Shape(x), axis)
 
 
-def _known(node: Forward, length: ir.Value, op: Operations) -> Size:
+def _known(node: PrimalNode, length: ir.Value, op: GraphBuilder) -> Size:
     """What a length says that the node is given as a scalar."""
     ints = node.cx.static_ints(length)
     return op.Cast(op.Reshape(length, [1]), to=ir.DataType.INT64) if ints is None else ints[0]
 
 
-def _scalar(op: Operations, size: Size) -> ir.Value:
+def _scalar(op: GraphBuilder, size: Size) -> ir.Value:
     return op.constant(np.int64(size)) if isinstance(size, int) else op.Squeeze(size, [0])
 
 
-def _real(op: Operations, size: Size, like: ir.Value) -> ir.Value:
+def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
     """A size in the element type of ``like``."""
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)
 
 
 def _transform(
-    op: Operations, x: ir.Value, axis: Axis, length: Size | None = None, **attributes: int
+    op: GraphBuilder, x: ir.Value, axis: Axis, length: Size | None = None, **attributes: int
 ) -> ir.Value:
     """A DFT along an axis, of x filled up with zeros to ``length``."""
     points = None if length is None else _scalar(op, length)
@@ -122,7 +122,7 @@ def _transform(
     return op.DFT(x, points, axis=axis, **attributes)
 
 
-def _shares(op: Operations, node: Forward, points: Size, bins: Size, axis: Axis) -> ir.Value:
+def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: Axis) -> ir.Value:
     """How often each bin of one side stands for bins of both, along the axis: twice, but at the ends once."""
     x = node.x
     type_ = op.dtype(x).numpy()
@@ -142,7 +142,7 @@ def _shares(op: Operations, node: Forward, points: Size, bins: Size, axis: Axis)
     return op.Reshape(shares, op.Where(here, op.constant(np.int64(-1)), op.constant(np.int64(1))))
 
 
-def _fitted(op: Operations, node: Forward, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
+def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
     """``dx`` of so many ``bins`` as long as x: what was not read of x has no gradient."""
     wanted = _dim(op, node.x, axis)
     if isinstance(wanted, int) and isinstance(bins, int):
@@ -162,7 +162,7 @@ def _fitted(op: Operations, node: Forward, dx: ir.Value, axis: Axis, bins: Size)
     return op.Pad(dx, op.Concat([0], missing, axis=0), None, axis)
 
 
-def _parts(op: Operations, dx: ir.Value, x: ir.Value) -> ir.Value:
+def _parts(op: GraphBuilder, dx: ir.Value, x: ir.Value) -> ir.Value:
     """The real part, or both, as ``x`` has them."""
     parts = op.dim(x, -1)
     if parts == 2:

@@ -22,7 +22,7 @@ from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodif
 
 @dataclass(frozen=True)
 class AutodiffGroups:
-    """Groups that are differentiated as one; a :class:`graphopt.partitioning.group_kind.Kind`.
+    """Groups that are differentiated as one; a :class:`graphopt.partitioning.group_kind.GroupKind`.
 
     Attributes:
         minimum, views, wrt, no_grad: as for :class:`CreateAutodiffSubgraphs`.
@@ -39,7 +39,7 @@ class AutodiffGroups:
     domain: ClassVar[str] = autodiff.GROUPS
 
     @property
-    def made_by(self) -> CreateAutodiffSubgraphs:
+    def outlining_pass(self) -> CreateAutodiffSubgraphs:
         """The pass that makes functions of them."""
         return CreateAutodiffSubgraphs(self.minimum, self.views, self.wrt, self.no_grad)
 
@@ -52,7 +52,7 @@ class AutodiffGroups:
         if self.profile is not None:
             _note(self.profile, model, cx)
         _check_scopes(self.no_grad, model)
-        return Found(self.made_by.policy(cx), model)
+        return Found(self.outlining_pass.policy(cx), model)
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
         """The pass leaves models without functions as they are."""
@@ -67,7 +67,7 @@ class Found:
     policy: AutodiffPolicy
     model: ir.Model
 
-    because: ClassVar[str] = "a gradient is wanted of what it reads"
+    default_reason: ClassVar[str] = "a gradient is wanted of what it reads"
 
     @cached_property
     def proposals(self) -> list[Proposal]:

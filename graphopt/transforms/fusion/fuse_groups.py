@@ -62,7 +62,7 @@ class FuseGroups(Pass):
                 "names"
             )  # so that new names depend on the model alone, not on those of removed values
         for proposal in proposals:
-            cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.outside.items()}
+            cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
             asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
             for group in [group for group, action in asked if action is None]:

@@ -19,7 +19,7 @@ from graphopt.transforms.fusion.fuse_groups import FuseGroups
 
 @dataclass(frozen=True)
 class FusionGroups:
-    """Groups that run as one kernel; a :class:`graphopt.partitioning.group_kind.Kind`.
+    """Groups that run as one kernel; a :class:`graphopt.partitioning.group_kind.GroupKind`.
 
     Attributes:
         minimum: nodes of a group; each computation counts once.
@@ -33,7 +33,7 @@ class FusionGroups:
     domain: ClassVar[str] = native.DOMAIN
 
     @property
-    def made_by(self) -> FuseGroups:
+    def outlining_pass(self) -> FuseGroups:
         """The pass that makes functions of them."""
         return FuseGroups(self.minimum, self.shapes)
 
@@ -53,7 +53,7 @@ class Found:
     policy: FusionPolicy
     model: ir.Model
 
-    because: ClassVar[str] = "it is computed in the same loops"
+    default_reason: ClassVar[str] = "it is computed in the same loops"
 
     @cached_property
     def proposals(self) -> list[Proposal]:
