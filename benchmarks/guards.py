@@ -25,8 +25,9 @@ from graphopt import ir
 from graphopt.ort import session
 from graphopt.ort.devices import CPU
 from graphopt.profile import Guard, Seen
-from graphopt.specialize.dispatch import compile_guards
-from graphopt.specialize.emit_model import Branch, emit_model
+from graphopt.specialization.branches import Branch
+from graphopt.specialization.dispatch import compile_guards
+from graphopt.specialization.versioned_model import emit_model
 
 #: What guards ask of each of so many inputs.
 COUNTS = (1, 3, 10)

@@ -22,7 +22,7 @@ from benchmarks.inputs import Feeds, make_feeds
 from benchmarks.latency import distance
 from graphopt.api import specialize
 from graphopt.ort.probe import Runs
-from graphopt.specialize.build import Specialization, Specialized
+from graphopt.specialization.build import Specialization, Specialized
 from graphopt.timing.harness import Timing, compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         VerificationFailed,
     )
     from graphopt.executor.executor import Executor, NestedExecutor
-    from graphopt.executor.options import ExecutorOptions
-    from graphopt.executor.switches import (
+    from graphopt.executor.options import (
+        ExecutorOptions,
         fuser,
         last_executed_optimized_graph,
         optimized_execution,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from graphopt.passes.base import Pass
     from graphopt.profile import FusionStrategy, Profile
     from graphopt.rewrite.rule import Rule, rule
-    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialization.bundle.load import Bundle
     from graphopt.training.trainer import Trainer
     from graphopt.tuning.tuner import Tune
 
@@ -137,9 +137,9 @@ _HOMES = {
         *("RuntimeFailure", "UnsupportedModel", "UsageError", "VerificationFailed"),
     ),
     "graphopt.executor.executor": ("Executor", "NestedExecutor"),
-    "graphopt.executor.options": ("ExecutorOptions",),
-    "graphopt.executor.switches": (
-        *("fuser", "last_executed_optimized_graph", "optimized_execution", "set_fusion_strategy"),
+    "graphopt.executor.options": (
+        *("ExecutorOptions", "fuser", "last_executed_optimized_graph", "optimized_execution"),
+        "set_fusion_strategy",
     ),
     "graphopt.ir": ("Model", "ModelLike"),
     "graphopt.numerics": ("Numerics",),
@@ -147,7 +147,7 @@ _HOMES = {
     "graphopt.profile": ("FusionStrategy", "Profile"),
     "graphopt.rewrite.rule": ("Rule", "rule"),
     "graphopt.inputs.feeds": ("InputOptions",),
-    "graphopt.specialize.loaded": ("Bundle",),
+    "graphopt.specialization.bundle.load": ("Bundle",),
     "graphopt.training.trainer": ("Trainer",),
     "graphopt.tuning.tuner": ("Tune",),
 }

@@ -49,7 +49,7 @@ FLOORS = [
     "debug",
     "tuning",
     "assembly",
-    "specialize",
+    "specialization",
     "executor",
     "training",
     "api",

@@ -10,7 +10,7 @@ import pytest
 from graphopt.debug import reproducer
 from graphopt.ir import json as json_ir
 from graphopt.profile import profile
-from graphopt.specialize import bundle_plan
+from graphopt.specialization.bundle import plan as bundle_plan
 from graphopt.training import plan
 
 PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encoding="utf-8")

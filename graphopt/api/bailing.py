@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.profile import Profile
-    from graphopt.specialize.bailouts import Bailout, Inserted
+    from graphopt.specialization.deopt import Bailout, Inserted
     from graphopt.verification.verdict import Verdict
 
 #: How many guards become bailouts: each holds the rest of the model once more.
@@ -54,9 +54,9 @@ def bailout(
         UnsupportedModel: a run can't leave the model there.
         VerificationFailed: the parts do not compute the same.
     """
-    from graphopt.specialize.bailouts import bailout_at
-    from graphopt.specialize.bailouts.listing import places_of
-    from graphopt.specialize.bailouts.rejoining import rejoined
+    from graphopt.specialization.deopt import bailout_at
+    from graphopt.specialization.deopt.exit_points import places_of
+    from graphopt.specialization.deopt.split import rejoined
 
     original = loaded(model)
     found = places_of(original, profile)
@@ -104,8 +104,8 @@ def with_bailouts(
         UnsupportedModel: a part of it can't be put into a branch.
         VerificationFailed: the result does not compute the same.
     """
-    from graphopt.specialize.bailouts import insert_bailouts
-    from graphopt.specialize.bailouts.listing import guarded_by
+    from graphopt.specialization.deopt import insert_bailouts
+    from graphopt.specialization.deopt.exit_points import guarded_by
 
     original = loaded(model)
     inserted = insert_bailouts(guarded_by(original, profile), most=most)

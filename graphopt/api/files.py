@@ -15,7 +15,7 @@ from graphopt.util.arguments import checked
 if TYPE_CHECKING:
     import onnx
 
-    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialization.bundle.load import Bundle
 
 
 @checked()
@@ -31,7 +31,7 @@ def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None)
         InvalidModel: it is neither, or it is damaged.
     """
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
-        from graphopt.specialize.loaded import Bundle
+        from graphopt.specialization.bundle.load import Bundle
 
         return Bundle(source)
     return load_model(source, allow_external=allow_external)
@@ -96,7 +96,7 @@ def to_proto(model: ModelLike) -> onnx.ModelProto:
 @checked()
 def is_bundle(path: PathLike) -> bool:
     """Whether ``path`` names a bundle: its folder, or the ``plan.json`` in it."""
-    from graphopt.specialize.bundle_plan import folder_of
+    from graphopt.specialization.bundle.plan import folder_of
 
     return folder_of(Path(path)) is not None
 

@@ -187,7 +187,7 @@ def optimize(
     if tune is not None and stop_after is not None:
         raise UsageError("only whole results are tuned: leave out stop_after")
     if fuser is not None:
-        from graphopt.executor.switches import FUSERS, check_fuser
+        from graphopt.executor.options import FUSERS, check_fuser
 
         if pipeline is not None:
             raise UsageError("fuser and pipeline exclude each other", hint="leave one of them out")

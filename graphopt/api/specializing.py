@@ -27,12 +27,12 @@ from graphopt.util.arguments import checked
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
-    from graphopt.executor.structure import Nested
+    from graphopt.executor.pytree import Nested
     from graphopt.fusion.libraries import Libraries
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.profile import Guard, Profile
-    from graphopt.specialize.build import Specialization, Specialized
+    from graphopt.specialization.build import Specialization, Specialized
     from graphopt.verification.verifier import Oracle
 
 
@@ -62,7 +62,7 @@ def record_profile(
         UsageError: what is fed does not fit the model, or ``requires_grad`` names no input.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
-    from graphopt.specialize.record import Recorder
+    from graphopt.specialization.record import Recorder
 
     chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
     with Recorder(loaded(model), device=chosen, requires_grad=requires_grad) as recorder:
@@ -103,10 +103,10 @@ def specialize(
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.specialize.build import build
-    from graphopt.specialize.guard_inputs import static_inputs
-    from graphopt.specialize.one_model import joined
-    from graphopt.specialize.policy import BUNDLE, ONE_MODEL
+    from graphopt.specialization.build import build
+    from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
+    from graphopt.specialization.specialize_inputs import static_inputs
+    from graphopt.specialization.versioned_model import joined
 
     original = loaded(model)
     settings, device = settings_among(arguments), arguments.get("device")
@@ -192,12 +192,11 @@ def compile(
         TypeError: ``arguments`` are none of :func:`optimize`.
     """
     from graphopt.executor.executor import Executor, NestedExecutor
-    from graphopt.executor.maker import Maker
-    from graphopt.executor.original import Original
-    from graphopt.executor.plan import Host
-    from graphopt.executor.switches import current_fuser
+    from graphopt.executor.options import current_fuser
+    from graphopt.executor.plan import Host, Maker
+    from graphopt.executor.plan_cache import Original
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.specialize.guard_inputs import static_inputs
+    from graphopt.specialization.specialize_inputs import static_inputs
 
     fuser = current_fuser()
     settings = settings_among({**arguments, "verify": verify})

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.command_line import Run
     from graphopt.profile import Guard
-    from graphopt.specialize.inventory import Item
-    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.inventory import Item
 
 #: Without -v, only what is assumed of so many inputs is listed.
 _LISTED = 6
@@ -38,7 +38,7 @@ def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, 
 
 def show(run: Run, bundle: Bundle) -> None:
     """What ``bundle`` consists of."""
-    from graphopt.specialize.inventory import measured, of_bundle
+    from graphopt.specialization.inventory import measured, of_bundle
 
     items = of_bundle(bundle)
     if run.verbose:
@@ -83,12 +83,12 @@ def show(run: Run, bundle: Bundle) -> None:
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
     """The variants that are branches of ``model``, and with -v the memory of its session, if it has some."""
-    from graphopt.specialize.written_variants import written_variants
+    from graphopt.specialization.branches import written_variants
 
     plan = written_variants(model)
     if not plan:
         return [], None
-    from graphopt.specialize.inventory import of_model, session_bytes
+    from graphopt.specialization.inventory import of_model, session_bytes
 
     items = of_model(model, plan)
     if not items or not run.verbose:
@@ -130,9 +130,9 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
     """Compare each variant with the original where its guard holds, and the general model everywhere."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.specialize.bundle_plan import GENERAL_NAME
-    from graphopt.specialize.loaded import Bundle
-    from graphopt.specialize.narrow import narrowed
+    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.plan import GENERAL_NAME
+    from graphopt.specialization.specialize_inputs import narrowed
 
     if values["dims"] or values["dim_ranges"]:
         raise UsageError("--dim and --dim-range are about models: a bundle is compared at all of its sizes")

@@ -53,7 +53,7 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
     level, passes, fuser = values.pop("level"), values.pop("passes"), values.pop("fuser")
     chosen = f"O{level}" if level is not None else ",".join(passes) or None
     if fuser is not None:
-        from graphopt.executor.switches import FUSERS
+        from graphopt.executor.options import FUSERS
 
         base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
         if level is not None and base != f"O{level}":

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     """The places of ``model``, or those that ``profile`` calls for: what there is to tell of each."""
-    from graphopt.specialize.bailouts.listing import places_of
-    from graphopt.specialize.bailouts.places import levels_of
+    from graphopt.specialization.deopt.exit_points import places_of
+    from graphopt.specialization.deopt.levels import levels_of
 
     found = places_of(model, profile)
     with context_for(found.model) as cx:

@@ -154,7 +154,7 @@ class Recording:
         return self._name(target)
 
     def _keep_model_or_bundle(self, path: Path) -> str:
-        from graphopt.specialize.bundle_plan import folder_of
+        from graphopt.specialization.bundle.plan import folder_of
 
         bundle = folder_of(path)
         if bundle is None:

@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.api import Result
-    from graphopt.specialize.build import Specialization, Specialized
+    from graphopt.specialization.build import Specialization, Specialized
 
 _with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
 
@@ -85,7 +85,7 @@ def bundle_folder(output: str) -> Path:
         UsageError: a bundle can't be written there.
     """
     from graphopt.cli.outputs import check_folder
-    from graphopt.specialize.bundle import check_replaceable
+    from graphopt.specialization.bundle.save import check_replaceable
 
     folder = Path(output)
     check_folder(folder)
@@ -100,8 +100,8 @@ def write(made: Result | Specialized, target: Path, asked: Request | None) -> li
     if asked is None:
         assert made.model is not None
         return api.save(made.model, target)
-    from graphopt.specialize.build import Specialized
-    from graphopt.specialize.bundle import save_bundle
+    from graphopt.specialization.build import Specialized
+    from graphopt.specialization.bundle.save import save_bundle
 
     assert isinstance(made, Specialized)
     if made.model is None:
@@ -127,7 +127,7 @@ def requested(values: dict[str, Any]) -> Request | None:
         option = "--single-file" if single_file else "--pin-shapes"
         raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
     from graphopt.profile import FusionStrategy, Profile
-    from graphopt.specialize.build import Specialization
+    from graphopt.specialization.build import Specialization
 
     how = Specialization(
         Profile.read(profile),

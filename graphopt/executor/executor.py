@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.errors import UsageError
-from graphopt.executor import switches
-from graphopt.executor.binding import Bound, run_bound
-from graphopt.executor.gradients import GradientPlan, Pullback
-from graphopt.executor.maker import Maker
-from graphopt.executor.memory import Memory
-from graphopt.executor.options import ExecutorOptions
-from graphopt.executor.original import Original
+from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.executor.debug_state import DebugState
+from graphopt.executor.options import ExecutorOptions, current_strategy
+from graphopt.executor.plan import Maker
+from graphopt.executor.plan_cache import Memory, Original
+from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
 from graphopt.executor.specializer import Specializer
-from graphopt.executor.state import DebugState
-from graphopt.executor.structure import Nested, as_array, check_names, flatten, unflatten
+from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
-from graphopt.util.element_types import native_feeds
+from graphopt.ort.devices import Device
+from graphopt.ort.session import explain
+from graphopt.util.element_types import native_feeds, numpy_type
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnxruntime import OrtValue
+    from onnxruntime import InferenceSession, OrtValue
 
 
 class Executor:
@@ -72,7 +71,7 @@ class Executor:
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
         options = self.options
-        strategy = options.strategy or switches.current_strategy()
+        strategy = options.strategy or current_strategy()
         depth = strategy.depth if options.depth is None else options.depth
         if depth > strategy.depth:
             warnings.warn(
@@ -259,3 +258,35 @@ class NestedExecutor(Executor):
     def __call__(self, inputs: Any) -> Any:
         """The outputs, nested; arguments and errors are those of :class:`Executor`."""
         return unflatten(self._nested_outputs or (), super().__call__(inputs))
+
+
+class Bound:
+    """What guards ask of an ``OrtValue``; contents leave the device only if they ask for those."""
+
+    def __init__(self, value: OrtValue) -> None:
+        self.value = value
+        self.shape = tuple(value.shape())
+        self.dtype = numpy_type(value.data_type())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value.numpy(), name)
+
+
+def run_bound(
+    made: InferenceSession, values: Mapping[str, OrtValue], names: list[str], device: Device
+) -> list[OrtValue]:
+    """The outputs of a session as values on ``device``.
+
+    Raises:
+        RuntimeFailure: onnxruntime can't run it, or takes no such values.
+    """
+    try:
+        binding = made.io_binding()
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in names:
+            binding.bind_output(name, device.kind, device.index)
+        made.run_with_iobinding(binding)
+        return list(binding.get_outputs())
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error

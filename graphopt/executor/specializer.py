@@ -17,13 +17,10 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.errors import GraphoptError
-from graphopt.executor import switches
-from graphopt.executor.chain import Chain
-from graphopt.executor.maker import Maker
-from graphopt.executor.memory import Memory
-from graphopt.executor.options import ExecutorOptions
-from graphopt.executor.plan import Plan
-from graphopt.executor.state import DebugState, PlanState
+from graphopt.executor.debug_state import DebugState, PlanState
+from graphopt.executor.options import ExecutorOptions, is_optimizing, note_executed
+from graphopt.executor.plan import Maker, Plan
+from graphopt.executor.plan_cache import Chain, Memory
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.profile import (
@@ -123,7 +120,7 @@ class Specializer:
 
     def known_plan(self, feeds: Mapping[str, Any]) -> Plan | None:
         """The plan that is there for ``feeds``; ``None`` if only the general one is."""
-        if not switches.is_optimizing():
+        if not is_optimizing():
             return self.memory.fallback()
         return self._chain.plan_for(feeds)
 
@@ -134,7 +131,7 @@ class Specializer:
             plan.hits += 1
             plan.last_used = self._runs
         self.last = plan
-        switches.note_executed(plan.model)
+        note_executed(plan.model)
         if plan.kind == "general":
             self._watch(feeds)
         if self._options.release and self.memory.original.model is not None and self.memory.is_due:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphopt import publish
-from graphopt.errors import InvalidModel, UsageError
+from graphopt import ir, publish
+from graphopt.errors import InvalidModel, UsageError, unknown
 from graphopt.ir.json.layout import render
-from graphopt.profile.seen import Seen, merged
+from graphopt.ir.signature import Signature
+from graphopt.profile.value_profile import Seen, merged
 
 #: Of the file.
 _VERSION = 1
@@ -200,3 +201,23 @@ def _pattern(data: Any) -> Pattern:
     if not isinstance(data, dict) or type(data.get("count")) is not int or data["count"] < 1:
         raise InvalidModel("a pattern has no count")
     return Pattern(_all_seen(data.get("inputs")), data["count"])
+
+
+def check_profile(profile: Profile, model: ir.Model) -> None:
+    """Check that ``profile`` is of ``model`` and tells of its inputs as declared; people may have written it.
+
+    Raises:
+        UsageError: it is of another model, names an input that there is not, or tells another type, number of
+            dims or size.
+    """
+    if profile.model != ir.fingerprint(model, names=True):
+        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+    ports = {port.name: port for port in Signature.of(model).inputs}
+    for pattern in profile.patterns:
+        for name, seen in pattern.inputs.items():
+            port = ports.get(name)
+            if port is None:
+                raise unknown("input", name, ports)
+            fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
+            if seen.type != port.type or not fits:
+                raise UsageError(f"the profile says that input {name!r} is {seen}, the model says {port}")

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.profile.guards import Guard
+from graphopt.profile.assumptions import Guard
 from graphopt.profile.profile import Pattern, Profile
-from graphopt.profile.seen import ANY, Dim, Seen
 from graphopt.profile.strategy import Behaviour, FusionStrategy
+from graphopt.profile.value_profile import ANY, Dim, Seen
 
 
 @dataclass(frozen=True)

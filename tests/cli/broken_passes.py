@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.profile import Seen
-from graphopt.profile.notes import note
+from graphopt.profile.annotations import note
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import pytest
 import graphopt
 from graphopt import api
 from graphopt.inputs.feeds import InputOptions
-from graphopt.specialize.build import Specialization
-from graphopt.specialize.bundle import save_bundle
-from graphopt.specialize.bundle_plan import checksum
+from graphopt.specialization.build import Specialization
+from graphopt.specialization.bundle.plan import checksum
+from graphopt.specialization.bundle.save import save_bundle
 
 from .conftest import Invoke
 

@@ -11,7 +11,7 @@ import pytest
 from graphopt import api
 from graphopt.ir import sources
 from tests.cli.conftest import Invoke
-from tests.specialize.models import feeds_of, positions
+from tests.specialization.models import feeds_of, positions
 
 
 @pytest.fixture

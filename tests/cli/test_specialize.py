@@ -12,7 +12,7 @@ import pytest
 
 from graphopt import api, ir
 from tests.cli.conftest import Invoke
-from tests.specialize.models import feeds_of, positions, profile_of
+from tests.specialization.models import feeds_of, positions, profile_of
 
 
 @pytest.fixture

@@ -16,12 +16,11 @@ from graphopt import api, ir
 from graphopt.context import Context
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
-from graphopt.executor.switches import fuser, optimized_execution, set_fusion_strategy
+from graphopt.executor.options import ExecutorOptions, fuser, optimized_execution, set_fusion_strategy
 from graphopt.passes.base import Pass
 from graphopt.profile import FusionStrategy
 from tests.cli.broken_passes import ReluToSigmoid
-from tests.executor.executors import (
+from tests.executor.helpers import (
     ANY,
     Interrupted,
     any_feeds,
@@ -30,7 +29,7 @@ from tests.executor.executors import (
     run_any,
     with_optimizer,
 )
-from tests.specialize.models import feeds_of, positions
+from tests.specialization.models import feeds_of, positions
 from tests.support import parse
 
 
@@ -342,7 +341,7 @@ class _Foreign:
 
 
 def test_tensors_of_others_are_read_where_they_are() -> None:
-    from graphopt.executor.structure import as_array
+    from graphopt.executor.pytree import as_array
 
     array = np.ones((1, 2, 3), np.float32)
     assert np.shares_memory(as_array(_Foreign(array)), array)

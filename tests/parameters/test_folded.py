@@ -15,8 +15,8 @@ import pytest
 import graphopt
 from graphopt import api, ir
 from graphopt.errors import InvalidModel, UsageError
-from graphopt.specialize.build import Specialization
-from graphopt.specialize.one_model import whole
+from graphopt.specialization.build import Specialization
+from graphopt.specialization.versioned_model import whole
 from tests.support import parse
 
 KEY = "graphopt:folded"

@@ -17,8 +17,8 @@ from graphopt.driver import make_pipeline
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Step
 from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
-from graphopt.profile.notes import note, noted
-from graphopt.profile.seen import Seen
+from graphopt.profile.annotations import note, noted
+from graphopt.profile.value_profile import Seen
 from graphopt.request import prepare
 from tests.support import ops, parse, run_pipeline
 

@@ -12,7 +12,7 @@ from graphopt.api import context_for
 from graphopt.context import Observer, Refusal
 from graphopt.ops import guards
 from graphopt.profile import Seen
-from graphopt.profile.notes import asserted, is_note, note
+from graphopt.profile.annotations import asserted, is_note, note
 from tests.support import agree, ops, parse, run_pipeline
 
 TWO = """g (float[N,M] x, float[K,M] y) => (float[A,B] out, float[A,B] a) {

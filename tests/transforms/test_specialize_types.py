@@ -6,8 +6,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.api import context_for, copy
-from graphopt.profile.notes import note
-from graphopt.profile.seen import Seen
+from graphopt.profile.annotations import note
+from graphopt.profile.value_profile import Seen
 from graphopt.transforms.profile.remove_type_specializations import RemoveTypeSpecializations
 from graphopt.transforms.profile.specialize_types import SpecializeTypes
 from tests.support import parse

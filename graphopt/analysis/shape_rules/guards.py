@@ -11,7 +11,7 @@ from graphopt.analysis.node_facts import NodeFacts, shape_rule
 from graphopt.ir.signature import text_of_type
 from graphopt.ops import guards
 from graphopt.profile import Seen
-from graphopt.profile.notes import asserted
+from graphopt.profile.annotations import asserted
 
 
 @shape_rule(guards.GUARD, domain=guards.DOMAIN)

@@ -46,7 +46,7 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
     from graphopt.cli import bundles
     from graphopt.instrument.summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
-    from graphopt.specialize.loaded import Bundle
+    from graphopt.specialization.bundle.load import Bundle
 
     if Profile.is_at(model):
         _show_profile(run, Profile.read(model))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report, Result
     from graphopt.inputs.binding import Shape
-    from graphopt.specialize.build import Specialized
+    from graphopt.specialization.build import Specialized
     from graphopt.tuning.tuner import Tune
 
 EXAMPLE = """

@@ -20,7 +20,7 @@ from graphopt.util.tables import counted
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Profile
-    from graphopt.specialize.record import Recorder
+    from graphopt.specialization.record import Recorder
 
 EXAMPLE = """
 graphopt profile model.onnx --inputs requests/ -o profile.json
@@ -85,7 +85,7 @@ def command(
     from graphopt.cli.profiles import print_profile
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
-    from graphopt.specialize.record import Recorder
+    from graphopt.specialization.record import Recorder
 
     check_file(output, [".json"])
     shapes, files = values["input_shapes"], values["input_files"]

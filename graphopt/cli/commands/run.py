@@ -81,9 +81,9 @@ def command(
     from graphopt.cli.outputs import check_file
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.session_options import recommended
-    from graphopt.specialize.bundle_plan import GENERAL_NAME
-    from graphopt.specialize.loaded import Bundle
-    from graphopt.specialize.try_bundle import try_bundle
+    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.plan import GENERAL_NAME
+    from graphopt.specialization.bundle.run_once import try_bundle
     from graphopt.util import npz
 
     check_file(output, [".npz"])

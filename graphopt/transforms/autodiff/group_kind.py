@@ -16,7 +16,7 @@ from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
 from graphopt.partitioning.propose import Partition, Proposal, propose_all
 from graphopt.profile import Profile
-from graphopt.profile.declared import check_profile
+from graphopt.profile.profile import check_profile
 from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodiffSubgraphs
 
 

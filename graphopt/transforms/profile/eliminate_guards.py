@@ -9,8 +9,8 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import guards
 from graphopt.passes.base import Pass
-from graphopt.profile.notes import asserted
-from graphopt.transforms.profile._guards import is_implied
+from graphopt.profile.annotations import asserted
+from graphopt.transforms.profile._assertions import is_implied
 
 
 @dataclass(frozen=True)

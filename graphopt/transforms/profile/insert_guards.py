@@ -14,9 +14,9 @@ from graphopt.context import Context, Refusal
 from graphopt.ops import guards
 from graphopt.passes.base import Pass
 from graphopt.profile import Seen
-from graphopt.profile.notes import asserted, assertion, is_note, noted
-from graphopt.profile.seen import ANY, Dim, is_symbol
-from graphopt.transforms.profile._guards import conflict, is_implied
+from graphopt.profile.annotations import asserted, assertion, is_note, noted
+from graphopt.profile.value_profile import ANY, Dim, is_symbol
+from graphopt.transforms.profile._assertions import conflict, is_implied
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import autodiff
 from graphopt.passes.base import Pass
-from graphopt.profile.notes import is_note, noted
-from graphopt.profile.seen import Dim, Seen, is_symbol
+from graphopt.profile.annotations import is_note, noted
+from graphopt.profile.value_profile import Dim, Seen, is_symbol
 
 #: Metadata of an input that was specialized: the dims that it declared before, as JSON.
 DECLARED = f"{autodiff.PROFILE}declared"

@@ -1,0 +1,134 @@
+"""Guards: what a specialized model assumes of its inputs, and whether inputs are that way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import InvalidModel
+from graphopt.profile.value_profile import Dim, Seen, is_of, is_symbol
+from graphopt.util.element_types import numpy_type
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What is assumed of inputs.
+
+    Attributes:
+        inputs: of each input that matters its type, rank, sizes and contents. Equal symbols stand for equal
+            sizes, of any number; an input of which no shape is told may have any.
+        absent: inputs with a default that are not fed.
+    """
+
+    inputs: Mapping[str, Seen] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+
+    def holds(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether ``feeds`` (arrays by name) are as assumed; the first difference ends it."""
+        return next(self._differences(feeds), None) is None
+
+    def explain(self, feeds: Mapping[str, Any]) -> list[str]:
+        """Each way in which ``feeds`` are not as assumed; empty if the guard holds.
+
+        >>> Guard({"x": Seen("tensor(float)", (1, 128))}).explain({"x": np.zeros((1, 64), np.float32)})
+        ["dim 1 of 'x' is 64, not 128"]
+        """
+        return list(self._differences(feeds))
+
+    def _differences(self, feeds: Mapping[str, Any]) -> Iterator[str]:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name in self.absent:
+            if name in feeds:
+                yield f"{name!r} is fed, and its default is assumed"
+        for name, seen in self.inputs.items():
+            value = feeds.get(name)
+            if value is None:
+                if seen.always:
+                    yield f"{name!r} is not fed"
+                continue
+            yield from self._of_one(name, seen, value, sizes)
+
+    def _of_one(self, name: str, seen: Seen, value: Any, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+        shape = getattr(value, "shape", None)
+        if shape is None or callable(shape):  # no array
+            if seen.shape is not None:
+                yield f"{name!r} is no array"
+            return
+        wanted = self._dtypes[name]
+        if wanted is not None and value.dtype != wanted and not is_of(value.dtype, seen.type):
+            yield f"{name!r} holds {value.dtype}, not {wanted}"
+        if seen.shape is None:
+            return
+        if len(shape) != len(seen.shape):
+            yield f"{name!r} has {len(shape)} dims, not {len(seen.shape)}"
+            return
+        for axis, (size, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+            if isinstance(dim, int):
+                if size != dim:
+                    yield f"dim {axis} of {name!r} is {size}, not {dim}"
+                continue
+            if not is_symbol(dim):
+                continue
+            first, place = sizes.setdefault(dim, (size, f"dim {axis} of {name!r}"))
+            if size != first:
+                yield f"dim {axis} of {name!r} is {size}, not {first} as {place}"
+        if seen.ints is not None and tuple(np.ravel(value).tolist()) != seen.ints:
+            found = ", ".join(map(str, np.ravel(value).tolist()))
+            yield f"{name!r} holds {found}, not {', '.join(map(str, seen.ints))}"
+
+    @cached_property
+    def _dtypes(self) -> dict[str, np.dtype[Any] | None]:
+        return {name: numpy_type(seen.type) for name, seen in self.inputs.items()}
+
+    def admits(self, inputs: Mapping[str, Seen]) -> bool:
+        """Whether the guard holds in all runs that fed ``inputs``, as far as what was seen of them tells."""
+        if self.inputs.keys() != inputs.keys():
+            return False
+        sizes: dict[str, Dim] = {}
+        for name, wanted in self.inputs.items():
+            seen = inputs[name]
+            if wanted.ints is not None and wanted.ints != seen.ints:
+                return False
+            if wanted.shape is None or seen.shape is None:
+                if wanted.shape is not seen.shape:
+                    return False
+                continue
+            if len(wanted.shape) != len(seen.shape):
+                return False
+            for dim, size in zip(wanted.shape, seen.shape, strict=True):
+                known = sizes.setdefault(dim, size) if is_symbol(dim) else dim
+                if known != size and known not in ir.ANONYMOUS_DIMS:
+                    return False
+        return True
+
+    def without_contents(self) -> Guard:
+        """The same about inputs of any contents."""
+        return replace(self, inputs={name: replace(seen, ints=None) for name, seen in self.inputs.items()})
+
+    def __str__(self) -> str:
+        words = [f"{name}: {seen}" for name, seen in self.inputs.items()]
+        words += [f"{name}: absent" for name in self.absent]
+        return "; ".join(words) or "nothing"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found: dict[str, Any] = {"inputs": {name: seen.to_dict() for name, seen in self.inputs.items()}}
+        return found | ({"absent": list(self.absent)} if self.absent else {})
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Guard:
+        """Read what :meth:`to_dict` made.
+
+        Raises:
+            InvalidModel: it is something else.
+        """
+        fields = data if isinstance(data, dict) else {}
+        inputs, absent = fields.get("inputs"), fields.get("absent", [])
+        if not isinstance(inputs, dict) or not isinstance(absent, list):
+            raise InvalidModel("a guard does not tell of inputs")
+        return cls({name: Seen.from_dict(item) for name, item in inputs.items()}, tuple(map(str, absent)))

@@ -1,0 +1,178 @@
+"""The files of a loaded bundle: all of one bundle, compared with its plan, even if the folder is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from graphopt.errors import GraphoptError, InvalidModel, unwritable
+from graphopt.publish import ScratchFolder
+from graphopt.specialization.bundle.plan import BundlePlan
+
+T = TypeVar("T")
+
+#: How often a bundle is opened anew because it is replaced meanwhile.
+_TRIES = 100
+#: Bytes that are read at a time.
+_BLOCK = 1 << 20
+
+
+class BundleFiles:
+    """The plan of a bundle and its other files, all of one bundle whatever becomes of the folder.
+
+    Args:
+        folder: of the bundle.
+        check: compare sizes and SHA-256 of files with those of the plan, each before its first use.
+
+    Attributes:
+        plan: the plan.
+
+    Raises:
+        UsageError: there is no bundle, or it can't be read.
+        InvalidModel: its plan is damaged, or a file is missing.
+    """
+
+    def __init__(self, folder: Path, *, check: bool) -> None:
+        self._folder, self._checks = folder, check
+        self._copy: ScratchFolder | None = None
+        self._checked: set[str] = set()
+        self._lock = threading.RLock()
+        self.plan, self._open = self._opened()
+        weakref.finalize(self, _close, list(self._open.values()))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file but the plan."""
+        return {name: os.fstat(self._open[name]).st_size for name in self.plan.files}
+
+    def check(self, *names: str) -> None:
+        """Compare files with their checksums in the plan, unless that was done, or is not wanted.
+
+        Raises:
+            InvalidModel: one differs.
+        """
+        with self._lock:
+            for name in names if self._checks else ():
+                expected = self.plan.sums.get(name)
+                if expected is None or name in self._checked:
+                    continue
+                size, digest = _read(self._open[name])
+                if (expected.bytes not in (None, size)) or expected.sha256 != digest:
+                    raise InvalidModel(
+                        f"the bundle {self._folder} is damaged: {name} is not the file that was written",
+                        hint="write the bundle again, or copy all of it again",
+                    )
+                self._checked.add(name)
+
+    def use(self, name: str, function: Callable[[Path], T]) -> T:
+        """What ``function`` makes of the path of a model, with the file of weights beside it.
+
+        It is the path in the folder, or that of a copy where the folder has been replaced.
+
+        Raises:
+            InvalidModel: the model or the weights are damaged.
+            ResourceLimit: there is no room for a copy.
+        """
+        self.check(name, *([self.plan.weights] if self.plan.weights else []))
+        if self._is_in_place():
+            try:
+                found = function(self._folder / name)
+            except Exception:
+                if self._is_in_place():
+                    raise
+            else:
+                if self._is_in_place():
+                    return found
+        return function(self._copied() / name)
+
+    def weights_key(self) -> str:
+        """A text that differs for other contents of the file of weights."""
+        name = self.plan.weights
+        if name is None:
+            return ""
+        if self._checks and name in self.plan.sums:
+            self.check(name)
+            return self.plan.sums[name].sha256
+        found = os.fstat(self._open[name])
+        return f"{self.plan.digest}:{found.st_size}:{found.st_mtime_ns}"
+
+    def _opened(self) -> tuple[BundlePlan, dict[str, int]]:
+        """The plan, and descriptors of all files by name, with that of the folder as ``.``."""
+        for tries_left in reversed(range(_TRIES)):
+            opened: dict[str, int] = {}
+            try:
+                with contextlib.suppress(PermissionError):  # on Windows no folder can be opened
+                    opened["."] = os.open(self._folder, os.O_RDONLY)
+                plan = BundlePlan.read(self._folder)
+                for name in plan.files:
+                    opened[name] = os.open(self._folder / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                if _is_at(self._folder, opened) or not tries_left:
+                    return plan, opened
+            except (GraphoptError, OSError) as error:
+                if _is_at(self._folder, opened) or not tries_left:
+                    _close(list(opened.values()))
+                    if isinstance(error, OSError):
+                        raise InvalidModel(f"can't read {self._folder}: {error.strerror or error}") from error
+                    raise
+            _close(list(opened.values()))
+        raise AssertionError("the last try returns or raises")
+
+    def _is_in_place(self) -> bool:
+        return self._copy is None and _is_at(self._folder, self._open)
+
+    def _copied(self) -> Path:
+        with self._lock:
+            if self._copy is None:
+                copy = ScratchFolder()
+                for name in self.plan.files:
+                    target = copy.path / name
+                    try:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        with open(target, "wb") as file:
+                            file.writelines(_blocks(self._open[name]))
+                    except OSError as error:
+                        raise unwritable(target, error) from error
+                self._copy = copy
+            return self._copy.path
+
+
+def _is_at(folder: Path, opened: dict[str, int]) -> bool:
+    """Whether ``folder`` is the one that was opened, as far as can be known."""
+    if "." not in opened:
+        return True
+    try:
+        return os.path.samestat(os.stat(folder), os.fstat(opened["."]))
+    except OSError:
+        return False
+
+
+def _read(descriptor: int) -> tuple[int, str]:
+    """Size and SHA-256 of an open file."""
+    digest, size = hashlib.sha256(), 0
+    for block in _blocks(descriptor):
+        digest.update(block)
+        size += len(block)
+    return size, digest.hexdigest()
+
+
+def _blocks(descriptor: int) -> Iterator[bytes]:
+    """The contents of an open file; forked processes, which share its position, may read at the same time."""
+    if not hasattr(os, "pread"):  # on Windows, where no process is forked
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield from iter(lambda: os.read(descriptor, _BLOCK), b"")
+        return
+    position = 0
+    while block := os.pread(descriptor, _BLOCK, position):
+        position += len(block)
+        yield block
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

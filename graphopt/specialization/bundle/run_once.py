@@ -1,0 +1,82 @@
+"""Run a bundle on inputs that are made up to suit its model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from graphopt.inputs.feeds import InputOptions, Inputs
+from graphopt.inputs.run_once import Trial, named, try_with
+from graphopt.ort.probe import Runner
+from graphopt.ort.risks import may_crash
+from graphopt.ort.session import Optimizations
+from graphopt.process.child import Child
+from graphopt.specialization.bundle.load import Bundle
+from graphopt.specialization.bundle.plan import GENERAL_NAME
+
+
+def try_bundle(bundle: Bundle, inputs: InputOptions) -> Trial:
+    """Run ``bundle`` in a child; on other devices than the CPU only if its model may crash.
+
+    The time is that of a run whose session is there already.
+
+    Raises:
+        UsageError: ``inputs`` does not fit the model.
+        RuntimeFailure: the model runs on none of the inputs that were tried.
+    """
+    general = bundle.model(GENERAL_NAME)
+    in_child = bundle.device.kind == "cpu" or may_crash(general) is not None
+    with _runner(bundle, in_child=in_child) as runs:
+        trial = try_with(runs, Inputs(general, inputs))
+        begin = time.perf_counter()
+        outputs = runs.run("default", trial.feeds)
+        seconds = time.perf_counter() - begin
+    return Trial(trial.feeds, named(bundle.signature, outputs), seconds)
+
+
+class _Runs:
+    """A :class:`Runner` of a bundle, whose own optimizations are in force."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.seconds: float | None = None
+        self.spent = 0.0
+        self._bundle = bundle
+
+    def load(self, level: Optimizations) -> None:
+        self._bundle.session(GENERAL_NAME)
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        return [*self._bundle.run(feeds).values()]
+
+
+class _RemoteRuns:
+    """The same in a child, made anew after a crash."""
+
+    def __init__(self, child: Child, bundle: Bundle) -> None:
+        self.seconds: float | None = None
+        self.spent = 0.0
+        self._child = child
+        self._bundle = bundle
+
+    def load(self, level: Optimizations) -> None:
+        if not (self._child.made and self._child.alive):
+            self._child.new(_Runs, self._bundle)
+        self._child.ask("load", level, doing="loading the model")
+
+    def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
+        self.load(level)
+        outputs: list[Any] = self._child.ask("run", level, dict(feeds), timeout=self.seconds)
+        return outputs
+
+
+@contextlib.contextmanager
+def _runner(bundle: Bundle, *, in_child: bool) -> Iterator[Runner]:
+    if not in_child:
+        yield _Runs(bundle)
+        return
+    with Child(
+        preload=("graphopt.specialization.bundle.run_once",), fresh=bundle.device.kind != "cpu"
+    ) as child:
+        yield _RemoteRuns(child, bundle)

@@ -1,0 +1,95 @@
+"""Write a bundle: a folder of a model for each variant, one file of weights, and the plan that picks one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphopt import ir, publish
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.ir.signature import Signature
+from graphopt.ort.health import version_of
+from graphopt.ort.session_options import KEY as SESSION_OPTIONS
+from graphopt.ort.target import Target
+from graphopt.specialization.build import Specialized
+from graphopt.specialization.bundle.plan import GENERAL, PLAN, WEIGHTS, BundlePlan, FileSum, folder_of
+from graphopt.util.store import file_digest
+
+
+def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write ``found`` to ``folder``; returns the files, the plan first.
+
+    Weights that several of the models have are written once. All is written to a folder beside, which then
+    takes the place of ``folder`` in one step: at any time there is the older bundle or the new one, also if
+    the process is killed, or several write at once, of which the last one wins.
+
+    Args:
+        folder: a new one, or an empty one, or an older bundle with no other files in it, which is replaced.
+
+    Raises:
+        UsageError: it is something else, or can't be written.
+        ResourceLimit: the disk is full.
+    """
+    folder = Path(folder)
+    if folder.is_symlink():
+        folder = folder.resolve()
+    check_replaceable(folder)
+    models = {GENERAL: found.general}
+    models |= {f"{branch.name}.onnx": branch.model for branch in found.branches}
+    with publish.writing_folder(folder, _check_replaceable) as new:
+        written = ir.save_together(models, new, WEIGHTS)
+        written.insert(0, _plan(found, written).write(new))
+    return [folder / file.name for file in written]
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that ``folder`` may become a bundle: nothing but an older bundle is written over.
+
+    Raises:
+        UsageError: it may not.
+    """
+    with publish.locked(folder.absolute().parent):  # or another writer might replace it meanwhile
+        _check_replaceable(folder)
+
+
+def _check_replaceable(folder: Path) -> None:
+    if not os.path.lexists(folder):
+        return
+    if folder.resolve() == Path.cwd():
+        raise UsageError("a bundle can't be the current folder", hint="name a new folder in it")
+    if not folder.is_dir():
+        raise UsageError(f"can't write a bundle to {folder}: it is no folder")
+    inside = sorted(os.listdir(folder))
+    if not inside:
+        return
+    hint = "a bundle takes a new folder, or that of an older bundle"
+    try:
+        known = None if folder_of(folder) is None else [PLAN, *BundlePlan.read(folder).files]
+    except GraphoptError as error:
+        raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
+    if known is None:
+        raise UsageError(f"{folder} is not replaced: it is no bundle", hint=hint)
+    other = next((name for name in inside if name not in known), None)
+    if other is not None:
+        raise UsageError(f"{folder} is not replaced: {other} in it is no part of the bundle", hint=hint)
+
+
+def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
+    """The plan of a bundle with ``files``."""
+    sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
+    variants = tuple(
+        planned.in_file(f"{branch.name}.onnx")
+        for branch, planned in zip(found.branches, found.plan, strict=True)
+    )
+    found_versions = (("graphopt", version_of("graphopt")), ("onnxruntime", Target().version))
+    return BundlePlan(
+        found.original,
+        variants,
+        Signature.of(found.general),
+        ir.count_nodes(found.general.graph),
+        weights=WEIGHTS if WEIGHTS in sums else None,
+        sums=sums,
+        session_options=found.general.metadata_props.get(SESSION_OPTIONS),
+        versions={name: text for name, text in found_versions if text},
+    )

@@ -1,0 +1,200 @@
+"""Puts a new model together: new nodes, and copies of nodes of another model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import UnsupportedModel
+from graphopt.ir.signature import text_of_type
+from graphopt.specialization.deopt.liveness import is_fixed
+
+#: Larger tensors of zeros are computed.
+_MOST_ZEROS = 64
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Appends nodes to ``graph``.
+
+    Attributes:
+        edit: of the new model.
+        graph: the main graph of the new model, or a body.
+        copier: knows what stands for the values of the other model.
+        constants: what stands for its tensors, in the main graph.
+    """
+
+    edit: ir.Editor
+    graph: ir.Graph
+    copier: ir.Copier
+    constants: dict[int, ir.Value] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Writer:
+        """For the main graph of ``model``, the names of whose outputs are kept free."""
+        edit = ir.Editor(model)
+        for output in model.graph.outputs:
+            edit.fresh_name(output.name or "")
+        copier = ir.Copier(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
+        return cls(edit, model.graph, copier)
+
+    def into(self, graph: ir.Graph) -> Writer:
+        """The same for another graph of the new model."""
+        return replace(self, graph=graph)
+
+    def knowing(self, values: Mapping[ir.Value, ir.Value | None]) -> Writer:
+        """The same with other knowledge of what stands for values."""
+        return replace(self, copier=replace(self.copier, values=dict(values)))
+
+    # Copies -------------------------------------------------------------------------------
+
+    def stand_in(self, value: ir.Value) -> ir.Value:
+        """What stands for ``value`` of the other model: of constants, a copy in the main graph."""
+        found = self.copier.values.get(value)
+        if found is None:
+            tensor = ir.constant_of(value) or (value.const_value if is_fixed(value) else None)
+            assert tensor is not None, f"{value.name!r} is not there"
+            found = self.constants.get(id(tensor))
+            if found is None:
+                found = self.edit.constant(self.edit.model.graph, tensor, value.name or "constant")
+                self.constants[id(tensor)] = found
+            self.copier.values[value] = found
+        return found
+
+    def copy(self, nodes: Sequence[ir.Node]) -> None:
+        """Append copies of ``nodes``, which follow each other in the other model."""
+        self._prepare(value for node in nodes for value in ir.reads(node))
+        for node in self.copier.nodes(nodes):
+            self.edit.append(self.graph, node)
+
+    def copied_body(self, body: ir.Graph) -> ir.Graph:
+        """A copy of ``body`` for a node to come. What stands for values outside stays as it is."""
+        self._prepare(ir.captures(body))
+        return self.knowing(self.copier.values).copier.graph(body)
+
+    def _prepare(self, values: Iterable[ir.Value]) -> None:
+        """Copy the constants among ``values``, but those that come along."""
+        for value in values:
+            if value not in self.copier.values and is_fixed(value):
+                self.stand_in(value)
+
+    # Nodes --------------------------------------------------------------------------------
+
+    def nodes(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        outputs: int = 1,
+        name: str,
+    ) -> ir.Node:
+        """A new node, appended."""
+        node = self.edit.make_node(op_type, inputs, attributes or {}, outputs=outputs, name=name)
+        self.edit.append(self.graph, node)
+        return node
+
+    def value(
+        self, op_type: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None
+    ) -> ir.Value:
+        """What a new node gives."""
+        return self.nodes(op_type, inputs, attributes, name=f"bailout_{op_type}").outputs[0]
+
+    def number(self, number: int | bool | Sequence[int]) -> ir.Value:
+        """A constant of type int64, or bool."""
+        data = np.array(number, bool if isinstance(number, bool) else np.int64)
+        return self.edit.constant(self.edit.model.graph, data, "bailout_number")
+
+    def identity(self, value: ir.Value) -> ir.Value:
+        """A copy of ``value``, for a graph to return.
+
+        Raises:
+            UnsupportedModel: the opset has none of its type.
+        """
+        since = 14 if isinstance(value.type, ir.SequenceType) else 16
+        if value.type is not None and not isinstance(value.type, ir.TensorType) and self.version < since:
+            raise UnsupportedModel(
+                f"a run can't leave there: before opset {since}, {value.name!r}, which is no tensor,"
+                " can't be handed on"
+            )
+        copy = self.value("Identity", [value])
+        copy.type = value.type
+        return copy
+
+    def unsqueezed(self, value: ir.Value) -> ir.Value:
+        """``value`` with a new first dim."""
+        if self.version < 13:
+            return self.value("Unsqueeze", [value], {"axes": [0]})
+        return self.value("Unsqueeze", [value, self.number([0])])
+
+    def either(
+        self,
+        condition: ir.Value,
+        then: Callable[[Writer], Sequence[ir.Value]],
+        other: Callable[[Writer], Sequence[ir.Value]],
+        types: Sequence[ir.TypeProtocol | None],
+    ) -> list[ir.Value]:
+        """What an If gives whose branches are written by functions; they return values of ``types``."""
+        graphs = [ir.Graph([], [], nodes=[], name=name) for name in ("then", "otherwise")]
+        branches = dict(zip(("then_branch", "else_branch"), graphs, strict=True))
+        node = self.nodes("If", [condition], branches, outputs=len(types), name="bailout_If")
+        for graph, write in zip(graphs, (then, other), strict=True):
+            writer = self.into(graph)
+            writer.give(write(writer), types)
+        for output, type_ in zip(node.outputs, types, strict=True):
+            output.type = type_
+        return list(node.outputs)
+
+    def give(self, values: Sequence[ir.Value], types: Sequence[ir.TypeProtocol | None]) -> None:
+        """Let the body return ``values``: each is made by a node of its own, and none twice."""
+        found: list[ir.Value] = []
+        for value, type_ in zip(values, types, strict=True):
+            producer = value.producer()
+            if producer is None or producer.graph is not self.graph or value in found:
+                value = self.identity(value)
+            value.type = value.type or type_
+            found.append(value)
+        self.edit.set_outputs(self.graph, found)
+
+    def give_all(self, values: Sequence[ir.Value]) -> None:
+        """Let the main graph return ``values``, under the names that its outputs have."""
+        taken: dict[ir.Value, None] = {}
+        for index, (value, output) in enumerate(zip(values, list(self.graph.outputs), strict=True)):
+            if value.name != output.name:
+                producer = value.producer()
+                if producer is None or producer.graph is not self.graph or value in taken:
+                    value = self.identity(value)
+                self.edit.take_over(value, output)
+            taken[value] = None
+            self.edit.set_output(self.graph, index, value)
+        ir.sort_model(self.edit.model)
+
+    def placeholder(self, type_: ir.TypeProtocol, dims: Sequence[int] | None) -> ir.Value:
+        """Something of this type, and of these sizes, that nobody looks at, made where all graphs see it."""
+        main = self.into(self.edit.model.graph)
+        if isinstance(type_, ir.TensorType):
+            shape, dtype = (0,) if dims is None else tuple(dims), type_.dtype
+            if prod(shape) > _MOST_ZEROS and dtype is not ir.DataType.STRING:
+                zero = ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
+                return main.value("ConstantOfShape", [self.number(shape)], {"value": zero})
+            if dtype is ir.DataType.STRING:
+                data: ir.TensorProtocol = ir.StringTensor([b""] * prod(shape), shape=ir.Shape(shape))
+            else:
+                data = ir.Tensor(np.zeros(shape, dtype.numpy()), dtype=dtype)
+            return self.edit.constant(main.graph, data, "bailout_nothing")
+        if isinstance(type_, ir.SequenceType) and isinstance(type_.elem_type, ir.TensorType):
+            return main.value("SequenceEmpty", [], {"dtype": type_.elem_type.dtype})
+        raise UnsupportedModel(
+            f"nothing of type {text_of_type(type_)} can be made up, where the place is not reached"
+        )
+
+    @property
+    def version(self) -> int:
+        """The version of the standard's operators."""
+        imports = self.edit.model.opset_imports
+        return ir.standard_version(imports)

@@ -1,0 +1,124 @@
+"""Guards as one function that tells which of them holds first, in as few operations as Python can.
+
+The function is written as Python text and compiled once: most of its work are comparisons of tuples. It says
+what :meth:`graphopt.profile.Guard.holds` says, which is asked itself about anything but plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from graphopt.profile import Guard
+from graphopt.profile.value_profile import STRINGS, is_symbol
+from graphopt.util.element_types import numpy_type
+
+#: The number of the first guard that holds for feeds, or how many there are if none does.
+Dispatch = Callable[[Mapping[str, Any]], int]
+
+
+def compile_guards(guards: Sequence[Guard]) -> Dispatch:
+    """Make the function that chooses between ``guards``.
+
+    >>> one, any_number = (Guard({"x": Seen("tensor(float)", shape)}) for shape in ((1, 8), ("n", 8)))
+    >>> compile_guards([one, any_number])({"x": np.zeros((3, 8), np.float32)})
+    1
+    """
+
+    def one_by_one(feeds: Mapping[str, Any]) -> int:
+        return next((number for number, guard in enumerate(guards) if guard.holds(feeds)), len(guards))
+
+    writer = _Writer(guards)
+    code = compile(writer.text(), "<guards>", "exec")
+    names: dict[str, Any] = {"one_by_one": one_by_one, **writer.constants}
+    exec(code, names)
+    found: Dispatch = names["choose"]
+    return found
+
+
+class _Writer:
+    """Writes the function; ``constants`` are the objects that its text names."""
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.constants: dict[str, Any] = {}
+        self._guards = guards
+        inputs = dict.fromkeys(name for guard in guards for name in guard.inputs)
+        self._numbers = {name: number for number, name in enumerate(inputs)}
+        self._everywhere = {name for name in inputs if all(name in guard.inputs for guard in guards)}
+
+    def text(self) -> str:
+        """The whole function."""
+        body = [f"if {self._condition(guard)}: return {number}" for number, guard in enumerate(self._guards)]
+        lines = [*self._reads(), *body, f"return {len(self._guards)}"]
+        indented = "\n".join(f"        {line}" for line in lines)
+        return (
+            "def choose(feeds):\n    try:\n"
+            f"{indented}\n"
+            "    except (AttributeError, TypeError):  # something is missing, or no array\n"
+            "        return one_by_one(feeds)\n"
+        )
+
+    def _reads(self) -> Iterator[str]:
+        """Read each input once, and its shape where some guard asks for that."""
+        shaped = {
+            name for guard in self._guards for name, seen in guard.inputs.items() if seen.shape is not None
+        }
+        for name, number in self._numbers.items():
+            yield f"x{number} = feeds.get({name!r})"
+            if name in shaped:
+                absent = "" if name in self._everywhere else f" if x{number} is not None else None"
+                yield f"s{number} = x{number}.shape{absent}"
+
+    def _condition(self, guard: Guard) -> str:
+        if not all(seen.always for seen in guard.inputs.values()):
+            return f"{self._constant(guard)}.holds(feeds)"
+        terms = [*self._there(guard), *self._sizes(guard), *self._types(guard), *self._contents(guard)]
+        return " and ".join(terms) or "True"
+
+    def _constant(self, item: Any) -> str:
+        """What the text calls ``item``."""
+        known = next((name for name, other in self.constants.items() if other is item), None)
+        name = known or f"c{len(self.constants)}"
+        self.constants[name] = item
+        return name
+
+    def _there(self, guard: Guard) -> Iterator[str]:
+        yield from (f"{name!r} not in feeds" for name in guard.absent)
+        for name, seen in guard.inputs.items():
+            if name not in self._everywhere or seen.shape is None:
+                yield f"x{self._numbers[name]} is not None"
+
+    def _sizes(self, guard: Guard) -> Iterator[str]:
+        equal: dict[str, list[str]] = {}
+        for name, seen in guard.inputs.items():
+            shape = f"s{self._numbers[name]}"
+            if seen.shape is None:
+                continue
+            if seen.is_static:
+                yield f"{shape} == {seen.shape!r}"
+                continue
+            yield f"len({shape}) == {len(seen.shape)}"
+            for axis, dim in enumerate(seen.shape):
+                if isinstance(dim, int):
+                    yield f"{shape}[{axis}] == {dim}"
+                elif is_symbol(dim):
+                    equal.setdefault(dim, []).append(f"{shape}[{axis}]")
+        yield from (" == ".join(places) for places in equal.values() if len(places) > 1)
+
+    def _types(self, guard: Guard) -> Iterator[str]:
+        for name, seen in guard.inputs.items():
+            dtype = numpy_type(seen.type)
+            if dtype is None:
+                continue
+            asked = f".kind in {STRINGS!r}" if dtype.kind == "O" else f" == {self._constant(dtype)}"
+            yield f"x{self._numbers[name]}.dtype{asked}"
+
+    def _contents(self, guard: Guard) -> Iterator[str]:
+        for name, seen in guard.inputs.items():
+            value = f"x{self._numbers[name]}"
+            if seen.ints is None:
+                continue
+            if len(seen.ints) == 1:  # sizes are asked before
+                yield f"{value}.item() == {seen.ints[0]}"
+            else:
+                yield f"{value}.ravel().tolist() == {list(seen.ints)}"

@@ -1,0 +1,237 @@
+"""A guard as nodes, so that a model can check by itself what its inputs, or inner values, are like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.profile import Guard, Seen
+from graphopt.profile.value_profile import is_symbol
+
+#: A position in what is checked of an input.
+_Place = tuple[tuple[str, str], int]
+
+
+@dataclass
+class GuardNodes:
+    """Writes guards into a graph: one vector holds all sizes and contents that some guard asks for.
+
+    It is compared to itself and to numbers in one go, so that a guard costs a few nodes however many inputs
+    it is about. What is known is not checked: of inputs onnxruntime checks what the model declares, unless
+    it declares a scalar. Values that are no tensors are not looked at.
+
+    Attributes:
+        edit: of the model.
+        graph: where the vector is made.
+        inputs: inputs of the model, or values that are visible in the graph, by the names that guards use.
+        shapes: what is known of their shapes, ``None`` for an unknown size or shape; by default what each of
+            them declares, which is only to be believed of inputs.
+    """
+
+    edit: ir.Editor
+    graph: ir.Graph
+    inputs: Mapping[str, ir.Value]
+    shapes: Mapping[str, Sequence[int | None] | None] | None = None
+    _parts: list[ir.Value] = field(default_factory=list)
+    _starts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _length: int = 0
+    _vector: ir.Value | None = None
+
+    def prepare(self, guards: list[Guard]) -> None:
+        """Make the vector of what ``guards`` ask for, but for those that can't hold."""
+        guards = [guard for guard in guards if not self._contradicts(guard)]
+        for guard in guards:
+            for name, seen in guard.inputs.items():
+                if name not in self.inputs:
+                    continue
+                if ("shape", name) not in self._starts and self._is_open(name, seen):
+                    shape = self._node("Shape", [self.inputs[name]], {})
+                    if self._known(name) is None:
+                        self._add(("rank", name), self._alone(self._node("Size", [shape], {})), 1)
+                    self._add(("shape", name), *self._sizes(name, shape, guards))
+                if ("ints", name) not in self._starts and seen.ints is not None:
+                    self._add(("ints", name), *self._contents(name, guards))
+        if len(self._parts) == 1:
+            self._vector = self._parts[0]
+        elif self._parts:
+            self._vector = self._node("Concat", self._parts, {"axis": 0})
+
+    def condition(self, guard: Guard, graph: ir.Graph) -> ir.Value | None:
+        """A scalar that is true where ``guard`` holds, made in ``graph``; ``None`` if it always does."""
+        if self._contradicts(guard):
+            return self.edit.constant(graph, np.array(False), "guard_never")
+        pairs = list(self._pairs(guard))
+        if not pairs or self._vector is None:
+            return None
+        left = self._taken([self._index(place) for place, _ in pairs], graph)
+        right = self._other_side([other for _, other in pairs], graph)
+        equal = self._node("Equal", [left, right], {}, graph)
+        if len(pairs) == 1:
+            shape = self._ints(graph, None)
+            return self._node("Reshape", [equal, shape], {}, graph)
+        number = self._node("Cast", [equal], {"to": ir.DataType.INT32}, graph)
+        least = self._all(number, graph)
+        return self._node("Cast", [least], {"to": ir.DataType.BOOL}, graph)
+
+    def asks(self, guard: Guard) -> bool:
+        """Whether ``guard`` asks for anything that is not known."""
+        return self._contradicts(guard) or any(True for _ in self._pairs(guard))
+
+    def _index(self, place: _Place) -> int:
+        start, offset = place
+        return self._starts[start] + offset
+
+    def _taken(self, indices: list[int], graph: ir.Graph) -> ir.Value:
+        """The elements of the vector at ``indices``."""
+        assert self._vector is not None
+        if indices == list(range(self._length)):
+            return self._vector
+        return self._node("Gather", [self._vector, self._ints(graph, indices)], {"axis": 0}, graph)
+
+    def _other_side(self, others: list[_Place | int], graph: ir.Graph) -> ir.Value:
+        """A vector of these numbers, and elements of the vector."""
+        assert self._vector is not None
+        numbers = [other for other in others if isinstance(other, int)]
+        if len(numbers) == len(others):
+            return self._ints(graph, numbers)
+        behind = iter(range(self._length, self._length + len(numbers)))
+        indices = [next(behind) if isinstance(other, int) else self._index(other) for other in others]
+        pool = self._vector
+        if numbers:
+            pool = self._node("Concat", [pool, self._ints(graph, numbers)], {"axis": 0}, graph)
+        return self._node("Gather", [pool, self._ints(graph, indices)], {"axis": 0}, graph)
+
+    def _pairs(self, guard: Guard) -> Iterator[tuple[_Place, _Place | int]]:
+        """What is to be equal: a place in the vector, and another or a number."""
+        numbers = dict(self._declared(guard))
+        firsts: dict[str, _Place] = {}
+        for name, seen in guard.inputs.items():
+            if name not in self.inputs:
+                continue
+            if self._known(name) is None and seen.shape is not None:
+                yield (("rank", name), 0), len(seen.shape)
+            for axis in self._open_axes(name, seen):
+                dim, place = (seen.shape or ())[axis], (("shape", name), axis)
+                dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
+                if isinstance(dim, int):
+                    yield place, dim
+                elif is_symbol(dim) and firsts.setdefault(dim, place) != place:
+                    yield place, firsts[dim]
+            for index, number in enumerate(seen.ints or ()):
+                yield (("ints", name), index), number
+
+    def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
+        """The symbols of ``guard`` of which some dim is declared to be of a size."""
+        for name, seen in guard.inputs.items():
+            for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
+                if is_symbol(dim) and isinstance(size, int):
+                    yield dim, size
+
+    def _contradicts(self, guard: Guard) -> bool:
+        """Whether ``guard`` can't hold for inputs as they are declared."""
+        numbers = dict(self._declared(guard))
+        for name, seen in guard.inputs.items():
+            if seen.shape and self._is_scalar(name):
+                return True
+            known = self._known(name)
+            if known is None or seen.shape is None:
+                continue
+            if len(seen.shape) != len(known):
+                return True
+            for dim, size in zip(seen.shape, known, strict=True):
+                wanted = dim if isinstance(dim, int) else numbers.get(dim)
+                if isinstance(size, int) and wanted is not None and wanted != size:
+                    return True
+        return False
+
+    def _is_scalar(self, name: str) -> bool:
+        """Whether a value is declared as a scalar: onnxruntime plans with one, though it takes others."""
+        value = self.inputs.get(name)
+        return self.shapes is None and value is not None and value.shape is not None and not len(value.shape)
+
+    def _known(self, name: str) -> Sequence[int | None] | None:
+        """What is known of the sizes of a value."""
+        if self.shapes is not None:
+            return self.shapes.get(name)
+        value = self.inputs.get(name)
+        if value is None or value.shape is None or self._is_scalar(name):
+            return None
+        return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+    def _open_axes(self, name: str, seen: Seen) -> Iterator[int]:
+        """The dims of a value that are not known."""
+        known = self._known(name)
+        for axis in range(len(seen.shape or ())):
+            if known is None or known[axis] is None:
+                yield axis
+
+    def _is_open(self, name: str, seen: Seen) -> bool:
+        """Whether the shape of a value has to be looked at."""
+        known = self._known(name)
+        return seen.shape is not None and (known is None or None in known)
+
+    def _add(self, place: tuple[str, str], part: ir.Value | None, length: int) -> None:
+        self._starts[place] = self._length
+        self._length += length
+        if part is not None:
+            self._parts.append(part)
+
+    def _alone(self, scalar: ir.Value) -> ir.Value:
+        """``scalar`` as a vector."""
+        return self._node("Reshape", [scalar, self._ints(self.graph, [1])], {})
+
+    def _sizes(self, name: str, shape: ir.Value, guards: list[Guard]) -> tuple[ir.Value | None, int]:
+        """The sizes of a value; if its rank is open, as many as guards ask for."""
+        known = self._known(name)
+        if known is not None:
+            return shape, len(known)
+        most = max(len(guard.inputs[name].shape or ()) for guard in guards if name in guard.inputs)
+        return (self._cut(shape, most, -1), most) if most else (None, 0)
+
+    def _contents(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
+        """The contents of a value as int64 numbers, as many as guards ask for, whatever shape it has."""
+        found = [guard.inputs[name].ints for guard in guards if name in guard.inputs]
+        count, value, known = max(len(ints or ()) for ints in found), self.inputs[name], self._known(name)
+        numbers = value
+        if value.dtype is not ir.DataType.INT64:
+            numbers = self._node("Cast", [value], {"to": ir.DataType.INT64})
+        if self._is_scalar(name):  # no vector may be made of it
+            return self._alone(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
+        numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
+        if known is None or None in known:
+            numbers = self._cut(numbers, count, 0)
+        return numbers, count
+
+    def _cut(self, vector: ir.Value, count: int, filler: int) -> ir.Value:
+        """``vector`` with fillers behind it, cut to ``count`` numbers."""
+        filled = self._node("Concat", [vector, self._ints(self.graph, [filler] * count)], {"axis": 0})
+        index = self._ints(self.graph, list(range(count)))
+        return self._node("Gather", [filled, index], {"axis": 0})
+
+    def _all(self, number: ir.Value, graph: ir.Graph) -> ir.Value:
+        """The least of a vector of numbers, as a scalar."""
+        if self._version() < 18:
+            return self._node("ReduceMin", [number], {"keepdims": 0, "axes": [0]}, graph)
+        return self._node("ReduceMin", [number, self._ints(graph, [0])], {"keepdims": 0}, graph)
+
+    def _version(self) -> int:
+        imports = self.edit.model.opset_imports
+        return ir.standard_version(imports)
+
+    def _ints(self, graph: ir.Graph, numbers: list[int] | None) -> ir.Value:
+        """A constant vector; ``None`` for the shape of a scalar."""
+        return self.edit.constant(graph, np.array(numbers or [], np.int64), "guard_numbers")
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: list[ir.Value],
+        attributes: Mapping[str, object],
+        graph: ir.Graph | None = None,
+    ) -> ir.Value:
+        node = self.edit.make_node(op_type, inputs, attributes, name=f"guard_{op_type}")
+        self.edit.append(self.graph if graph is None else graph, node)
+        return node.outputs[0]

@@ -1,0 +1,148 @@
+"""What the variants of a model or a bundle consist of: nodes, and weights of their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from graphopt import ir
+from graphopt.errors import GraphoptError
+from graphopt.inputs.feeds import InputOptions
+from graphopt.inputs.run_once import try_out
+from graphopt.ort.artifact import Artifact
+from graphopt.ort.devices import Device
+from graphopt.process.child import Child
+from graphopt.profile import Guard
+from graphopt.specialization.branches import WrittenVariant
+from graphopt.specialization.bundle.load import Bundle
+from graphopt.specialization.bundle.plan import GENERAL_NAME
+from graphopt.timing.footprint import measure
+from graphopt.timing.stopwatch import Setup
+
+
+@dataclass(frozen=True)
+class Item:
+    """A variant, or the general model.
+
+    Attributes:
+        name: its name.
+        nodes: how many it has.
+        shared: bytes of weights that others have, too.
+        own: bytes of other weights.
+        guard: what it assumes; ``None`` for the general model.
+        runs: how many runs of the profile it is for.
+        session_bytes: memory that its session takes, with a few runs, if it was measured.
+    """
+
+    name: str
+    nodes: int
+    shared: int
+    own: int
+    guard: Guard | None = None
+    runs: int | None = None
+    session_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "nodes": self.nodes,
+            "runs": self.runs,
+            "guard": None if self.guard is None else self.guard.to_dict(),
+            "shared_bytes": self.shared,
+            "own_bytes": self.own,
+            "session_bytes": self.session_bytes,
+        }
+
+
+def of_bundle(bundle: Bundle) -> list[Item]:
+    """The variants of ``bundle`` in order, and the general model.
+
+    Raises:
+        InvalidModel: one of the models is damaged.
+    """
+    models = {name: bundle.model(name) for name in bundle.names}
+    weights = {name: _weights(_initializers(ir.graphs_of(model))) for name, model in models.items()}
+    nodes = {name: ir.count_nodes(model.graph) for name, model in models.items()}
+    return _items(list(bundle.plan.variants), nodes, weights)
+
+
+def of_model(model: ir.Model, plan: list[WrittenVariant]) -> list[Item]:
+    """The variants that are branches of ``model``, in order, and the general one."""
+    graphs: dict[str, ir.Graph] = {}
+    place = model.graph
+    for planned in plan:
+        node = next((node for node in place if node.name == f"guarded_{planned.name}"), None)
+        if node is None or {"then_branch", "else_branch"} - node.attributes.keys():
+            return []  # another tool changed it
+        graphs[planned.name] = node.attributes["then_branch"].as_graph()
+        place = node.attributes["else_branch"].as_graph()
+    graphs[GENERAL_NAME] = place
+    nodes = {name: ir.count_nodes(graph) for name, graph in graphs.items()}
+    weights = {
+        name: _weights([*_initializers(ir.with_bodies(graph)), *ir.captures(graph)])
+        for name, graph in graphs.items()
+    }
+    return _items(plan, nodes, weights)
+
+
+def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item]:
+    """The same with the memory of a session of each; none where it does not run on inputs made up."""
+    found = []
+    for item in items:
+        try:
+            bytes_ = session_bytes(bundle.model(item.name), bundle.path(item.name), device)
+        except GraphoptError:
+            found.append(item)
+        else:
+            found.append(replace(item, session_bytes=bytes_))
+    return found
+
+
+def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
+    """Bytes by which a process grows that makes a session of a model and runs it on inputs that are made up.
+
+    Args:
+        path: where ``model`` lies.
+
+    Raises:
+        RuntimeFailure: it does not run.
+    """
+    trial = try_out(model, InputOptions(), device=device, typical=True)
+    with contextlib.ExitStack() as stack:
+        artifact = Artifact(path if ir.form_of(path) is ir.FileForm.ONNX else model)
+        stack.callback(artifact.close)
+        child = stack.enter_context(Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True))
+        return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]
+
+
+def _initializers(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
+    return (value for graph in graphs for value in graph.initializers.values())
+
+
+def _weights(values: Iterable[ir.Value]) -> dict[tuple[object, ...], int]:
+    """The bytes of each weight among ``values``, by what tells it from others."""
+    tensors = (value.const_value for value in values)
+    return {
+        (tensor.dtype, tuple(tensor.shape.numpy()), ir.hash_of(tensor)): tensor.nbytes
+        for tensor in tensors
+        if tensor is not None
+    }
+
+
+def _items(
+    plan: list[WrittenVariant], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
+) -> list[Item]:
+    users = Counter(key for found in weights.values() for key in found)
+    told = {planned.name: planned for planned in plan}
+    items = []
+    for name, found in weights.items():
+        shared = sum(size for key, size in found.items() if users[key] > 1)
+        planned = told.get(name)
+        guard, runs = (None, None) if planned is None else (planned.guard, planned.runs)
+        items.append(Item(name, nodes[name], shared, sum(found.values()) - shared, guard, runs))
+    return items

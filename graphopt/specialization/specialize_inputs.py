@@ -1,0 +1,69 @@
+"""A model for inputs that a guard lets through, and for no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.driver import context_for, copy
+from graphopt.inputs.feeds import InputOptions
+from graphopt.profile import Guard, Profile, Seen
+from graphopt.profile.annotations import note
+from graphopt.transforms.profile.specialize_types import SpecializeTypes
+from graphopt.util.element_types import numpy_type
+
+
+def narrowed(model: ir.Model, guard: Guard) -> ir.Model:
+    """A copy of ``model`` that declares what ``guard`` asks of inputs, and reads contents as constants.
+
+    Inputs with a default that are assumed not to be fed can't be fed any more: they are constants.
+    """
+    found = copy(model)
+    note(found, guard.inputs)
+    with context_for(found) as cx:
+        SpecializeTypes().run(found, cx)
+        for value in found.graph.inputs:
+            if value.name in guard.absent and value.const_value is not None and ir.is_read(value):
+                cx.edit.replace(
+                    value, cx.edit.constant(found.graph, value.const_value, f"{value.name}_default")
+                )
+    return found
+
+
+def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> InputOptions | None:
+    """``inputs`` with the shapes of the most frequent runs that pass ``guard``; ``None`` without any."""
+    for pattern in sorted(profile.patterns, key=lambda pattern: -pattern.count):
+        if guard.admits(pattern.inputs):
+            return _fixed(guard, pattern.inputs, inputs)
+    return None
+
+
+def static_inputs(guard: Guard, inputs: InputOptions) -> InputOptions | None:
+    """``inputs`` with the shapes and contents that ``guard`` fixes; ``None`` unless it fixes all shapes."""
+    if not all(seen.is_static and seen.always for seen in guard.inputs.values()):
+        return None
+    return replace(_fixed(guard, guard.inputs, inputs), profiled=True)
+
+
+def _fixed(guard: Guard, values: Mapping[str, Seen], inputs: InputOptions) -> InputOptions:
+    """``inputs`` with the contents that ``guard`` fixes, and the shapes of all other ``values``."""
+    contents = {name: _contents(seen) for name, seen in guard.inputs.items()}
+    arrays = {name: array for name, array in contents.items() if array is not None}
+    shapes = {
+        name: tuple(dim for dim in seen.shape if isinstance(dim, int))
+        for name, seen in values.items()
+        if seen.shape is not None and name not in arrays
+    }
+    return replace(inputs, shapes=shapes, files=(), arrays=arrays)
+
+
+def _contents(seen: Seen) -> np.ndarray[Any, Any] | None:
+    """The contents that are assumed of an input; ``None`` if they are open."""
+    dtype = numpy_type(seen.type)
+    if seen.ints is None or dtype is None or seen.shape is None:
+        return None
+    return np.array(seen.ints, dtype).reshape([dim for dim in seen.shape if isinstance(dim, int)])

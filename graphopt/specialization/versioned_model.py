@@ -1,0 +1,242 @@
+"""One portable model: ``If(guard) { specialized } else { general }``, for any onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import UnsupportedModel, VerificationFailed
+from graphopt.inputs.feeds import InputOptions
+from graphopt.numerics import Numerics
+from graphopt.profile import Profile
+from graphopt.specialization.branches import Branch, write_variants
+from graphopt.specialization.build import Specialization, Specialized
+from graphopt.specialization.empty_like import skeleton
+from graphopt.specialization.guard_nodes import GuardNodes
+from graphopt.specialization.shared_initializers import lift_shared_weights
+from graphopt.specialization.specialize_inputs import profiled_inputs
+from graphopt.verification.verifier import Oracle
+
+
+def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
+    """A model that takes the first of ``branches`` whose guard holds, and else is ``general``.
+
+    It is called like ``general``. Weights belong to the branches, which share tensors: with external data
+    each is written once.
+
+    Raises:
+        UnsupportedModel: see :func:`obstacle`.
+    """
+    reason = obstacle(general, branches)
+    if reason is not None:
+        raise UnsupportedModel(
+            f"the variants can't go into one model: {reason}", hint="--emit bundle can hold them"
+        )
+    model = skeleton(general)
+    edit = ir.Editor(model)
+    for output in dict.fromkeys(
+        model.graph.outputs
+    ):  # nothing makes them yet, but no body may use their names
+        if not output.is_graph_input():
+            edit.fresh_name(output.name or "")
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    computed = _computed(general)
+    guards = GuardNodes(edit, model.graph, inputs)
+    guards.prepare([branch.guard for branch in branches])
+    place = model.graph
+    for branch in branches:
+        condition = guards.condition(branch.guard, place)
+        if condition is None:
+            raise UnsupportedModel(f"the guard of {branch.name} always holds")
+        suffix = f"_{branch.name.replace('-', '_')}"
+        then = _body(edit, branch.model, inputs, computed, suffix=suffix)
+        if branch is branches[-1]:
+            other = _body(edit, general, inputs, computed, suffix="")
+        else:
+            other = ir.Graph([], [], nodes=[], name=f"not_{branch.name}")
+        node = edit.make_node(
+            "If",
+            [condition],
+            {"then_branch": then, "else_branch": other},
+            outputs=len(computed),
+            name=f"guarded_{branch.name}",
+        )
+        edit.append(place, node)
+        _return(edit, model.graph, place, node, computed)
+        _pin(edit, then, branch, inputs)
+        _import(model, branch.model)
+        place = other
+    ir.sort_model(model)
+    return model
+
+
+def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
+    """Why the models can't become one; ``None`` if they can."""
+    if general.ir_version < 4:
+        return f"IR version {general.ir_version} has no weights in branches"
+    version = ir.standard_version(general.opset_imports)
+    if version < 11:
+        return f"opset {version} has no If on what the guards need"
+    for value in general.graph.outputs:
+        if not isinstance(value.type, ir.TensorType) and version < 16:
+            return f"before opset 16, output {value.name!r}, which is no tensor, can't come from an If"
+    for branch in branches:
+        if branch.model.functions.keys() - general.functions.keys():
+            return f"{branch.name} has functions of its own"
+        if branch.guard.absent:
+            return (
+                f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which a model can't see"
+            )
+    return None
+
+
+def _computed(general: ir.Model) -> list[int]:
+    """The outputs that branches have to compute: those that are no inputs, and each once."""
+    outputs = general.graph.outputs
+    return [
+        index
+        for index, value in enumerate(outputs)
+        if not value.is_graph_input() and value not in outputs[:index]
+    ]
+
+
+def _body(
+    edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], computed: list[int], *, suffix: str
+) -> ir.Graph:
+    """``model`` as a body that reads the inputs of the whole, and returns the outputs ``computed``."""
+    copier = ir.Copier(
+        {value: inputs[value.name or ""] for value in model.graph.inputs},
+        value_name=lambda name: edit.fresh_name(f"{name}{suffix}"),
+        node_name=lambda name: edit.fresh_node_name(f"{name}{suffix}"),
+    )
+    body = copier.body(model.graph, [model.graph.outputs[index] for index in computed])
+    outputs: list[ir.Value] = []
+    for value in body.outputs:
+        if value.producer() is None or value.graph is not body:
+            identity = edit.make_node("Identity", [value], name=f"{value.name}_returned")
+            identity.outputs[0].type = value.type
+            edit.append(body, identity)
+            value = identity.outputs[0]
+        value.shape = None  # branches may differ in it, and onnxruntime knows better
+        outputs.append(value)
+    edit.set_outputs(body, outputs)
+    return body
+
+
+def _pin(edit: ir.Editor, body: ir.Graph, branch: Branch, inputs: dict[str, ir.Value]) -> None:
+    """Let ``body`` read inputs of sizes that onnxruntime knows."""
+    own = dict.fromkeys(body.all_nodes())
+    first = next(iter(body), None)
+    for name, value in inputs.items():
+        seen = branch.guard.inputs.get(name)
+        if name not in branch.pins or seen is None or seen.shape is None or first is None:
+            continue
+        users = [(node, index) for node, index in value.uses() if node in own]
+        if not users:
+            continue
+        dims = np.array([dim if isinstance(dim, int) else 0 for dim in seen.shape], np.int64)
+        shape = edit.constant(body, dims, f"{name}_sizes")
+        pin = edit.make_node("Reshape", [value, shape], name=f"{name}_pinned")
+        edit.insert_before(first, [pin])
+        for node, index in users:
+            edit.set_input(node, index, pin.outputs[0])
+
+
+def _import(model: ir.Model, other: ir.Model) -> None:
+    """Import what ``other`` imports too."""
+    for domain, version in other.opset_imports.items():
+        model.opset_imports.setdefault(domain, version)
+
+
+def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, computed: list[int]) -> None:
+    """Let ``graph`` return what ``node`` computes; the ``whole`` does so under its own names."""
+    if graph is not whole:
+        edit.set_outputs(graph, node.outputs)
+    outputs = list(whole.outputs)
+    for index, output in zip(computed, node.outputs, strict=True):
+        declared = outputs[index]
+        output.type = declared.type
+        if graph is not whole:
+            continue
+        edit.take_over(output, declared)
+        for place, value in enumerate(outputs):
+            if value is declared:
+                edit.set_output(graph, place, output)
+
+
+#: Makes the judge of what becomes of the original, fed as told.
+Judge = Callable[[InputOptions], Oracle]
+
+
+def whole(found: Specialized, how: Specialization) -> ir.Model:
+    """One model; the general one, if there are no variants.
+
+    Raises:
+        UnsupportedModel: the model can't be put into a branch.
+    """
+    if not found.branches:
+        return found.general
+    model = emit_model(found.general, found.branches)
+    if how.single_file:
+        lift_shared_weights(model)
+    ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
+    write_variants(model, found.plan)
+    return model
+
+
+def check(
+    model: ir.Model,
+    found: Specialized,
+    profile: Profile,
+    judge: Judge,
+    inputs: InputOptions,
+    numerics: Numerics,
+) -> None:
+    """Compare ``model`` with the original; the report holds the verdict on inputs of all kinds.
+
+    Raises:
+        VerificationFailed: they differ.
+    """
+    given = [(branch.name, profiled_inputs(branch.guard, profile, inputs)) for branch in found.branches]
+    for name, told in (*given, ("", inputs)):
+        if told is None:
+            continue
+        with judge(told) as oracle:
+            verdict = oracle.verify(model, numerics=numerics)
+        if not verdict.ok:
+            where = f" where the guard of {name} holds" if name else ""
+            raise VerificationFailed(f"the model with variants is not the same{where}: {verdict.summary()}")
+        found.report.verdict = verdict
+
+
+def joined(
+    found: Specialized,
+    how: Specialization,
+    judge: Judge | None,
+    inputs: InputOptions,
+    numerics: Numerics,
+    *,
+    strict: bool = False,
+) -> ir.Model:
+    """One model, checked by ``judge`` if there is one; without variants, and saying why, if that fails.
+
+    Raises:
+        UnsupportedModel, VerificationFailed: ``strict``, and there can be no such model, or it is wrong.
+    """
+    try:
+        model = whole(found, how)
+        if judge is not None and found.branches:
+            check(model, found, how.profile, judge, inputs, numerics)
+    except (UnsupportedModel, VerificationFailed) as failure:
+        if strict:
+            raise
+        found.report.variants[:] = [
+            replace(told, left_out=told.left_out or failure.message) for told in found.report.variants
+        ]
+        found.branches.clear()
+        found.plan.clear()
+        return found.general
+    return model

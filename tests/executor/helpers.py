@@ -1,0 +1,95 @@
+"""Executors to test, what to feed them, and ways to get into the middle of a run or of a compilation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import api, ir
+from graphopt.executor.executor import Executor
+from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.plan import Optimize
+from graphopt.executor.plan_cache import Original
+from graphopt.profile import Guard
+from tests.specialization.models import positions
+from tests.support import parse
+
+#: y = x + n * z for any shapes that broadcast; n is the number of elements of x.
+ANY = """g (float[A, B, C] x, float[D, E] z) => (float[F, G, H] y) {
+    s = Shape(x) n = Size(x) f = Cast<to = 1>(n) w = Mul(z, f) y = Add(x, w)
+}"""
+
+
+class Clock:
+    """Seconds, as a test sets them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Gate:
+    """Optimizes nothing, and makes specializations wait until the gate is opened."""
+
+    def __init__(self) -> None:
+        self.opened, self.reached = threading.Event(), threading.Event()
+        self.passed = 0
+
+    def __call__(
+        self, model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
+    ) -> ir.Model:
+        if guard is not None:
+            self.reached.set()
+            assert self.opened.wait(30)
+            self.passed += 1
+        return model
+
+
+class Interrupted(dict[str, Any]):
+    """Feeds, in the middle of whose run something else is done."""
+
+    def __init__(self, feeds: dict[str, np.ndarray], meanwhile: Callable[[], object]) -> None:
+        super().__init__(feeds)
+        self._meanwhile = meanwhile
+
+    def items(self) -> Any:
+        self._meanwhile()
+        return super().items()
+
+
+def compiled(model: ir.Model | Path | None = None, **options: Any) -> Executor:
+    """Without ``wait`` among ``options``, runs wait for specializations as long as those take."""
+    options = {"wait": None, **options}
+    return api.compile(model or positions(), ExecutorOptions(**options), pipeline="O2", verify=False)
+
+
+def with_optimizer(optimize: Optimize, clock: Callable[[], float] = lambda: 0.0, **options: Any) -> Executor:
+    """One whose plans ``optimize`` makes of :data:`ANY`."""
+    maker = replace(compiled(parse(ANY))._maker, optimize=optimize)
+    options = {"wait": None, **options}
+    return Executor(Original(parse(ANY)), maker, ExecutorOptions(**options), clock=clock)
+
+
+def any_feeds(shape: tuple[int, int, int], z: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Inputs of :data:`ANY`."""
+    return {"x": np.full(shape, 2, np.float32), "z": np.ones(z, np.float32)}
+
+
+def rows(length: int) -> dict[str, np.ndarray]:
+    """Inputs of :data:`ANY` of which one size is ``length``."""
+    return any_feeds((1, 2, length), (2, length))
+
+
+def run_any(executor: Executor, runs: Iterable[dict[str, np.ndarray]], times: int = 3) -> None:
+    """Run what computes :data:`ANY`, and check the outputs."""
+    for feeds in runs:
+        for _ in range(times):
+            expected = feeds["x"] + np.float32(feeds["x"].size) * feeds["z"]
+            np.testing.assert_array_equal(executor.run(feeds)["y"], expected)

@@ -1,0 +1,657 @@
+"""A model and its variants as a folder: what is written, what runs, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import api, config, ir
+from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure, UsageError
+from graphopt.profile import FusionStrategy, Guard, Seen
+from graphopt.specialization.build import Specialization, Specialized
+from graphopt.specialization.bundle.load import Bundle
+from graphopt.specialization.bundle.plan import BundlePlan, checksum
+from graphopt.specialization.bundle.save import save_bundle
+from graphopt.util.store import Store
+
+from ..support import parse
+
+#: y is x times a weight, shifted by a shape; i only says how much. The weight is large enough to be shared.
+MODEL = f"""
+g (float[N, 16] x, int64 i) => (float[N, 32] y, int64[2] size)
+<float[16, 32] w = {{{", ".join(str(number / 512) for number in range(512))}}}>
+{{
+  z = MatMul(x, w)
+  size = Shape(z)
+  f = Cast <to = 1> (i)
+  y = Add(z, f)
+}}
+"""
+
+
+def _model() -> ir.Model:
+    return parse(MODEL)
+
+
+def _feeds(rows: int, i: int = 3) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(rows).normal(size=(rows, 16)).astype(np.float32)
+    return {"x": x, "i": np.array(i)}
+
+
+def _specialized(
+    model: ir.Model, runs: list[dict[str, Any]], strategy: str = "static:2,dynamic:1"
+) -> Specialized:
+    profile = graphopt.record_profile(model, runs)
+    how = Specialization(profile, FusionStrategy.parse(strategy))
+    return api.specialize(model, how, bundle=True, verify=False, pipeline="O1")
+
+
+@pytest.fixture(scope="module")
+def found() -> Specialized:
+    """Of one row (and 3), of four rows, and of any number, in this order."""
+    runs = [_feeds(1)] * 3 + [_feeds(4)] * 2 + [_feeds(7), _feeds(5)]
+    return _specialized(_model(), runs)
+
+
+@pytest.fixture
+def folder(found: Specialized, tmp_path: Path) -> Path:
+    save_bundle(found, tmp_path / "m.bundle")
+    return tmp_path / "m.bundle"
+
+
+def _same(bundle: Bundle, feeds: dict[str, Any], model: ir.Model) -> None:
+    expected, outputs = graphopt.run(model, feeds), bundle.run(feeds)
+    assert list(outputs) == list(expected)
+    for name, array in expected.items():
+        assert outputs[name].dtype == array.dtype
+        np.testing.assert_allclose(outputs[name], array, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_written(found: Specialized, tmp_path: Path) -> None:
+    written = save_bundle(found, tmp_path / "b")
+    assert [file.name for file in written] == [
+        "plan.json",
+        "general.onnx",
+        "static-1.onnx",
+        "static-2.onnx",
+        "dynamic-1.onnx",
+        "weights.bin",
+    ]
+    assert sorted(os.listdir(tmp_path / "b")) == sorted(file.name for file in written)
+    assert os.listdir(tmp_path) == ["b"]
+    plan = json.loads((tmp_path / "b" / "plan.json").read_text())
+    assert plan["model"] == ir.fingerprint(_model(), names=True)
+    assert [variant["name"] for variant in plan["variants"]] == ["static-1", "static-2", "dynamic-1"]
+    assert plan["versions"]["onnxruntime"]
+
+
+def test_a_weight_is_written_once(folder: Path) -> None:
+    assert (folder / "weights.bin").stat().st_size == 16 * 32 * 4
+    for file in folder.glob("*.onnx"):
+        assert ir.data_files(file) == [folder / "weights.bin"]
+
+
+def test_the_same_bundle_has_the_same_bytes(found: Specialized, tmp_path: Path) -> None:
+    one, other = save_bundle(found, tmp_path / "a"), save_bundle(found, tmp_path / "b")
+    assert [file.read_bytes() for file in one] == [file.read_bytes() for file in other]
+
+
+def test_variants_declare_sizes_that_are_known(folder: Path) -> None:
+    bundle = Bundle(folder)
+    assert bundle.session("static-2").get_inputs()[0].shape == [4, 16]
+    assert bundle.session("general").get_inputs()[0].shape == ["N", 16]
+
+
+@pytest.mark.parametrize(
+    ("rows", "i", "name"),
+    [(1, 3, "static-1"), (4, 3, "static-2"), (9, 3, "dynamic-1"), (1, 5, "general"), (0, 3, "dynamic-1")],
+)
+def test_hits_and_misses_give_what_the_model_gives(folder: Path, rows: int, i: int, name: str) -> None:
+    bundle = Bundle(folder)
+    assert bundle.choose(_feeds(rows, i)) == name
+    _same(bundle, _feeds(rows, i), _model())
+
+
+def test_explain_tells_why_variants_do_not_run(folder: Path) -> None:
+    reasons = Bundle(folder).explain(_feeds(4))
+    assert list(reasons) == ["static-1", "static-2", "dynamic-1"]
+    assert reasons["static-1"] == ["dim 0 of 'x' is 4, not 1"] and reasons["static-2"] == []
+
+
+def test_a_wrong_type_is_the_general_model_s_to_tell(folder: Path) -> None:
+    bundle = Bundle(folder)
+    feeds = {**_feeds(1), "x": np.zeros((1, 16), np.float64)}
+    assert bundle.choose(feeds) == "general"
+    assert bundle.explain(feeds)["static-1"] == ["'x' holds float64, not float32"]
+    with pytest.raises(RuntimeFailure, match="onnxruntime failed"):
+        bundle.run(feeds)
+
+
+def test_wrong_names_are_told_as_of_a_model(folder: Path) -> None:
+    bundle = Bundle(folder)
+    with pytest.raises(UsageError, match="no input is called 'q'"):
+        bundle.run({**_feeds(1), "q": np.zeros(1)})
+    with pytest.raises(UsageError, match="needs a value for input 'i'"):
+        bundle.run({"x": _feeds(1)["x"]})
+    with pytest.raises(UsageError, match="no variant is called 'static'; nearest: static-"):
+        bundle.session("static")
+
+
+def test_sessions_are_made_when_they_are_needed_and_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.ort import session
+
+    feeds = [_feeds(rows) for rows in (1, 4, 6, 1, 4, 6)]
+    expected = [graphopt.run(_model(), each)["y"] for each in feeds]
+    made: list[str] = []
+    create: Callable[..., Any] = session.create
+
+    def counting(model: Any, **options: Any) -> Any:
+        made.append(Path(model).name)
+        return create(model, **options)
+
+    monkeypatch.setattr(session, "create", counting)
+    bundle = Bundle(folder, threads=1)
+    failures: list[BaseException] = []
+    barrier = threading.Barrier(8)
+
+    def work(shift: int) -> None:
+        try:
+            barrier.wait()
+            for step in range(24):
+                at = (step + shift) % len(feeds)
+                np.testing.assert_allclose(bundle.run(feeds[at])["y"], expected[at], rtol=1e-5)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sorted(made) == ["dynamic-1.onnx", "static-1.onnx", "static-2.onnx"]
+
+
+def test_a_default_that_is_never_fed_is_a_constant(tmp_path: Path) -> None:
+    model = parse("g (float[N] x, float[1] k = {2}) => (float[N] y) { y = Mul(x, k) }")
+    x = np.ones(3, np.float32)
+    found = _specialized(model, [{"x": x}] * 2)
+    assert found.plan[0].guard.absent == ("k",)
+    save_bundle(found, tmp_path / "b")
+    bundle = Bundle(tmp_path / "b")
+    assert bundle.choose({"x": x}) == "static-1"
+    assert bundle.run({"x": x})["y"].tolist() == [2, 2, 2]
+    other = {"x": x, "k": np.array([5], np.float32)}
+    assert bundle.choose(other) == "general"
+    assert bundle.explain(other)["static-1"] == ["'k' is fed, and its default is assumed"]
+    assert bundle.run(other)["y"].tolist() == [5, 5, 5]
+
+
+def test_sequences(tmp_path: Path) -> None:
+    model = parse(
+        "g (seq(float[N]) s, float[M] x) => (float[K] y) { a = ConcatFromSequence <axis = 0> (s)"
+        "  r = Shape(x)  z = ConstantOfShape(r)  b = Add(x, z)  y = Concat <axis = 0> (a, b) }"
+    )
+    feeds = {"s": [np.ones(2, np.float32), np.zeros(1, np.float32)], "x": np.full(3, 7, np.float32)}
+    save_bundle(_specialized(model, [feeds]), tmp_path / "b")
+    bundle = Bundle(tmp_path / "b")
+    for s in (feeds["s"], feeds["s"][:1]):
+        assert bundle.choose({**feeds, "s": s}) == "static-1"
+        _same(bundle, {**feeds, "s": s}, model)
+    assert bundle.choose({**feeds, "x": np.ones(2, np.float32)}) == "general"
+
+
+def test_element_types_that_numpy_lacks(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    model = parse("g (bfloat16[N] x) => (float[N] y) { y = Cast <to = 1> (x) }")
+    feeds = {"x": np.ones(2, ml_dtypes.bfloat16)}
+    save_bundle(_specialized(model, [feeds]), tmp_path / "b")
+    bundle = Bundle(tmp_path / "b")
+    assert bundle.choose(feeds) == "static-1" and bundle.run(feeds)["y"].tolist() == [1, 1]
+
+
+def test_a_model_without_variants(tmp_path: Path) -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
+    found = Specialized(model, [], [], api.optimize(model, verify=False).report, "0")
+    save_bundle(found, tmp_path / "b")
+    bundle = Bundle(tmp_path / "b")
+    assert bundle.names == ["general"] and not (tmp_path / "b" / "weights.bin").exists()
+    assert bundle.run({"x": np.ones(1, np.float32)})["y"].tolist() == [-1]
+
+
+def test_a_dynamic_variant_that_is_the_general_model_is_left_out() -> None:
+    model = parse("g (float[N, M] x) => (float[N, M] y) { y = Neg(x) }")
+    runs = [{"x": np.ones(shape, np.float32)} for shape in ((1, 2), (3, 4))]
+    found = _specialized(model, runs, "dynamic:1")
+    assert found.branches == [] and found.report.variants[0].left_out == "it would be the general model again"
+    assert [branch.name for branch in _specialized(model, runs, "static:1").branches] == ["static-1"]
+
+
+# Packed weights -------------------------------------------------------------------------------------
+
+
+def _prepacked(folder: Path, cache: Path, **options: Any) -> Bundle:
+    with config.patch(cache_dir=cache):
+        return Bundle(folder, prepack=True, device="cpu", **options)
+
+
+def test_packed_weights_are_kept_in_the_store(folder: Path, tmp_path: Path) -> None:
+    before = sorted(os.listdir(folder))
+    plain, packed = Bundle(folder), _prepacked(folder, tmp_path / "cache")
+    for rows in (1, 4, 6):
+        outputs = packed.run(_feeds(rows))
+        for name, array in plain.run(_feeds(rows)).items():
+            assert array.tobytes() == outputs[name].tobytes()
+    assert packed.remarks == [] and sorted(os.listdir(folder)) == before
+    store = Store(tmp_path / "cache")
+    assert [entry.kind for entry in store.entries()] == ["loaded"] * 3 + ["prepacked"] * 3
+    written = {entry.key: entry.modified for entry in store.entries()}
+    again = _prepacked(folder, tmp_path / "cache")
+    np.testing.assert_array_equal(again.run(_feeds(1))["y"], plain.run(_feeds(1))["y"])
+    assert {entry.key: entry.modified for entry in store.entries()} == written
+
+
+def test_other_weights_are_packed_anew(folder: Path, tmp_path: Path) -> None:
+    _prepacked(folder, tmp_path / "cache").session("general")
+    data = np.fromfile(folder / "weights.bin", np.float32)
+    (data * 2).tofile(folder / "weights.bin")
+    digest = hashlib.sha256((folder / "weights.bin").read_bytes()).hexdigest()
+    _edited(folder, lambda plan: plan["files"]["weights.bin"].update(sha256=digest))
+    packed = _prepacked(folder, tmp_path / "cache")
+    np.testing.assert_array_equal(
+        packed.run(_feeds(2, 9))["y"], Bundle(folder, device="cpu").run(_feeds(2, 9))["y"]
+    )
+
+
+def test_damaged_packed_weights_are_packed_again(folder: Path, tmp_path: Path) -> None:
+    expected = _prepacked(folder, tmp_path / "cache").run(_feeds(4))["y"]
+    (packed,) = (tmp_path / "cache").rglob("weights.bin")
+    whole = packed.read_bytes()
+    for damaged in (whole[:-1], bytes(len(whole))):
+        packed.write_bytes(damaged)
+        again = _prepacked(folder, tmp_path / "cache")
+        np.testing.assert_array_equal(again.run(_feeds(4))["y"], expected)
+        assert packed.read_bytes() == whole and again.remarks == []
+
+
+def test_edited_weights_are_not_run_from_older_packed_ones(folder: Path, tmp_path: Path) -> None:
+    _prepacked(folder, tmp_path / "cache").run(_feeds(4))
+    data = np.fromfile(folder / "weights.bin", np.float32)
+    (data * 2).tofile(folder / "weights.bin")
+    with pytest.raises(InvalidModel, match=r"weights\.bin is not the file that was written"):
+        _prepacked(folder, tmp_path / "cache").run(_feeds(4))
+    packed = _prepacked(folder, tmp_path / "cache", check=False).run(_feeds(4))
+    np.testing.assert_array_equal(packed["y"], Bundle(folder, device="cpu", check=False).run(_feeds(4))["y"])
+
+
+def test_where_nothing_can_be_kept_packed_the_model_runs_as_it_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    packed = _prepacked(folder, tmp_path / "cache")
+    _same(packed, _feeds(4), _model())
+    (remark,) = packed.remarks
+    assert remark.startswith("static-2: can't write to the store")
+    damaged = _prepacked(folder, tmp_path / "other")
+    monkeypatch.setattr(
+        "graphopt.specialization.bundle.prepacked._write",
+        lambda model, place, choice: (place / "model.onnx").touch(),
+    )
+    _same(damaged, _feeds(4), _model())
+    assert "can't load the model" in damaged.remarks[0]
+
+
+def test_a_bundle_is_pickled_without_its_sessions(folder: Path) -> None:
+    bundle = Bundle(folder, device="cpu", threads=1)
+    expected = bundle.run(_feeds(1))["y"]
+    other = pickle.loads(pickle.dumps(bundle))
+    np.testing.assert_array_equal(other.run(_feeds(1))["y"], expected)
+
+
+# Where bundles are written ------------------------------------------------------------------------
+
+
+def test_an_older_bundle_is_replaced_by_one_made_of_it(folder: Path, tmp_path: Path) -> None:
+    old = Bundle(folder)
+    model = old.model("general")  # its weight lies in the folder
+    runs = [_feeds(2)]
+    save_bundle(_specialized(model, runs), folder)
+    assert sorted(os.listdir(folder)) == ["general.onnx", "plan.json", "static-1.onnx", "weights.bin"]
+    assert os.listdir(tmp_path) == [folder.name]
+    _same(Bundle(folder), _feeds(2), _model())
+
+
+def test_an_empty_folder_is_taken(found: Specialized, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    save_bundle(found, tmp_path / "b")
+    assert Bundle(tmp_path / "b").names[-1] == "general"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "plan.json"])
+def test_a_folder_of_others_stays(found: Specialized, tmp_path: Path, name: str) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / name).write_text("{}")
+    with pytest.raises(UsageError, match=r"is no (plan of a )?bundle"):
+        save_bundle(found, tmp_path / "b")
+    assert os.listdir(tmp_path) == ["b"] and os.listdir(tmp_path / "b") == [name]
+
+
+def test_a_file_that_somebody_put_into_a_bundle_stays(found: Specialized, folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes\.txt in it is no part of the bundle"):
+        save_bundle(found, folder)
+    assert (folder / "notes.txt").read_text() == "mine" and Bundle(folder).names[0] == "static-1"
+
+
+def test_a_file_in_the_way_stays(found: Specialized, tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(UsageError, match="it is no folder"):
+        save_bundle(found, tmp_path / "b")
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_a_place_that_can_t_be_written(found: Specialized, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"can't write .*: No such file or directory"):
+        save_bundle(found, tmp_path / "missing" / "b")
+    if os.geteuid():  # root may write everywhere
+        tmp_path.chmod(0o500)
+        with pytest.raises(UsageError, match=r"can't write .*: Permission denied"):
+            save_bundle(found, tmp_path / "b")
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_failure_leaves_the_older_bundle(
+    found: Specialized, folder: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    rename, done = os.rename, 0
+
+    def failing(source: Any, target: Any) -> None:
+        nonlocal done
+        done += 1
+        if done == calls:
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr("graphopt.publish.rename._renameat2", lambda: None)  # a system that can't exchange
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(ResourceLimit, match="No space left on device"):
+        save_bundle(found, folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert os.listdir(folder.parent) == [folder.name]
+
+
+# Damage -------------------------------------------------------------------------------------------
+
+
+def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """The bundle with an edited plan, whose checksums are right unless they were edited."""
+    plan = json.loads((folder / "plan.json").read_text())
+    before, files = plan.get("checksum"), copy.deepcopy(plan.get("files"))
+    change(plan)
+    if plan.get("files") == files and files is not None:
+        named = [plan.get("general"), *plan.get("variants", ()), {"file": plan.get("weights")}]
+        for item in named:
+            name = item.get("file", "") if isinstance(item, dict) else ""
+            plan["files"].setdefault(name, {"bytes": 1, "sha256": "0" * 64})
+    if plan.get("checksum") == before:
+        plan["checksum"] = checksum(plan)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda plan: plan.update(graphopt_bundle=9), "version 9, not 2"),
+        (lambda plan: plan.pop("variants"), "its variants are missing"),
+        (lambda plan: plan.pop("model"), "its model is missing"),
+        (lambda plan: plan.update(general=3), "it tells of no general model"),
+        (lambda plan: plan["variants"].append(plan["variants"][0]), "two variants have one name"),
+        (lambda plan: plan["variants"][0].update(name="general"), "two variants have one name"),
+        (lambda plan: plan["variants"][0].pop("file"), "names a file outside of the bundle: ''"),
+        (lambda plan: plan["variants"][0].pop("guard"), "a guard does not tell of inputs"),
+        (lambda plan: plan["variants"][0].update(file="/etc/passwd"), "outside of the bundle: '/etc/passwd'"),
+        (lambda plan: plan["general"].update(file="../m.onnx"), "outside of the bundle"),
+        (lambda plan: plan["general"].update(file="."), "outside of the bundle"),
+        (lambda plan: plan["general"].update(file="a\0b"), "outside of the bundle"),
+        (lambda plan: plan.update(weights="other.bin"), "lacks other.bin"),
+        (lambda plan: plan.update(inputs=[{"name": "x"}]), "its type is missing"),
+        (lambda plan: plan.update(inputs=[3]), "not told of in a known way"),
+        (lambda plan: plan["inputs"][0].update(dims=[True]), "'x' is not told of in a known way"),
+        (lambda plan: plan.update(versions=[]), "versions are not told by name"),
+        (lambda plan: plan.update(checksum="0" * 64), "do not match its checksum"),
+        (lambda plan: plan.pop("checksum"), "do not match its checksum"),
+        (lambda plan: plan.pop("files"), "its files are missing"),
+        (lambda plan: plan.update(files=[]), "its files are not listed by name"),
+        (lambda plan: plan["files"].pop("weights.bin"), "no checksum of weights.bin"),
+        (lambda plan: plan["files"]["weights.bin"].pop("bytes"), "'weights.bin' lacks size or SHA-256"),
+        (lambda plan: plan["files"]["weights.bin"].update(sha256=3), "'weights.bin' lacks size or SHA-256"),
+    ],
+)
+def test_a_damaged_plan_is_one_clear_line(
+    folder: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    with pytest.raises(InvalidModel) as failure:
+        Bundle(_edited(folder, change))
+    assert words in failure.value.message and "\n" not in failure.value.message
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"graphopt_bundle": 1', "[" * 100_000])
+def test_a_plan_that_is_no_json(folder: Path, text: str) -> None:
+    (folder / "plan.json").write_text(text)
+    with pytest.raises(InvalidModel, match="is not JSON, or it is cut short"):
+        Bundle(folder)
+
+
+def test_a_link_that_leads_elsewhere(folder: Path) -> None:
+    (folder / "general.onnx").rename(folder.parent / "general.onnx")
+    (folder / "general.onnx").symlink_to(folder.parent / "general.onnx")
+    with pytest.raises(InvalidModel, match="names a file outside of the bundle"):
+        Bundle(folder)
+
+
+def test_a_missing_file(folder: Path) -> None:
+    (folder / "static-2.onnx").unlink()
+    with pytest.raises(InvalidModel, match=r"the bundle .* lacks static-2\.onnx"):
+        Bundle(folder)
+
+
+def test_a_damaged_model_is_reported_when_it_is_needed(folder: Path) -> None:
+    (folder / "static-1.onnx").write_bytes(b"no model")
+    bundle = Bundle(folder)
+    _same(bundle, _feeds(4), _model())
+    with pytest.raises(InvalidModel, match=r"is damaged: static-1\.onnx is not the file that was written"):
+        bundle.run(_feeds(1))
+    with pytest.raises(RuntimeFailure, match=r"static-1 of .*onnxruntime can't load the model"):
+        Bundle(folder, check=False).run(_feeds(1))
+
+
+def _older(folder: Path) -> Path:
+    """The same bundle with a plan as graphopt wrote it before there were checksums of all files."""
+
+    def change(plan: dict[str, Any]) -> None:
+        plan |= {"graphopt_bundle": 1, "digest": plan["files"]["weights.bin"]["sha256"]}
+        del plan["files"], plan["checksum"]
+
+    return _edited(folder, change)
+
+
+def test_a_bundle_of_an_older_version(folder: Path) -> None:
+    bundle = Bundle(_older(folder))
+    _same(bundle, _feeds(1), _model())
+    assert not bundle.check()
+    data = bytearray((folder / "weights.bin").read_bytes())
+    data[100] ^= 4
+    (folder / "weights.bin").write_bytes(data)
+    with pytest.raises(InvalidModel, match=r"is damaged: weights\.bin"):
+        Bundle(folder).run(_feeds(1))
+
+
+_OTHER = "g (float[N, 16] x, int64 i) => (float[N, 16] q, int64[2] size) { q = Neg(x) size = Shape(x) }"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (_OTHER, "it has outputs q, size instead of y, size"),
+        (
+            "g (float[N, 16] x, int64 k) => (float[N, 16] y, int64[2] size) { y = Neg(x) size = Shape(x) }",
+            "it has input 'k' of type i64[",
+        ),
+        (
+            "g (float[N, 16] x) => (int64[2] y, int64[2] size) { y = Shape(x) size = Shape(x) }",
+            "it has output 'y' of type i64[",
+        ),
+    ],
+)
+def test_a_variant_of_another_signature(folder: Path, other: str, words: str) -> None:
+    ir.save(parse(other), _older(folder) / "static-1.onnx")
+    bundle = Bundle(folder)
+    for use in (lambda: bundle.run(_feeds(1)), lambda: bundle.model("static-1")):
+        with pytest.raises(InvalidModel) as failure:
+            use()
+        assert words in failure.value.message
+    _same(bundle, _feeds(4), _model())
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 9])
+def test_each_flipped_bit_is_noticed(folder: Path, step: int) -> None:
+    random, count = np.random.default_rng(0), 0
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        for place in random.choice(len(whole), 180, replace=False)[::step]:
+            data = bytearray(whole)
+            data[place] ^= 1 << int(random.integers(8))
+            file.write_bytes(data)
+            with pytest.raises(InvalidModel):
+                Bundle(folder).check()
+            count += 1
+        file.write_bytes(whole)
+    assert count == 6 * 180 // step and Bundle(folder).check()
+
+
+# Replaced while it is loaded ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_loaded_bundle_goes_on_with_its_own_files(folder: Path, is_gone: bool) -> None:
+    bundle = Bundle(folder)
+    _same(bundle, _feeds(1), _model())
+    other = parse(MODEL.replace("Add(z, f)", "Sub(z, f)"))
+    save_bundle(_specialized(other, [_feeds(4)]), folder)
+    _same(Bundle(folder), _feeds(4), other)
+    if is_gone:
+        shutil.rmtree(folder)
+    for rows in (4, 6):  # variants without a session so far
+        _same(bundle, _feeds(rows), _model())
+    assert "Sub" not in ir.print_model(bundle.model("static-2")) and bundle.path("static-2").is_file()
+
+
+def test_a_bundle_that_is_replaced_while_a_session_is_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphopt.ort import session
+
+    other = _specialized(parse(MODEL.replace("Add(z, f)", "Sub(z, f)")), [_feeds(1)] * 3 + [_feeds(4)] * 2)
+    create: Callable[..., Any] = session.create
+    places: list[Path] = []
+
+    def late(model: Any, **options: Any) -> Any:
+        if not places:
+            save_bundle(other, folder)
+        places.append(model)
+        return create(model, **options)
+
+    bundle = Bundle(folder, device="cpu")
+    expected = graphopt.run(_model(), _feeds(1))["y"]
+    monkeypatch.setattr(session, "create", late)
+    np.testing.assert_allclose(bundle.run(_feeds(1))["y"], expected, rtol=1e-5, atol=1e-6)
+    assert [place.name for place in places] == ["static-1.onnx"] * 2 and places[0].parent == folder
+
+
+#: Writes a bundle again and again.
+_WRITER = """
+import sys
+from graphopt.specialization.bundle.save import save_bundle
+from tests.specialization.test_bundle import _feeds, _model, _specialized
+found = _specialized(_model(), [_feeds(1)] * 2, "static:1")
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    save_bundle(found, sys.argv[1])
+"""
+
+
+def _writer(folder: Path) -> subprocess.Popen[str]:
+    """A process that is ready to write a bundle again and again."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def _start(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "writers", "loads"), [(1, 1, 20), pytest.param(8, 2, 20, marks=pytest.mark.slow)]
+)
+def test_a_reader_beside_writers_that_are_killed(
+    found: Specialized, folder: Path, rounds: int, writers: int, loads: int
+) -> None:
+    expected = graphopt.run(_model(), _feeds(1))["y"]
+    for _ in range(rounds):
+        processes = [_writer(folder) for _ in range(writers)]
+        for process in processes:
+            _start(process)
+        for _ in range(loads):
+            save_bundle(found, folder)  # of other variants than theirs
+            for _ in range(2):
+                np.testing.assert_allclose(Bundle(folder).run(_feeds(1))["y"], expected, rtol=1e-5, atol=1e-6)
+        for process in processes:
+            assert process.poll() is None
+            process.kill()
+            process.wait()
+        assert Bundle(folder).check()
+    save_bundle(found, folder)
+    assert os.listdir(folder.parent) == [folder.name] and Bundle(folder).check()
+
+
+def test_there_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is no bundle: it has no plan\.json"):
+        Bundle(tmp_path)
+
+
+def test_a_plan_says_all_of_itself(folder: Path) -> None:
+    plan = BundlePlan.read(folder)
+    assert BundlePlan.from_dict(plan.to_dict()) == plan
+    assert plan.variants[0].guard == Guard(
+        {"x": Seen("tensor(float)", (1, 16)), "i": Seen("tensor(int64)", (), (3,))}
+    )

@@ -1,0 +1,184 @@
+"""What a profile keeps of the runs of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.inputs.feeds import InputOptions
+from graphopt.profile import Profile, Seen
+from graphopt.specialization.record import Recorder
+
+from ..support import parse
+
+#: The elements of x that are not 0, and as many ones as are asked for; u is made of known sizes.
+FOUND = """
+found (float[N, 4] x, int64 n, bool[2] mask) => (float[N, 4] y, float[M] z, float[K] ones) {
+  u = Transpose <perm = [1, 0]> (x)
+  y = Transpose <perm = [1, 0]> (u)
+  places = NonZero(x)
+  pairs = Transpose <perm = [1, 0]> (places)
+  z = GatherND(x, pairs)
+  axis = Constant <value_ints = [-1]> ()
+  length = Reshape(n, axis)
+  ones = ConstantOfShape(length)
+  unused = Not(mask)
+}
+"""
+
+
+def _feeds(rows: int, n: int, mask: tuple[bool, bool] = (True, False)) -> dict[str, np.ndarray]:
+    x = np.zeros((rows, 4), np.float32)
+    x[0, :2] = 1
+    return {"x": x, "n": np.array(n), "mask": np.array(mask)}
+
+
+def test_sizes_and_contents_that_never_varied_are_kept() -> None:
+    profile = graphopt.record_profile(parse(FOUND), [_feeds(1, 3), _feeds(2, 3), _feeds(2, 3)])
+    assert [(pattern.count, pattern.inputs["x"].shape) for pattern in profile.patterns] == [
+        (1, (1, 4)),
+        (2, (2, 4)),
+    ]
+    assert profile.values["x"] == Seen("tensor(float)", ("d0", 4))
+    assert profile.values["n"] == Seen("tensor(int64)", (), (3,))
+    assert profile.values["mask"] == Seen("tensor(bool)", (2,), (1, 0))
+
+
+def test_contents_that_varied_are_not() -> None:
+    profile = graphopt.record_profile(parse(FOUND), [_feeds(1, 3), _feeds(1, 5, (False, False))])
+    assert profile.values["n"] == Seen("tensor(int64)", ())
+    assert profile.values["mask"].ints is None
+    assert profile.values["ones"].shape == ("d0",)
+
+
+def test_inner_values_are_kept_where_the_sizes_of_inputs_do_not_tell_theirs() -> None:
+    profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)])
+    assert profile.values.keys() - {"x", "n", "mask"} == {"places", "ones"}  # z is as long as places tell
+    assert profile.values["places"] == Seen("tensor(int64)", (2, 2))
+
+
+def test_a_wrong_declaration_of_an_inner_value_does_no_harm() -> None:
+    model = parse(FOUND)
+    (places,) = (value for value in ir.values_of(model.graph) if value.name == "places")
+    places.shape, places.type = ir.Shape([7]), ir.TensorType(ir.DataType.FLOAT)
+    profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)])
+    assert profile.values["places"] == Seen("tensor(int64)", (2, 2))
+
+
+def test_the_model_is_left_as_it_is() -> None:
+    model = parse(FOUND)
+    before = ir.to_bytes(model)
+    graphopt.record_profile(model, [_feeds(2, 3)])
+    assert ir.to_bytes(model) == before
+
+
+def test_large_contents_floats_and_what_was_made_up_are_not_kept() -> None:
+    model = parse("g (int64[N] i, float[1] f) => (int64[N] j, float[1] g) { j = Neg(i)  g = Neg(f) }")
+    feeds = {"i": np.arange(17), "f": np.ones(1, np.float32)}
+    profile = graphopt.record_profile(model, [feeds])
+    assert profile.values["i"] == Seen("tensor(int64)", (17,)) and profile.values["f"].ints is None
+    profile = graphopt.record_profile(model, [InputOptions(shapes={"i": (3,)})])
+    assert profile.values["i"] == Seen("tensor(int64)", (3,))
+    assert graphopt.record_profile(model, [feeds | {"i": np.arange(16)}]).values["i"].ints == (*range(16),)
+
+
+def test_a_default_that_is_not_overridden_is_missing_from_the_pattern() -> None:
+    model = parse("g (float[N] x, int64[1] k = {2}) => (float[K] y, int64[K] at) { y, at = TopK(x, k) }")
+    x = np.arange(4, dtype=np.float32)
+    profile = graphopt.record_profile(model, [{"x": x}, {"x": x, "k": np.array([3])}])
+    assert [list(pattern.inputs) for pattern in profile.patterns] == [["x"], ["x", "k"]]
+    assert profile.values["k"] == Seen("tensor(int64)", (1,), (3,), always=False)
+    assert profile.values["y"].shape == ("d0",) and "at" not in profile.values
+
+
+def test_sequences_strings_and_scalars() -> None:
+    text = "g (seq(float[N]) s, string[N] t, int32 i) => (float[M] y, string[N] u, int32 j) {" + (
+        " y = ConcatFromSequence <axis = 0> (s)  u = Identity(t)  j = Identity(i) }"
+    )
+    feeds: dict[str, Any] = {
+        "s": [np.ones(2, np.float32), np.ones(3, np.float32)],
+        "t": np.array(["a", "b"], dtype=object),
+        "i": np.array(7, np.int32),
+    }
+    profile = graphopt.record_profile(parse(text), [feeds])
+    assert profile.values["s"] == Seen("seq(tensor(float))")
+    assert profile.values["t"] == Seen("tensor(string)", (2,))
+    assert profile.values["i"] == Seen("tensor(int32)", (), (7,))
+    assert profile.values["y"] == Seen("tensor(float)", (5,))
+
+
+def test_what_a_loop_piles_up_is_recorded_in_a_child() -> None:
+    body = oh.make_graph(
+        [
+            oh.make_node("Identity", ["c"], ["d"]),
+            oh.make_node("Neg", ["a"], ["b"]),
+            oh.make_node("Neg", ["b"], ["o"]),
+        ],
+        "body",
+        [
+            oh.make_tensor_value_info("k", onnx.TensorProto.INT64, []),
+            oh.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+            oh.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [2]),
+        ],
+        [oh.make_tensor_value_info(n, t, s) for n, t, s in (("d", 9, []), ("b", 1, [2]), ("o", 1, [2]))],
+    )
+    graph = oh.make_graph(
+        [
+            oh.make_node("Loop", ["n", "", "x"], ["last", "all"], body=body),
+            oh.make_node("Neg", ["all"], ["y"]),
+        ],
+        "g",
+        [
+            oh.make_tensor_value_info("n", onnx.TensorProto.INT64, []),
+            oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2]),
+        ],
+        [oh.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    model = ir.from_proto(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8))
+    x = np.ones(2, np.float32)
+    runs = [{"n": np.array(trips), "x": x} for trips in (3, 4)]
+    assert graphopt.record_profile(model, runs).values["all"] == Seen("tensor(float)", ("d0", 2))
+
+
+def test_only_so_many_inner_values_are_recorded() -> None:
+    with Recorder(parse(FOUND), most=1) as recorder:
+        recorder.run(_feeds(1, 3))
+    assert recorder.left_out == 1
+    assert "places" in recorder.profile.values and "ones" not in recorder.profile.values
+
+
+def test_what_is_wrong_with_a_run_is_told() -> None:
+    model = parse(FOUND)
+    with pytest.raises(UsageError, match="needs a value for input 'n'"):
+        graphopt.record_profile(model, [{"x": np.zeros((1, 4), np.float32)}])
+    with pytest.raises(UsageError, match="no input is called 'grad'"):
+        graphopt.record_profile(model, [], requires_grad=["grad"])
+    with pytest.raises(RuntimeFailure, match="onnxruntime failed"):
+        graphopt.record_profile(model, [_feeds(1, 3) | {"x": np.zeros((1, 5), np.float32)}])
+
+
+def test_a_wanted_gradient_is_kept_and_no_run_is_a_profile_too() -> None:
+    profile = graphopt.record_profile(parse(FOUND), [], requires_grad=["x"])
+    assert profile.runs == 0 and profile.requires_grad == {"x": True}
+
+
+def test_a_profile_belongs_to_a_model_in_any_form(tmp_path: Any) -> None:
+    model = parse(FOUND)
+    profile = graphopt.record_profile(model, [_feeds(1, 3)])
+    for suffix in (".onnx", ".json", ".onnxtxt", ".onnxjson"):
+        graphopt.save(model, tmp_path / f"m{suffix}")
+        profile = profile.merge(graphopt.record_profile(tmp_path / f"m{suffix}", [_feeds(2, 3)]))
+    assert profile.runs == 5
+    other = parse(
+        FOUND.replace("x)", "input)").replace("(x", "(input").replace("float[N, 4] x", "float[N, 4] input")
+    )
+    assert graphopt.record_profile(other, []).model != profile.model
+    profile.write(tmp_path / "p.json")
+    assert Profile.is_at(tmp_path / "p.json") and not Profile.is_at(tmp_path / "m.json")
