@@ -10,8 +10,8 @@ import onnx
 
 import graphopt
 from graphopt import ir
-from graphopt.fusion.building.build import build
-from graphopt.fusion.functions import groups_of
+from graphopt.fusion.backends.c.build import build
+from graphopt.fusion.groups import groups_of
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.store import Store
 

@@ -20,7 +20,7 @@ from graphopt.passes.instrumentation import PassInstrumentation
 
 if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
-    from graphopt.fusion.libraries import Libraries
+    from graphopt.fusion.library import Libraries
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ir.signature import Signature
     from graphopt.ort.devices import Device
@@ -126,7 +126,7 @@ def tuner_for(
     tune: Tune, inputs: InputOptions | None, device: str | Device | None, settings: config.Settings
 ) -> Tuner:
     """What tunes on ``device``."""
-    from graphopt.fusion.libraries import compiler_of
+    from graphopt.fusion.library import compiler_of
     from graphopt.inputs.feeds import InputOptions
     from graphopt.tuning.tuner import Tuner
     from graphopt.util.store import Store
@@ -174,7 +174,7 @@ def libraries_of(
     model: ir.Model, settings: config.Settings, device: Device, watchers: Sequence[PassInstrumentation] = ()
 ) -> Libraries:
     """The libraries that go with ``model`` on ``device``; ``watchers`` are told how far they are."""
-    from graphopt.fusion.libraries import libraries_for
+    from graphopt.fusion.library import libraries_for
 
     def progress(done: float | None, text: str) -> None:
         for watcher in watchers:

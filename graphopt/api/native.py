@@ -10,7 +10,7 @@ from graphopt.assembly import ModelLike, PathLike, loaded
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.fusion.building.build import Advance
+    from graphopt.fusion.backends.c.build import Advance
     from graphopt.fusion.inventory import Inventory
 
 

@@ -40,7 +40,7 @@ from graphopt.util.arguments import checked
 if TYPE_CHECKING:
     import onnx
 
-    from graphopt.fusion.libraries import Libraries
+    from graphopt.fusion.library import Libraries
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.rewrite.explain import Explanation

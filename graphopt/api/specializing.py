@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.pytree import Nested
-    from graphopt.fusion.libraries import Libraries
+    from graphopt.fusion.library import Libraries
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.profile import Guard, Profile

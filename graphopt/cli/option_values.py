@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.console import Advance
-    from graphopt.fusion.libraries import Libraries
+    from graphopt.fusion.library import Libraries
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
 
@@ -94,7 +94,7 @@ def libraries_of(
     run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
 ) -> Libraries:
     """The kernel libraries of ``model``; a line for each missing one gives the reason."""
-    from graphopt.fusion.libraries import Libraries, libraries_for
+    from graphopt.fusion.library import Libraries, libraries_for
 
     if not wanted:
         return Libraries()

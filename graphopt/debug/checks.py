@@ -31,7 +31,7 @@ from graphopt.context import Context
 from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
-from graphopt.fusion.libraries import libraries_for
+from graphopt.fusion.library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.instrument.summary import Summary
 from graphopt.ir.signature import Signature, diff

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from graphopt import ir
 from graphopt.errors import NotFused, PassFailed, VerificationFailed
-from graphopt.fusion.libraries import Libraries
+from graphopt.fusion.library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
 from graphopt.ort.artifact import Artifact

@@ -13,8 +13,8 @@ from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.driver import context_for, copy
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
-from graphopt.fusion.functions import Group, groups_of
-from graphopt.fusion.loops import Kernel
+from graphopt.fusion.groups import Group, groups_of
+from graphopt.fusion.loops.ir import Kernel
 from graphopt.ops import native
 from graphopt.ort.session_options import SessionChoice
 from graphopt.request import prepare
@@ -23,7 +23,7 @@ from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.analysis.dims import Dim
-    from graphopt.fusion.building.build import Advance
+    from graphopt.fusion.backends.c.build import Advance
     from graphopt.fusion.signature import Tensor
 
 
@@ -74,14 +74,14 @@ class Inventory:
 
     def source(self) -> str:
         """The kernels in C."""
-        from graphopt.fusion.c import source
+        from graphopt.fusion.backends.c import source
 
         return source(self.kernels)
 
     @cached_property
     def built(self) -> Path | None:
         """The library in the store, if it is there."""
-        from graphopt.fusion.building.build import find
+        from graphopt.fusion.backends.c.build import find
 
         try:
             store, compiler = Store(self.settings.cache_dir), self.settings.compiler
@@ -98,7 +98,7 @@ class Inventory:
             NoCompiler: there is no C compiler.
             RuntimeFailure: it fails.
         """
-        from graphopt.fusion.building.build import build
+        from graphopt.fusion.backends.c.build import build
 
         if path.suffix not in SUFFIXES:
             raise UsageError(f"{path} should end in {' or '.join(SUFFIXES)}", hint="it is a shared library")

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.operator import FLOATS, find
+from graphopt.fusion.operator_table import FLOATS, find
 
 #: Values that are visited, and levels of operands whose sign is looked at.
 _MOST, _DEPTH = 400, 8

@@ -10,8 +10,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.dims import Dim, typical
 from graphopt.context import Context
-from graphopt.fusion.left_to_runtime import is_builtin, is_widened, touches_convolution, why_left
-from graphopt.fusion.operator import find, spelt, unfit
+from graphopt.fusion.operator_table import find, spelt, unfit
+from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Decision, Role
 

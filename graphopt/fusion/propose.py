@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.fusion.functions import compiled
-from graphopt.fusion.index import CantFuse
-from graphopt.fusion.operator import find
-from graphopt.fusion.planner import plan
+from graphopt.fusion.cluster import plan
+from graphopt.fusion.groups import compiled
+from graphopt.fusion.loop_nest import CantFuse
+from graphopt.fusion.operator_table import find
 from graphopt.fusion.policy import FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
 from graphopt.partitioning.propose import Partition, Proposal, propose_all

@@ -15,9 +15,9 @@ from graphopt.analysis.dims import Dim, SymDim, lone_atom, product, symbol
 from graphopt.analysis.facts import Fact
 from graphopt.context import Context
 from graphopt.errors import InvalidModel
-from graphopt.fusion.index import CantFuse
-from graphopt.fusion.loops import Element
-from graphopt.fusion.operator import element_of
+from graphopt.fusion.loop_nest import CantFuse
+from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.operator_table import element_of
 
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:=\{([^}]*)\})?")
 

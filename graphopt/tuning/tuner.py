@@ -12,7 +12,7 @@ import graphopt
 from graphopt import ir, publish
 from graphopt.driver import Job
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
-from graphopt.fusion.libraries import Libraries
+from graphopt.fusion.library import Libraries
 from graphopt.inputs import run_once
 from graphopt.inputs.binding import Shape
 from graphopt.inputs.feeds import InputOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 from graphopt import ir
 from graphopt.driver import Job, copy, make_pipeline
 from graphopt.errors import GraphoptError
-from graphopt.fusion.libraries import Libraries
+from graphopt.fusion.library import Libraries
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
 from graphopt.ops import native

@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import ir
 from tests.cli.conftest import Invoke
-from tests.fusion.building.samples import compiled
+from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO, grouped
 from tests.support import parse
 

@@ -11,9 +11,9 @@ import pytest
 
 from graphopt import ir
 from graphopt.driver import context_for, make_pipeline
-from graphopt.fusion.building import build as building
-from graphopt.fusion.functions import kernels_of
-from graphopt.fusion.loops import Kernel
+from graphopt.fusion.backends.c import build as building
+from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.loops.ir import Kernel
 from tests.support import parse
 
 #: Two groups, apart from each other because a product lies between them.

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.kernel_models import PATTERNS, Example, networks, processing
 from benchmarks.native import natives
 from graphopt.errors import NoCompiler
-from graphopt.fusion.building.compiler import find_compiler
+from graphopt.fusion.backends.c.compiler import find_compiler
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
-from tests.fusion.batches import cpu_levels
+from tests.fuzz.kernels.batches import cpu_levels
 
 SMALL: dict[str, Callable[[], Example]] = {
     "image": partial(processing.image_input, 37, 53),

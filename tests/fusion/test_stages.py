@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphopt.fusion.c.schedules import schedule
-from graphopt.fusion.loops import Kernel
-from graphopt.fusion.schedule.stages import may_invert
-from tests.fusion.test_lowering import one
+from graphopt.fusion.backends.c.schedule import schedule
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.loops.stages import may_invert
+from tests.fusion.test_lower import one
 
 
 def passes(kernel: Kernel) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ import pytest
 from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
 from graphopt.verification.verifier import Oracle
-from tests.fusion.building.samples import compiled
+from tests.fusion.backends.c.runtime.samples import compiled
 from tests.support import ops, parse, run_pipeline
 
 GELUS = """

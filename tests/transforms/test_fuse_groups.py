@@ -7,7 +7,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.driver import context_for, make_pipeline
-from graphopt.fusion.functions import Group, groups_of
+from graphopt.fusion.groups import Group, groups_of
 from graphopt.ops import native
 from tests.support import ATTENTION_STEPS, parse
 

@@ -12,7 +12,7 @@ import pytest
 from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.driver import Job, copy, make_options, make_pipeline
-from graphopt.fusion.libraries import Libraries, libraries_for
+from graphopt.fusion.library import Libraries, libraries_for
 from graphopt.ops import native
 from graphopt.ort.session_options import SessionChoice
 from graphopt.rewrite.filter import Place
@@ -24,7 +24,7 @@ from graphopt.tuning.measurements import LATE, Finding, Reading
 from graphopt.tuning.result import Tuning
 from graphopt.tuning.search_space import Group, Kernels, Variant, groups_of
 from graphopt.tuning.variant_builder import Workshop
-from tests.fusion.building.samples import compiled
+from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO
 from tests.support import parse
 from tests.tuning.test_decide import Made

@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.fusion.functions import Group
+    from graphopt.fusion.groups import Group
     from graphopt.fusion.inventory import Inventory
     from graphopt.fusion.signature import Tensor
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from graphopt.fusion.body import Body, Term
-from graphopt.fusion.operator import NUMBERS, At, operator, primitive
+from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.operator_table import NUMBERS, At, operator, primitive
 
 sigmoid = primitive("sigmoid", "Sigmoid")
 tanh = primitive("tanh", "Tanh")

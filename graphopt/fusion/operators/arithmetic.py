@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.body import Body, Term
-from graphopt.fusion.loops import Element
-from graphopt.fusion.operator import FLOATS, INTEGERS, NUMBERS, At, operator, primitive
+from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.operator_table import FLOATS, INTEGERS, NUMBERS, At, operator, primitive
 
 _UNSIGNED = frozenset({"UINT8"})
 _LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.fusion.body import Body, Term
-from graphopt.fusion.operator import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, At, operator, primitive
+from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.operator_table import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, At, operator, primitive
 
 less = primitive("lt", "Less", types=NUMBERS)
 less_or_equal = primitive("le", "LessOrEqual", types=NUMBERS)

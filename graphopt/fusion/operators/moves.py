@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.analysis.dims import Dim, product
 from graphopt.context import Context
-from graphopt.fusion.body import Body, Term
-from graphopt.fusion.index import ONLY, CantFuse, Index, Map
-from graphopt.fusion.operator import ANY, At, broadcast, element_of, operator
+from graphopt.fusion.loop_nest import ONLY, CantFuse, Index, Map
+from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.operator_table import ANY, At, broadcast, element_of, operator
 
 
 def _first(b: Body, at: At, x: Term, *others: Term | None) -> Term:

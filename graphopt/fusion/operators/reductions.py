@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt import ir
-from graphopt.fusion.body import Body, Term
-from graphopt.fusion.index import ONLY, CantFuse, Index, Map
-from graphopt.fusion.operator import FLOATS, NUMBERS, At, Reads, operator, spread
+from graphopt.fusion.loop_nest import ONLY, CantFuse, Index, Map
+from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.operator_table import FLOATS, NUMBERS, At, Reads, operator, spread
 
 _WIDE = FLOATS | {"INT32", "INT64"}
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.functions import note_signatures, signatures_of
+from graphopt.fusion.groups import note_signatures, signatures_of
 from graphopt.numerics import Numerics
 from graphopt.ops import native
 from graphopt.partitioning.outlining import COPIED_BYTES

@@ -8,10 +8,10 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.dims import declared_name
 from graphopt.context import Context, Refusal
-from graphopt.fusion.functions import name_of, note_signatures, signatures_of
+from graphopt.fusion.groups import name_of, note_signatures, signatures_of
+from graphopt.fusion.normalize_axes import count_axes_from_front
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
-from graphopt.fusion.reduction_axes import count_axes_from_front
 from graphopt.fusion.signature import Signature
 from graphopt.ops import native
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups

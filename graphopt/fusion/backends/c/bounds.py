@@ -1,0 +1,145 @@
+"""Checks that a kernel keeps to its tensors: of what does not follow from the sizes, when it runs.
+
+Where shapes come from a model that says what is not so, such as a Split into more than there is, indices are
+wrong, too. Such a kernel fails; it touches no memory but that of its inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from graphopt.fusion.backends.c.sizes import Sizes
+from graphopt.fusion.loops.collapse import needed
+from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Piece, Port, Size
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A loop from ``start`` to ``stop``, each step of which moves by ``stride`` elements."""
+
+    stride: Size
+    start: Size
+    stop: Size
+
+
+def checks(kernel: Kernel, sizes: Sizes) -> Iterator[str]:
+    """Lines of ``NAME_main`` that let a run fail where it would leave a loop or a tensor; often none."""
+    for piece in kernel.pieces:
+        yield from _cut(kernel, piece, sizes)
+        steps = [piece.body[index] for index in needed(piece)]
+        loads = [step.access for step in steps if step.access is not None]
+        stores = [store.access for store in piece.stores]
+        for verb, ports, accesses in (
+            ("read outside of input", kernel.inputs, loads),
+            ("write outside of output", kernel.outputs, stores),
+        ):
+            for access in dict.fromkeys(accesses):
+                message = f"{kernel.name} would {verb} {access.port}"
+                yield from _access(kernel, piece, access, ports[access.port], message, sizes)
+
+
+def _cut(kernel: Kernel, piece: Piece, sizes: Sizes) -> Iterator[str]:
+    """That a piece is a part of its loop."""
+    if kernel.cut is None:
+        return
+    size = kernel.axes[kernel.cut].size
+    start, stop, end = piece.start, piece.stop or size, size
+    if start == ZERO and stop == end:
+        return
+    numbers = [start.constant, stop.constant, end.constant]
+    known = [number for number in numbers if number is not None]
+    if len(known) == 3 and 0 <= known[0] <= known[1] <= known[2]:
+        return
+    first, last, whole = map(sizes.c, (start, stop, end))
+    yield f"    if ({first} < 0 || {first} > {last} || {last} > {whole}) {{"
+    yield from _fail(f"{kernel.name} would leave its loops")
+
+
+def _access(
+    kernel: Kernel, piece: Piece, access: Access, port: Port, message: str, sizes: Sizes
+) -> Iterator[str]:
+    ranges = _ranges(kernel, piece, access)
+    offset, elements = access.offset, _product(port.dims)
+    if _inside(ranges, offset, elements):
+        return
+    rows = [
+        f"{{{sizes.c(each.stride)}, {sizes.c(each.start)}, {sizes.c(each.stop)}}}" for each in ranges
+    ] or ["{0, 0, 1}"]
+    loops = f"(const int64_t[][3]){{{', '.join(rows)}}}"
+    yield f"    if (!go_inside({loops}, {len(rows)}, {sizes.c(offset)}, {sizes.c(elements)})) {{"
+    yield from _fail(message)
+
+
+def _fail(message: str) -> Iterator[str]:
+    yield f'        go_fail(call, "{message}");'
+    yield "        return 1;"
+    yield "    }"
+
+
+def _ranges(kernel: Kernel, piece: Piece, access: Access) -> list[_Range]:
+    """The loops around an access. What depends on no reduced loop is read where that one is empty, too."""
+    found = []
+    for index, (axis, stride) in enumerate(zip(kernel.axes, access.strides, strict=True)):
+        start, stop = ZERO, axis.size
+        if index == kernel.cut:
+            start, stop = piece.start, axis.size if piece.stop is None else piece.stop
+        if stride.factor or not axis.reduced:
+            found.append(_Range(stride, start, stop))
+    return found
+
+
+def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
+    """Whether an access lies inside whatever the sizes are: False where that does not follow."""
+    if any(each.stride.factor < 0 for each in ranges) or offset.constant is None or offset.factor < 0:
+        return _inside_by_numbers(ranges, offset, elements)
+    top, steps = offset.constant, []
+    for each in ranges:
+        step, stop = each.stride.constant, each.stop.constant
+        if step is not None and stop is not None:
+            top += step * max(stop - 1, 0)
+        elif each.stride.factor:
+            steps.append(each)
+    # All indices so far are less than `bound`, and stay apart where the next stride is no less.
+    bound = Size(top + 1)
+    positive = frozenset(symbol for each in ranges for symbol in each.stop.symbols)
+    for each in sorted(steps, key=lambda each: (len(each.stride.symbols), each.stride.factor)):
+        if not _at_least(each.stride, bound, positive):
+            return False
+        bound = each.stride * each.stop
+    return _at_least(elements, bound, positive) or _inside_by_numbers(ranges, offset, elements)
+
+
+def _inside_by_numbers(ranges: list[_Range], offset: Size, elements: Size) -> bool:
+    """The same where all sizes are known."""
+    low = high = offset.constant
+    whole = elements.constant
+    if low is None or high is None or whole is None:
+        return False
+    for each in ranges:
+        step, start, stop = each.stride.constant, each.start.constant, each.stop.constant
+        if start is not None and stop is not None and start >= stop:
+            return True
+        if step == 0:
+            continue
+        if step is None or start is None or stop is None:
+            return False
+        low += min(step * start, step * (stop - 1))
+        high += max(step * start, step * (stop - 1))
+    return low >= 0 and high < whole
+
+
+def _at_least(a: Size, b: Size, positive: frozenset[int]) -> bool:
+    """Whether it follows that ``a >= b``, of symbols of which those that are ``positive`` are 1 or more."""
+    left = Counter(a.symbols)
+    left.subtract(b.symbols)
+    more = all(count >= 0 and (not count or symbol in positive) for symbol, count in left.items())
+    return more and a.factor >= b.factor
+
+
+def _product(dims: Iterable[Size]) -> Size:
+    found = ONE
+    for dim in dims:
+        found = found * dim
+    return found

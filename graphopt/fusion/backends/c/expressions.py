@@ -1,0 +1,247 @@
+"""Instructions as expressions of C over vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import frexp, inf, isinf, isnan
+
+from graphopt.fusion.backends.c.headers import Lanes
+from graphopt.fusion.loops.ir import Element, Instruction, single
+
+#: Of each type: what a vector of it is called in C. Of bool it depends on what was compared.
+NAMES = {
+    Element.F32: "f32",
+    Element.I8: "i8",
+    Element.U8: "u8",
+    Element.I32: "i32",
+    Element.I64: "i64",
+}
+_MASKS = {1: "i8", 4: "i32", 8: "i64"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="}
+_BITWISE = {"and": "&", "or": "|", "xor": "^"}
+_FUNCTIONS = frozenset(
+    [
+        "sqrt",
+        "exp",
+        "log",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "sin",
+        "cos",
+        "floor",
+        "ceil",
+        "round_even",
+        "trunc",
+        "pow",
+        "fmod",
+    ]
+)  # of real numbers
+
+
+@dataclass(frozen=True)
+class Value:
+    """What an instruction left in a variable.
+
+    Attributes:
+        code: an expression for it, without side effects.
+        element: its type.
+        width: bytes of an element of the mask, of a bool; of the type, else.
+        number: what it is, of a constant other than NaN.
+    """
+
+    code: str
+    element: Element
+    width: int
+    number: float | None = None
+
+    @property
+    def vector(self) -> str:
+        """The name of its vector type, without the ending."""
+        return _MASKS[self.width] if self.element is Element.BOOL else NAMES[self.element]
+
+
+class Expressions:
+    """Writes instructions for one number of lanes."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.end = f"_{lanes.value}"
+        self.lanes = lanes
+
+    def value(self, step: Instruction, args: list[Value]) -> Value:
+        """The result of ``step``, which is neither a load nor a reduction nor an extent."""
+        if step.op == "constant":
+            found = self.constant(step.element, step.value)
+            return replace(found, number=step.value if step.value == step.value else None)
+        if step.op == "cast":
+            return self._cast(args[0], step.element)
+        if step.op == "select":
+            return self._select(*args)
+        if args[0].element is Element.BOOL:
+            return self._logic(step.op, args)
+        return self._arithmetic(step, args)
+
+    def splat(self, element: Element, code: str) -> Value:
+        """A number in all lanes."""
+        return Value(f"splat_{NAMES[element]}{self.end}({code})", element, element.bytes)
+
+    def constant(self, element: Element, value: float | int | bool | None) -> Value:
+        """``value`` in all lanes."""
+        if element is Element.BOOL:
+            width = self.lanes.width
+            return Value(f"splat_{_MASKS[width]}{self.end}({-1 if value else 0})", element, width)
+        if element is Element.F32:
+            return self.splat(element, float_literal(0.0 if value is None else float(value)))  # -0.0 stays
+        return self.splat(element, int_literal(int(value or 0)))
+
+    def mask(self, value: Value, width: int) -> str:
+        """A bool with elements of ``width`` bytes."""
+        if value.width == width:
+            return value.code
+        return f"{_MASKS[value.width]}_to_{_MASKS[width]}{self.end}({value.code})"
+
+    def first(self, width: int, count: str) -> str:
+        """The mask of the first ``count`` lanes."""
+        return f"first_{_MASKS[width]}{self.end}({count})"
+
+    def pick(self, mask: str, yes: Value, no: Value) -> Value:
+        """``mask ? yes : no``; all as wide."""
+        return Value(f"select_{yes.vector}{self.end}({mask}, {yes.code}, {no.code})", yes.element, yes.width)
+
+    def combine(self, op: str, a: Value, b: Value) -> Value:
+        """One step of a reduction: ``op`` is sum, prod, min or max."""
+        if a.element is Element.BOOL:
+            sign = "|" if op in ("max", "sum") else "&"
+            return Value(f"({a.code} {sign} {b.code})", a.element, a.width)
+        if op in ("sum", "prod"):
+            return Value(f"({a.code} {'+' if op == 'sum' else '*'} {b.code})", a.element, a.width)
+        return Value(f"{op}_{a.vector}{self.end}({a.code}, {b.code})", a.element, a.width)
+
+    def across(self, op: str, value: Value) -> Value:
+        """All lanes taken together, in all lanes."""
+        if value.element is Element.BOOL:
+            # yes is -1 and no is 0: "any" is the minimum
+            op = "min" if op in ("max", "sum") else "max"
+        return Value(f"{op}_across_{value.vector}{self.end}({value.code})", value.element, value.width)
+
+    def identity(self, op: str, like: Value) -> Value:
+        """What a reduction starts from."""
+        element = like.element
+        if element is Element.BOOL:
+            return Value(
+                f"splat_{like.vector}{self.end}({0 if op in ('max', 'sum') else -1})", element, like.width
+            )
+        if op in ("sum", "prod"):
+            return self.constant(element, int(op == "prod"))
+        if element is Element.F32:
+            return self.constant(element, -inf if op == "max" else inf)
+        lowest, highest = _RANGES[element]
+        return self.constant(element, lowest if op == "max" else highest)
+
+    def _arithmetic(self, step: Instruction, args: list[Value]) -> Value:
+        op, first = step.op, args[0]
+        element, end = first.element, self.end
+        code = [arg.code for arg in args]
+        if op in ("min", "max") and element.is_float:
+            return self._bounded(op, *args)
+        if op == "div" and element.is_float and _may_invert(args[1].number):
+            assert args[1].number is not None
+            inverse = self.splat(element, float_literal(1 / single(args[1].number)))
+            return Value(f"div_by{end}({code[0]}, {code[1]}, {inverse.code})", element, first.width)
+        if op in ("lt", "le", "eq"):
+            text = f"({code[0]} {_INFIX[op]} {code[1]})"
+            mask = f"({_MASKS[first.width]}{end})"
+            return Value(mask + text, Element.BOOL, first.width)
+        if op == "isnan":
+            return Value(f"({code[0]} != {code[0]})", Element.BOOL, first.width)
+        if op == "isinf":
+            return Value(f"(abs_f32{end}({code[0]}) == __builtin_inff())", Element.BOOL, first.width)
+        if op in _INFIX or (op == "div" and element.is_float):
+            text = f"({code[0]} {_INFIX.get(op, '/')} {code[1]})"
+        elif op in _BITWISE:
+            text = f"({code[0]} {_BITWISE[op]} {code[1]})"
+        elif op in ("neg", "not"):
+            text = f"({'-' if op == 'neg' else '~'}{code[0]})"
+        elif op == "round":
+            assert step.into is not None
+            text = f"round_{step.into.name.lower()}{end}({code[0]})"
+        elif op in _FUNCTIONS and element.is_float:
+            text = f"{op}{end}({', '.join(code)})"
+        elif op in ("floor", "ceil", "round_even", "trunc"):
+            text = code[0]
+        else:  # min, max, abs, and div, mod, pow, shl, shr of integers
+            text = f"{op}_{NAMES[element]}{end}({', '.join(code)})"
+        return Value(text, element, first.width)
+
+    def _bounded(self, op: str, a: Value, b: Value) -> Value:
+        """The smaller or the larger number, of two zeros the second.
+
+        With a bound that is known in front, NaN comes through by itself.
+        """
+        if b.number:  # not 0
+            a, b = b, a
+        name = f"{op}_f32" if a.number is None else {"min": "less", "max": "more"}[op]
+        return Value(f"{name}{self.end}({a.code}, {b.code})", Element.F32, 4)
+
+    def _logic(self, op: str, args: list[Value]) -> Value:
+        width = args[0].width
+        code = [self.mask(arg, width) for arg in args]
+        text = {
+            "and": "({0} & {1})", "min": "({0} & {1})", "mul": "({0} & {1})",
+            "or": "({0} | {1})", "max": "({0} | {1})", "add": "({0} | {1})",
+            "xor": "({0} ^ {1})", "eq": "(~({0} ^ {1}))",
+            "lt": "(~{0} & {1})", "le": "(~{0} | {1})", "not": "(~{0})",
+        }[op].format(*code)  # fmt: skip
+        return Value(text, Element.BOOL, width)
+
+    def _select(self, condition: Value, yes: Value, no: Value) -> Value:
+        if yes.element is Element.BOOL:
+            width = condition.width
+            yes, no = (Value(self.mask(value, width), Element.BOOL, width) for value in (yes, no))
+        return self.pick(self.mask(condition, yes.width), yes, no)
+
+    def _cast(self, value: Value, element: Element) -> Value:
+        if value.element is element:
+            return value
+        if element is Element.BOOL:
+            mask = f"({_MASKS[value.width]}{self.end})"
+            return Value(f"{mask}({value.code} != 0)", element, value.width)
+        name = NAMES[element]
+        if value.element is Element.BOOL:
+            mask = self.mask(value, element.bytes)
+            one = "0x3f800000" if element is Element.F32 else "1"
+            return Value(f"(({name}{self.end})({mask} & {one}))", element, element.bytes)
+        return Value(f"{NAMES[value.element]}_to_{name}{self.end}({value.code})", element, element.bytes)
+
+
+_RANGES = {
+    Element.I8: (-(2**7), 2**7 - 1),
+    Element.U8: (0, 2**8 - 1),
+    Element.I32: (-(2**31), 2**31 - 1),
+    Element.I64: (-(2**63), 2**63 - 1),
+}
+
+
+def float_literal(value: float) -> str:
+    """The nearest number of single precision, as C."""
+    if isnan(value):
+        return '__builtin_nanf("")'
+    value = single(value)
+    if isinf(value):
+        return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
+    return f"{value.hex()}f"
+
+
+def _may_invert(divisor: float | None) -> bool:
+    """Whether ``div_by`` of machine.h divides by this number. It is of no use for powers of two."""
+    if divisor is None:
+        return False
+    mantissa = abs(frexp(single(divisor))[0])
+    return 2.0**-100 < abs(divisor) < 2.0**100 and mantissa not in (0.5, 1 - 2.0**-24)
+
+
+def int_literal(value: int) -> str:
+    """An integer, as C."""
+    if value == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    return f"{value}LL" if abs(value) >= 2**31 else str(value)

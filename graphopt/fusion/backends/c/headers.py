@@ -1,0 +1,46 @@
+"""The text that kernels stand on: one file after the other, once for each number of lanes that is used."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+from importlib import resources
+
+
+class Lanes(Enum):
+    """How many elements are computed side by side, by the widest type that a kernel computes with.
+
+    The value ends the names of vector types and functions in C.
+    """
+
+    BYTES = "b"
+    WORDS = "w"
+    LONGS = "h"
+
+    @property
+    def width(self) -> int:
+        """Bytes of the widest type: so many elements of it fill a register."""
+        return {"b": 1, "w": 4, "h": 8}[self.value]
+
+
+def preamble(used: list[Lanes]) -> str:
+    """Everything before the kernels."""
+    parts = ['#include "runtime.h"\n', _file("level.h"), _file("bounds.h"), _file("scalars.h")]
+    for lanes in used:
+        whole = lanes is Lanes.BYTES
+        parts.append(f"#define GO_SET _{lanes.value}\n")
+        parts.append(f"#define GO_LANES (GO_BYTES / {lanes.width})\n")
+        parts.append(f"#define GO_WHOLE {int(whole)} /* Kernels of bytes compute no real numbers. */\n")
+        parts.append(f"enum {{ LANES_{lanes.value} = GO_LANES }};\n")
+        names = ["lanes.h", "pixels.h", "widths.h", "conversions.h", "integers.h", "sums.h"]
+        if not whole:
+            names[-1:-1] = ["halves.h", "machine.h", "math.h", "trigonometry.h", "power.h"]
+        parts += [_file(name) for name in names]
+        undone = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
+        parts.append("".join(f"#undef {name}\n" for name in undone))
+    return "\n".join(parts)
+
+
+@cache
+def _file(name: str) -> str:
+    return (resources.files(__package__) / "include" / name).read_text(encoding="utf-8")

@@ -1,0 +1,188 @@
+"""One kernel in C: its state during a run, its loops, and the function that checks inputs and runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphopt.fusion.backends.c.bounds import checks
+from graphopt.fusion.backends.c.schedule import TILE, Schedule, schedule
+from graphopt.fusion.backends.c.segments import Body
+from graphopt.fusion.backends.c.sizes import Sizes, product
+from graphopt.fusion.loops.ir import Kernel, Size
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """All functions of ``kernel``; the last is ``NAME_main``, what a run calls."""
+    sizes = Sizes()
+    plans = [schedule(kernel, piece) for piece in kernel.pieces]
+    for _ in range(2):  # The first time, every size that is used gets its number.
+        bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
+        texts = [body.text() for body in bodies]
+        run = "\n".join(_run(kernel, bodies, sizes))
+    if _shared(bodies):
+        texts.append(_all(kernel, len(bodies)))
+    return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
+
+
+def _all(kernel: Kernel, pieces: int) -> str:
+    calls = "".join(f"    {kernel.name}_{number}(data, chunk);\n" for number in range(pieces))
+    return f"static void {kernel.name}_all(void *data, size_t chunk) {{\n{calls}}}\n"
+
+
+def _state(kernel: Kernel, sizes: Sizes) -> str:
+    pieces = len(kernel.pieces)
+    return f"""\
+typedef struct {{
+    const void *in[{max(len(kernel.inputs), 1)}];
+    void *out[{max(len(kernel.outputs), 1)}];
+    int64_t n[{max(len(sizes), 1)}], items[{pieces}], step[{pieces}], width[{pieces}];
+    int far[{max(len(kernel.outputs), 1)}], failed;
+}} {kernel.name}_run;
+"""
+
+
+def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
+    yield f"static int {kernel.name}_main(go_call *call) {{"
+    yield f"    {kernel.name}_run run = {{0}};"
+    for index, port in enumerate(kernel.inputs):
+        rank = len(port.dims)
+        yield f"    int64_t in{index}[{max(rank, 1)}];"
+        yield f"    run.in[{index}] = go_input(call, {index}, {rank}, in{index});"
+        yield f"    if (!run.in[{index}]) return 1;"
+    for index, symbol in enumerate(kernel.symbols):
+        yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
+        yield f"    (void)s{index};"
+    for index, size in enumerate(sizes.all):
+        yield from _size(index, size)
+    for index, port in enumerate(kernel.inputs):
+        for axis, dim in enumerate(port.dims):
+            if not _is_symbol(kernel, index, axis, dim):
+                yield from _check(kernel, index, axis, sizes.c(dim))
+    yield from checks(kernel, sizes)
+    for index, port in enumerate(kernel.outputs):
+        yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
+    shared = _shared(bodies)
+    if shared:
+        yield f"    const int64_t shared = {shared};"
+        yield "    if (shared >= GO_ENOUGH) {"
+        yield from _together(kernel, bodies)
+        yield "        return 0;"
+        yield "    }"
+    for number, body in enumerate(bodies):
+        yield from _piece(kernel, body, number)
+    yield "    return 0;"
+    yield "}"
+
+
+def _shared(bodies: list[Body]) -> str:
+    """How many work items all pieces have, if they have the same; empty for one piece."""
+    extents = [[body.extent(loop) for loop in body.schedule.outer] for body in bodies]
+    alike = len(bodies) > 1 and all(each == extents[0] for each in extents)
+    return " * ".join(extents[0]) if alike else ""
+
+
+def _together(kernel: Kernel, bodies: list[Body]) -> Iterator[str]:
+    """Runs all pieces of a work item, then the next item: what they share is read from memory once."""
+    weights = []
+    for number, body in enumerate(bodies):
+        if body.schedule.blocks:
+            extent = body.extent(body.schedule.vector)
+            yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
+        weights.append(_weight(body.schedule, body))
+    yield f"        const int64_t weight = {' + '.join(weights)};"
+    yield "        const int64_t step = go_step(shared, weight);"
+    for number in range(len(bodies)):
+        yield f"        run.items[{number}] = shared;"
+        yield f"        run.step[{number}] = step;"
+    yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
+    if any(body.schedule.staging.kept for body in bodies):
+        yield from _memory(kernel, "        ")
+
+
+def _memory(kernel: Kernel, indent: str) -> Iterator[str]:
+    yield f"{indent}if (run.failed) {{"
+    yield f'{indent}    go_fail(call, "{kernel.name} is out of memory");'
+    yield f"{indent}    return 1;"
+    yield f"{indent}}}"
+
+
+def _size(index: int, size: Size) -> Iterator[str]:
+    yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
+    yield f"    (void)n{index};"
+
+
+def _check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterator[str]:
+    yield f"    if (in{index}[{axis}] != {expected}) {{"
+    yield from _fail(
+        kernel,
+        f'"input {index} of {{}} is %lld long on axis {axis}, %lld expected"',
+        f"(long long)in{index}[{axis}], (long long){expected}",
+    )
+    yield "    }"
+
+
+def _fail(kernel: Kernel, words: str, values: str) -> Iterator[str]:
+    yield "        char message[256];"
+    yield f"        snprintf(message, sizeof message, {words.format(kernel.name)}, {values});"
+    yield "        go_fail(call, message);"
+    yield "        return 1;"
+
+
+def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
+    """Whether a dim is where its symbol is read, so that there is nothing to check."""
+    if dim.factor != 1 or len(dim.symbols) != 1:
+        return False
+    symbol = kernel.symbols[dim.symbols[0]]
+    return (symbol.input, symbol.axis) == (index, axis)
+
+
+def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
+    shape = "NULL"
+    if dims:
+        yield f"    const int64_t out{index}[] = {{{', '.join(dims)}}};"
+        shape = f"out{index}"
+    yield f"    run.out[{index}] = go_output(call, {index}, {len(dims)}, {shape});"
+    yield f"    if (!run.out[{index}]) return 1;"
+    # Where an input was, caches hold what is overwritten.
+    apart = [
+        f"run.out[{index}] != run.in[{taken}] && " for taken, output in kernel.in_place if output == index
+    ]
+    width = kernel.outputs[index].element.bytes
+    yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
+
+
+def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
+    plan = body.schedule
+    yield "    {"
+    yield from _items(plan, body, number)
+    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(plan, body)});"
+    yield f"        run.step[{number}] = step;"
+    yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
+    yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
+    if plan.staging.kept:
+        yield from _memory(kernel, "        ")
+    yield "    }"
+
+
+def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
+    """How many work items there are, and how wide a block of the vector loop is."""
+    parts = [body.extent(loop) for loop in plan.outer]
+    if plan.blocks:
+        step = f"{plan.unroll} * {body.lanes}"
+        yield f"        const int64_t extent = {body.extent(plan.vector)};"
+        if plan.columns or plan.tiled:
+            yield f"        run.width[{number}] = {step if plan.columns else f'{TILE} * {body.lanes}'};"
+        else:
+            width = f"(GO_CHUNK / {max(plan.weight, 1)} / ({step}) + 1) * ({step})"
+            yield f"        run.width[{number}] = extent * {plan.weight} < 2 * GO_CHUNK ? extent : {width};"
+            yield f"        if (run.width[{number}] < 1) run.width[{number}] = 1;"
+        parts.append(f"((extent + run.width[{number}] - 1) / run.width[{number}])")
+    yield f"        run.items[{number}] = {' * '.join(parts) or '1'};"
+
+
+def _weight(plan: Schedule, body: Body) -> str:
+    """What a work item costs, in bytes of traffic."""
+    parts = [str(plan.weight)]
+    parts += [body.extent(loop) for loop in plan.inner if loop != plan.vector]
+    parts.append(f"run.width[{body.number}]" if plan.blocks else body.extent(plan.vector))
+    return " * ".join(parts)

@@ -1,0 +1,250 @@
+"""What is computed at one point of the loops: vectors that are read, combined, added up and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from graphopt.fusion.backends.c.expressions import Expressions, Value
+from graphopt.fusion.backends.c.schedule import Schedule, lanes
+from graphopt.fusion.backends.c.sizes import Sizes
+from graphopt.fusion.loops.collapse import Place
+from graphopt.fusion.loops.ir import COSTLY, ONE, Element, Kernel
+from graphopt.fusion.loops.stages import Pass, may_invert
+
+#: What elements are in memory.
+C_TYPES = {
+    Element.F32: "float", Element.U8: "uint8_t", Element.I8: "int8_t", Element.I32: "int32_t",
+    Element.I64: "int64_t", Element.BOOL: "uint8_t", Element.F16: "uint16_t", Element.BF16: "uint16_t",
+}  # fmt: skip
+
+
+class Points:
+    """Prints statements for points of a nest, in a function with the vector loop's counter ``x``."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, sizes: Sizes, number: int) -> None:
+        self.kernel, self.schedule, self.sizes, self.number = kernel, schedule, sizes, number
+        self.nest = schedule.nest
+        self.write = Expressions(lanes(kernel))
+        self.end = self.write.end
+        self.lanes = f"LANES{self.end}"
+        self.lines: list[str] = []
+        self.depth = 1
+        #: By instruction and unit; unit -1: the same in all lanes.
+        self.values: dict[tuple[int, int], Value] = {}
+        self.places: list[tuple[Place, bool]] = [(place, False) for place in self.nest.loads.values()]
+        self.load_numbers = {index: number for number, index in enumerate(self.nest.loads)}
+        self.store_numbers = [len(self.places) + index for index in range(len(self.nest.stores))]
+        self.places += [(store.place, True) for store in self.nest.stores]
+        self.kept = {index: number for number, index in enumerate(schedule.staging.kept)}
+        self.pointers: dict[int, str] = {}
+        # Stores that may go past caches. Where much is computed between them, that was measured to be slower.
+        self.streamed = {
+            index
+            for step in schedule.staging.passes
+            if not any(self.nest.body[each].op in COSTLY for each in step.body)
+            for index in step.stores
+            if self.nest.stores[index].place.strides[schedule.vector] == ONE
+        }
+        self.period = ""  # elements after which all operands that repeat do so, if any
+
+    def extent(self, loop: int) -> str:
+        """How often a loop runs."""
+        found = self.nest.loops[loop]
+        if found.constant is not None:
+            return str(found.constant)
+        stop = self.sizes.c(found.stop)
+        return f"({stop} - {self.sizes.c(found.start)})" if found.start.factor else stop
+
+    def _point(self, step: Pass, sums: dict[int, list[str]], units: int, part: str | None) -> None:
+        """``units`` vectors of a pass."""
+        values = dict(self.values)
+        for unit in range(units):
+            inside = part if unit + 1 == units else None
+            for index in step.takes:
+                like = self._like(index)
+                load = f"load_{like.vector}{self.end}({self._kept_at(index, unit)})"
+                self._define(index, unit, Value(load, like.element, like.width))
+            for index in step.body:
+                if self.schedule.vector in self.nest.axes[index]:
+                    self._instruction(index, unit, inside)
+            for index in step.keeps:
+                self._keep(index, unit)
+            for index in step.reductions:
+                self._accumulate(index, sums[index], unit, inside)
+            for index in step.stores:
+                self._store(index, unit, inside)
+        self.values = values
+
+    # Instructions
+
+    def _compute(self, indices: tuple[int, ...], units: int, part: str | None) -> None:
+        """What is the same throughout the inner loops."""
+        for index in indices:
+            if self.schedule.columns and self.schedule.vector in self.nest.axes[index]:
+                for unit in range(units):
+                    self._instruction(index, unit, part if unit + 1 == units else None)
+            else:
+                self._instruction(index, -1, None)
+
+    def _instruction(self, index: int, unit: int, part: str | None) -> None:
+        step = self.nest.body[index]
+        if step.op == "load":
+            value = self._load(index, unit, part)
+        elif step.op == "extent":
+            assert step.size is not None
+            value = self.write.splat(step.element, self.sizes.c(step.size))
+        else:
+            args = [self._value(arg, unit) for arg in step.args]
+            if may_invert(self.nest, index):
+                value = replace(args[0], code=f"({args[0].code} * (1 / {args[1].code}))", number=None)
+            else:
+                value = self.write.value(step, args)
+        self._define(index, unit, value)
+
+    def _define(self, index: int, unit: int, value: Value) -> None:
+        name = f"v{index}" if unit < 0 else f"v{index}_{unit}"
+        self._line(f"const {value.vector}{self.end} {name} = {value.code};")
+        self.values[index, unit] = replace(value, code=name)
+
+    def _value(self, index: int, unit: int) -> Value:
+        return self.values[index, unit] if (index, unit) in self.values else self.values[index, -1]
+
+    def _like(self, index: int) -> Value:
+        """The type of a kept value."""
+        element = self.nest.body[index].element
+        return Value("", element, self._kept_width(index))
+
+    def _load(self, index: int, unit: int, part: str | None) -> Value:
+        number = self.load_numbers[index]
+        place = self.places[number][0]
+        memory = self.kernel.inputs[place.port].element
+        name = memory.name.lower() + self.end
+        pointer = self.pointers[number]
+        element = self.nest.body[index].element
+        stride = place.strides[self.schedule.vector]
+        rest = f", {part}" if part else ""
+        kind = "_part" if part else ""
+        if place.period:
+            code = f"load_{name}(again{number} + turn)"
+        elif unit < 0 or not stride.factor:
+            code = f"load_one_{name}({pointer})"
+        elif stride.constant == 1:
+            code = f"load{kind}_{name}({pointer} + {self._at(unit)}{rest})"
+        else:
+            step = self.sizes.c(stride)
+            near = memory is Element.U8 and not part and stride.constant in (2, 3, 4)
+            how = "pick" if near else f"gather{kind}"
+            code = f"{how}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}{rest})"
+        return Value(code, element, 1 if element is Element.BOOL else element.bytes)
+
+    def _at(self, unit: int) -> str:
+        return f"x + {unit} * {self.lanes}" if unit else "x"
+
+    def _store(self, index: int, unit: int, part: str | None) -> None:
+        store = self.nest.stores[index]
+        value = self._value(store.instruction, unit)
+        memory = self.kernel.outputs[store.place.port].element
+        name = memory.name.lower() + self.end
+        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
+        pointer = self.pointers[self.store_numbers[index]]
+        stride = store.place.strides[self.schedule.vector]
+        rest = f", {part}" if part else ""
+        kind = "_part" if part else ""
+        if stride.constant == 1 and not part and index in self.streamed:
+            far = f"far{self.store_numbers[index]}"
+            self._line(f"stream_{name}({pointer} + {self._at(unit)}, {code}, {far});")
+        elif stride.constant == 1:
+            self._line(f"store{kind}_{name}({pointer} + {self._at(unit)}, {code}{rest});")
+        else:
+            step = self.sizes.c(stride)
+            self._line(
+                f"scatter{kind}_{name}({pointer} + ({self._at(unit)}) * {step}, {step}, {code}{rest});"
+            )
+
+    def _store_once(self, index: int, units: int, part: str | None) -> None:
+        store = self.nest.stores[index]
+        if self.schedule.columns and store.place.strides[self.schedule.vector].factor:
+            for unit in range(units):
+                self._store(index, unit, part if unit + 1 == units else None)
+            return
+        value = self._value(store.instruction, 0)
+        name = self.kernel.outputs[store.place.port].element.name.lower() + self.end
+        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
+        self._line(f"store_part_{name}({self.pointers[self.store_numbers[index]]}, {code}, 1);")
+
+    def _kept_width(self, index: int) -> int:
+        element = self.nest.body[index].element
+        return self.write.lanes.width if element is Element.BOOL else element.bytes
+
+    def _kept_at(self, index: int, unit: int) -> str:
+        """Where the vector that is computed now lies in a buffer."""
+        plan = self.schedule
+        outer = [loop for loop in plan.inner if loop != plan.vector]
+        position = ""
+        for loop in outer:
+            position = f"({position} * {self.extent(loop)} + j{loop})" if position else f"j{loop}"
+        if plan.columns:
+            position = f"({position} * {plan.unroll} + {unit}) * {self.lanes}"
+        else:
+            inner = f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})"
+            position = f"{position} * {inner} + " if position else ""
+            position += f"x + {unit} * {self.lanes}"
+        return f"kept{self.kept[index]} + ({position}) * {self._kept_width(index)}"
+
+    def _keep(self, index: int, unit: int) -> None:
+        value, like = self.values[index, unit], self._like(index)
+        code = self.write.mask(value, like.width) if value.element is Element.BOOL else value.code
+        self._line(f"store_{like.vector}{self.end}({self._kept_at(index, unit)}, {code});")
+
+    # Reductions
+
+    def _kind(self, index: int) -> str:
+        return self.nest.body[index].op.removeprefix("reduce_")
+
+    def _sum(self, index: int, name: str) -> Value:
+        """The type of an accumulator."""
+        element = self.nest.body[index].element
+        return Value(name, element, self._kept_width(index))
+
+    def _accumulate(self, index: int, names: list[str], unit: int, part: str | None) -> None:
+        arg = self._value(self.nest.body[index].args[0], unit)
+        if unit >= len(names):
+            return
+        total = self._sum(index, names[unit])
+        code = self.write.mask(arg, total.width) if arg.element is Element.BOOL else arg.code
+        arg = Value(code, total.element, total.width)
+        if part and not self.schedule.columns:
+            nothing = self.write.identity(self._kind(index), total)
+            arg = self.write.pick(self.write.first(total.width, part), arg, nothing)
+        self._line(f"{names[unit]} = {self.write.combine(self._kind(index), total, arg).code};")
+
+    def _finish(self, index: int, names: list[str]) -> None:
+        totals = [self._sum(index, name) for name in names]
+        if self.schedule.columns:
+            same = self.schedule.vector not in self.nest.axes[index]
+            for unit, total in enumerate(totals):
+                self.values[index, -1 if same else unit] = total
+            return
+        total = totals[0]
+        for other in totals[1:]:
+            total = self.write.combine(self._kind(index), total, other)
+        self._define(index, -1, self.write.across(self._kind(index), total))
+
+    # Text
+
+    @contextmanager
+    def _block(self, header: str) -> Iterator[None]:
+        self._line(f"{header} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self._line("}")
+
+    def _line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+
+def scaled(counter: str, stride: str) -> str:
+    return counter if stride == "1" else f"{counter} * {stride}"

@@ -1,0 +1,334 @@
+"""The function that computes a share of a piece's work items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from graphopt.fusion.backends.c.points import C_TYPES, Points, scaled
+from graphopt.fusion.backends.c.schedule import TILE
+from graphopt.fusion.loops.collapse import Place
+from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.loops.stages import Pass
+
+#: How many summands of a lane are added up before their sum is added to those of other blocks.
+BLOCK = 32
+#: Lanes of the narrowest vectors.
+_FEWEST_LANES = 4
+
+
+class Body(Points):
+    """Prints the function of one piece: ``static void NAME(void *run, size_t chunk)``."""
+
+    def text(self) -> str:
+        """The function."""
+        inside = self._inside()
+        head = [f"static void {self.kernel.name}_{self.number}(void *data, size_t chunk) {{"]
+        head.append(f"    {self.kernel.name}_run *const run = data;")
+        head += [f"    const int64_t n{index} = run->n[{index}];" for index in range(len(self.sizes))]
+        for kind, ports in (("in", self.kernel.inputs), ("out", self.kernel.outputs)):
+            for index, port in enumerate(ports):
+                const = "const " if kind == "in" else ""
+                head.append(
+                    f"    {const}{C_TYPES[port.element]} *const {kind}{index} = run->{kind}[{index}];"
+                )
+        head += self._far()
+        used = "\n".join(inside)
+        head = [line for line in head if _is_used(line, used)]
+        if "stream_" in used:
+            inside.append("    go_streamed();")
+        return "\n".join([*head, *inside, "}"]) + "\n"
+
+    def _far(self) -> Iterator[str]:
+        """Of each store of vectors: whether it goes past caches, which it does in whole lines alone."""
+        plan = self.schedule
+        for index, number in enumerate(self.store_numbers):
+            if index not in self.streamed:
+                continue
+            place = self.places[number][0]
+            width = self.kernel.outputs[place.port].element.bytes
+            apart = list(place.offsets)
+            apart += [stride for loop, stride in enumerate(place.strides) if loop != plan.vector]
+            parts = [f"{self.sizes.c(size)} * {width}" for size in apart if size.factor]
+            if plan.columns or plan.tiled:  # Then the next line of memory is not written next.
+                parts.append(f"{plan.unroll if plan.columns else TILE} * {self.lanes} * {width}")
+            lines = f"({' | '.join(parts) or '0'}) % GO_LINE == 0"
+            whole = f"{self.lanes} * {width} >= GO_LINE / 2"
+            yield f"    const int far{number} = run->far[{place.port}] && {whole} && {lines};"
+
+    # The loop over work items
+
+    def _inside(self) -> list[str]:
+        plan, number = self.schedule, self.number
+        self._line(f"const int64_t step = run->step[{number}], items = run->items[{number}];")
+        self._line("int64_t item = (int64_t)chunk * step, rest = item;")
+        self._line("const int64_t end = items - item < step ? items : item + step;")
+        if plan.blocks:
+            self._line(f"const int64_t extent = {self.extent(plan.vector)}, width = run->width[{number}];")
+            self._line("const int64_t blocks = (extent + width - 1) / width;")
+            self._line("if (!blocks) return;")
+            if not plan.tiled:
+                self._line("int64_t block = rest % blocks;")
+                self._line("rest /= blocks;")
+        for loop in reversed(plan.outer):
+            self._line(f"int64_t i{loop} = rest % {self.extent(loop)};")
+            self._line(f"rest /= {self.extent(loop)};")
+        self._line("int64_t block = rest;" if plan.tiled else "(void)rest;")
+        if plan.blocks:
+            self._line("(void)block;")
+        self._buffers()
+        with self._block("for (; item < end; item++)"):
+            self._start_item()
+            if plan.columns:
+                with self._vectors(
+                    "block * width", "(block + 1) * width < extent ? (block + 1) * width : extent"
+                ):
+                    pass
+            else:
+                self._passes(1, None)
+            self._next_item()
+        self._free()
+        return self.lines
+
+    def _start_item(self) -> None:
+        for number, (place, written) in enumerate(self.places):
+            port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
+            terms = [f"{'out' if written else 'in'}{place.port}", *map(self.sizes.c, place.offsets)]
+            terms += [
+                scaled(f"i{loop}", self.sizes.c(place.strides[loop]))
+                for loop in self.schedule.outer
+                if place.strides[loop].factor
+            ]
+            const = "" if written else "const "
+            self._line(f"{const}{C_TYPES[port.element]} *const p{number} = {' + '.join(terms)};")
+            self.pointers[number] = f"p{number}"
+            if place.period:
+                self._repeat(number, place)
+
+    def _repeat(self, number: int, place: Place) -> None:
+        """Copies an operand that repeats, until its end is the end of a vector, too."""
+        period, type_ = place.period or 1, C_TYPES[self.kernel.inputs[place.port].element]
+        power = period & -period
+        length = f"{period} * {self.lanes} / ({power} < {self.lanes} ? {power} : {self.lanes})"
+        self._line(f"{type_} again{number}[{length}];")
+        stride = self.sizes.c(place.strides[self.schedule.vector])
+        with self._block(f"for (int k = 0; k < {length}; k++)"):
+            self._line(f"again{number}[k] = p{number}[{scaled(f'(k % {period})', stride)}];")
+        self.period = length
+
+    def _next_item(self) -> None:
+        counters = [(f"i{loop}", self.extent(loop)) for loop in self.schedule.outer]
+        if self.schedule.blocks:
+            counters.insert(0 if self.schedule.tiled else len(counters), ("block", "blocks"))
+        depth = 0
+        for place, (counter, extent) in enumerate(reversed(counters)):
+            if place + 1 == len(counters):
+                self._line(f"++{counter};")
+            else:
+                self._line(f"if (++{counter} == {extent}) {{")
+                self.depth += 1
+                depth += 1
+                self._line(f"{counter} = 0;")
+        for _ in range(depth):
+            self.depth -= 1
+            self._line("}")
+
+    # Buffers
+
+    def _buffers(self) -> None:
+        kept = self.schedule.staging.kept
+        if not kept:
+            return
+        plan = self.schedule
+        parts = [self.extent(loop) for loop in plan.inner if loop != plan.vector]
+        if plan.columns:
+            parts.append(f"({plan.unroll} * {self.lanes})")
+        else:
+            parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
+        self._line(f"const int64_t row = {' * '.join(parts)};")
+        bytes_ = sum(self._kept_width(index) for index in kept)
+        # A model may say any sizes: no product may wrap around.
+        few = f"{' * '.join(f'(double){part}' for part in parts)} < 0x1p48"
+        self._line(f"char *const own = {few} ? malloc((size_t)row * {bytes_} + {64 * len(kept)}) : NULL;")
+        with self._block("if (!own)"):
+            self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
+            self._line("return;")
+        at = "(char *)(((uintptr_t)own + 63) / 64 * 64)"
+        for index in kept:
+            self._line(f"char *const kept{self.kept[index]} = {at};")
+            width = self._kept_width(index)
+            at = f"kept{self.kept[index]} + (row * {width} + 63) / 64 * 64"
+
+    def _free(self) -> None:
+        if self.schedule.staging.kept:
+            self._line("free(own);")
+
+    # Passes
+
+    def _passes(self, units: int, part: str | None) -> None:
+        """All passes; in columns for ``units`` vectors at ``x``, the last with ``part`` lanes."""
+        staging = self.schedule.staging
+        for number, step in enumerate(staging.passes):
+            self._compute(step.before, units, part)
+            last = number + 1 == len(staging.passes)
+            if step.body or step.reductions or step.stores:
+                self._pass(step, units, part, last and not staging.after and not staging.stores)
+        self._compute(staging.after, units, part)
+        for index in staging.stores:
+            self._store_once(index, units, part)
+
+    def _pass(self, step: Pass, units: int, part: str | None, last: bool) -> None:
+        plan = self.schedule
+        wide = units if plan.columns else plan.unroll
+        sums: dict[int, list[str]] = {}
+        for index in step.reductions:
+            arg = self.nest.body[index].args[0]
+            copies = wide if not plan.columns or plan.vector in self.nest.axes[arg] else 1
+            sums[index] = [f"sum{index}_{unit}" for unit in range(copies)]
+            nothing = self.write.identity(self._kind(index), self._sum(index, ""))
+            for name in sums[index]:
+                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+        outer = [loop for loop in plan.inner if loop != plan.vector]
+        blocks = self._start_blocks(sums, outer)
+        before = dict(self.pointers), dict(self.values)
+        with self._loops(step, outer):
+            if plan.columns:
+                self._point(step, sums | blocks, units, part)
+                if blocks:
+                    counter, extent = f"j{outer[-1]}", self.extent(outer[-1])
+                    with self._block(f"if ({counter} % {BLOCK} == {BLOCK - 1} || {counter} + 1 == {extent})"):
+                        self._end_blocks(sums, blocks)
+            else:
+                with_blocks = plan.blocks
+                start = "block * width" if with_blocks else "0"
+                stop = (
+                    "extent - block * width < width ? extent : (block + 1) * width" if with_blocks else None
+                )
+                self._vector_loop(step, sums, blocks, start, stop)
+        self.pointers, self.values = before
+        for index in step.reductions:
+            self._finish(index, sums[index])
+
+    def _vector_loop(
+        self,
+        step: Pass,
+        sums: dict[int, list[str]],
+        blocks: dict[int, list[str]],
+        start: str,
+        stop: str | None,
+    ) -> None:
+        plan = self.schedule
+        if self.period:
+            self._line(f"int64_t turn = ({start}) % ({self.period});")
+        step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
+        self._line(f"int64_t x = {start};")
+        self._line(f"const int64_t stop = {stop or self.extent(plan.vector)};")
+        with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
+            self._point(step, sums | blocks, plan.unroll, None)
+            if blocks:
+                with self._block(f"if (x / ({step_width}) % {BLOCK} == {BLOCK - 1})"):
+                    self._end_blocks(sums, blocks)
+            if self.period:
+                self._line(f"turn = turn + {step_width} == {self.period} ? 0 : turn + {step_width};")
+        with self._block(f"for (; x < stop; x += {self.lanes})"):
+            self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+            self._point(step, sums | blocks, 1, "m")
+        self._end_blocks(sums, blocks)
+
+    # Sums of sums: the error of n additions in a row grows with n, of blocks with n / BLOCK + BLOCK
+
+    def _start_blocks(self, sums: dict[int, list[str]], outer: list[int]) -> dict[int, list[str]]:
+        """Accumulators of blocks for the sums of floats that may have more than a block of summands."""
+        plan, last = self.schedule, self.nest.loops[self.schedule.vector].constant
+        if plan.columns:
+            long = bool(outer)
+        else:
+            long = bool(outer) or last is None or last > BLOCK * plan.unroll * _FEWEST_LANES
+        blocks = {
+            index: [f"block_{name}" for name in names]
+            for index, names in sums.items()
+            if long and self._kind(index) == "sum" and self.nest.body[index].element is Element.F32
+        }
+        for index, names in blocks.items():
+            nothing = self.write.identity("sum", self._sum(index, ""))
+            for name in names:
+                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+        return blocks
+
+    def _end_blocks(self, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
+        for index, names in blocks.items():
+            nothing = self.write.identity("sum", self._sum(index, ""))
+            for total, name in zip(sums[index], names, strict=True):
+                both = self.write.combine("sum", self._sum(index, total), self._sum(index, name))
+                self._line(f"{total} = {both.code};")
+                self._line(f"{name} = {nothing.code};")
+
+    @contextmanager
+    def _loops(self, step: Pass, loops: list[int]) -> Iterator[None]:
+        """The inner loops but for that over vectors, with what is computed in each of them."""
+        plan = self.schedule
+        done: set[int] = set()
+        opened = 0
+        for loop in loops:
+            self._line(f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++) {{")
+            self.depth += 1
+            opened += 1
+            self._move(step, loop)
+            done.add(loop)
+            later = set(loops) - done
+            for index in step.body:
+                axes = self.nest.axes[index]
+                if plan.vector not in axes and not axes & later and loop in axes:
+                    self._instruction(index, -1, None)
+        # A block of its own keeps the names of the vector loop apart.
+        if not loops and not plan.columns:
+            self._line("{")
+            self.depth += 1
+            opened += 1
+        yield
+        for _ in range(opened):
+            self.depth -= 1
+            self._line("}")
+
+    def _move(self, step: Pass, loop: int) -> None:
+        """Pointers for one more loop."""
+        wanted = [self.load_numbers[index] for index in step.body if index in self.load_numbers]
+        wanted += [self.store_numbers[index] for index in step.stores]
+        for number in wanted:
+            place, written = self.places[number]
+            if place.strides[loop].factor:
+                port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
+                const = "" if written else "const "
+                name = f"p{number}_{loop}"
+                stride = self.sizes.c(place.strides[loop])
+                pointer = f"{const}{C_TYPES[port.element]} *const {name}"
+                self._line(f"{pointer} = {self.pointers[number]} + j{loop} * {stride};")
+                self.pointers[number] = name
+
+    # In columns
+
+    @contextmanager
+    def _vectors(self, start: str, stop: str) -> Iterator[None]:
+        """In columns: the loop over vectors, and in it the passes."""
+        plan = self.schedule
+        wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
+        self._line(f"int64_t x = {start};")
+        self._line(f"const int64_t stop = {stop};")
+        for header, units, part in (
+            (f"for (; x + {wide} <= stop; x += {wide})", plan.unroll, None),
+            (f"for (; x < stop; x += {self.lanes})", 1, "m"),
+        ):
+            with self._block(header):
+                if part:
+                    self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
+                values = dict(self.values)
+                self._passes(units, part)
+                self.values = values
+        yield
+
+
+def _is_used(declaration: str, text: str) -> bool:
+    """Whether what a line declares is named in ``text``."""
+    name = declaration.split(" = ", maxsplit=1)[0].rsplit(maxsplit=1)[-1].lstrip("*")
+    return " = " not in declaration or re.search(rf"\b{name}\b", text) is not None

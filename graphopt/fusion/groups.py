@@ -1,0 +1,187 @@
+"""Groups in a model: functions named by what is in them, and the kernels that they are compiled to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.driver import context_for
+from graphopt.errors import InvalidModel
+from graphopt.fusion.loop_nest import CantFuse
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.lower import lower
+from graphopt.fusion.operator_table import find
+from graphopt.fusion.signature import Signature
+from graphopt.ops import native
+
+#: Counts up when kernels of the same name would not do the same any more.
+_FORMAT = 1
+_DIGITS = 12
+#: Operators in a name.
+_WORDS = 3
+_LETTERS = 60
+
+
+@dataclass(frozen=True)
+class Group:
+    """A function that is a group.
+
+    Attributes:
+        kernel: what it is compiled to; ``None`` if it can't be.
+        reason: why it can't be.
+        calls: how often it is called.
+    """
+
+    function: ir.Function
+    signature: Signature | None
+    kernel: Kernel | None
+    reason: str = ""
+    calls: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the function, and of the kernel."""
+        return self.function.name
+
+
+def groups_of(model: ir.Model) -> list[Group]:
+    """The groups in ``model``, in the order of their names.
+
+    Raises:
+        InvalidModel: what is noted about them can't be read.
+    """
+    signatures = signatures_of(model)
+    calls: dict[str, int] = {}
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            if node.domain == native.DOMAIN:
+                calls[node.op_type] = calls.get(node.op_type, 0) + 1
+    functions = [function for key, function in model.functions.items() if key[0] == native.DOMAIN]
+    return [
+        _group(function, signatures.get(function.name), calls.get(function.name, 0))
+        for function in sorted(functions, key=lambda function: function.name)
+    ]
+
+
+def _group(function: ir.Function, signature: Signature | None, calls: int) -> Group:
+    if signature is None:
+        return Group(function, None, None, "the model does not tell the types that it is for", calls)
+    if function.name != name_of(function, signature):  # names reach the source of kernels: no other is taken
+        return Group(function, signature, None, "it was changed after it was made", calls)
+    try:
+        return Group(function, signature, kernel_of(function, signature), calls=calls)
+    except CantFuse as reason:
+        return Group(function, signature, None, str(reason), calls)
+    except Exception as fault:  # of nodes that are not what their operators ask for
+        return Group(function, signature, None, f"its nodes can't be read: {type(fault).__name__}", calls)
+
+
+def kernels_of(model: ir.Model) -> list[Kernel]:
+    """The kernels of the groups in ``model``."""
+    return [group.kernel for group in groups_of(model) if group.kernel is not None]
+
+
+def signatures_of(model: ir.Model) -> dict[str, Signature]:
+    """The types that groups are for, by name; raises InvalidModel if they can't be read."""
+    text = model.metadata_props.get(native.SIGNATURES)
+    if text is None:
+        return {}
+    try:
+        data = json.loads(text)
+        items = list(data.items())
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InvalidModel(f"the model's entry {native.SIGNATURES!r} can't be read") from error
+    return {name: Signature.parse(item) for name, item in items}
+
+
+def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Context) -> None:
+    """Note in ``model`` the types that groups are for; those of functions that are gone are forgotten."""
+    names = [key[1] for key in model.functions if key[0] == native.DOMAIN]
+    told = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
+    cx.edit.note(model, native.SIGNATURES, json.dumps(told, separators=(",", ":")) if told else None)
+
+
+def name_of(function: ir.Function, signature: Signature) -> str:
+    """The name of a group, by its operators and what is in it."""
+    ops = [node.op_type for node in function.graph if not _moves(node)]
+    words = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower() for op in dict.fromkeys(ops)]
+    label = re.sub(r"[^a-z0-9_]", "_", "_".join(words[:_WORDS]))[:_LETTERS] or "moves"
+    label = label if label[0].isalpha() else f"k{label}"
+    return f"{label}_{digest(function, signature)}"
+
+
+def digest(function: ir.Function, signature: Signature) -> str:
+    """What tells a group from others."""
+    parts = (str(_FORMAT), ir.fingerprint(function), json.dumps(signature.to_dict()))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def _moves(node: ir.Node) -> bool:
+    operator = find(node)
+    return node.op_type == "Constant" or (operator is not None and operator.moves)
+
+
+def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
+    """The kernel of a group.
+
+    Raises:
+        CantFuse: it can't be compiled.
+    """
+    return compiled(list(function.graph), function.inputs, function.outputs, function.opset_imports,
+                    signature, function.name)  # fmt: skip
+
+
+def compiled(
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    imports: Mapping[str, int],
+    signature: Signature,
+    name: str,
+) -> Kernel:
+    """The kernel that computes ``outputs`` of ``inputs`` by ``nodes``, which stay as they are.
+
+    Raises:
+        CantFuse: it can't be made.
+    """
+    if len(signature.inputs) != len(inputs) or len(signature.outputs) != len(outputs):
+        raise CantFuse("it has another number of inputs or outputs than the model tells")
+    copier = ir.Copier(declarations=False)
+    taken = []
+    for number, (value, tensor) in enumerate(zip(inputs, signature.inputs, strict=True)):
+        kind = ir.TensorType(ir.DataType(tensor.element.value))
+        copy = ir.Value(name=value.name or f"input_{number}", type=kind)
+        copier.values[value] = copy
+        taken.append(copy)
+    constants = list(_constants(nodes, copier))
+    copies = [*constants, *copier.nodes(nodes)]
+    results = [copier.value(value) for value in outputs]
+    graph = ir.Graph(
+        taken,
+        [result for result in results if result is not None],
+        nodes=copies,
+        opset_imports=dict(imports),
+        name=name,
+    )
+    with context_for(ir.Model(graph, ir_version=10)) as cx:
+        for value, tensor in zip(taken, signature.inputs, strict=True):
+            cx.facts.settle(value, tensor.fact)
+        return lower(graph, cx, name)
+
+
+def _constants(nodes: Sequence[ir.Node], copier: ir.Copier) -> Iterator[ir.Node]:
+    """Constants that ``nodes`` read from outside, as nodes."""
+    made = {output for node in nodes for output in node.outputs}
+    for value in dict.fromkeys(value for node in nodes for value in ir.reads(node)):
+        tensor = ir.constant_of(value)
+        if tensor is None or value in made or value in copier.values:
+            continue
+        node = ir.Node("", "Constant", [], [ir.Attr("value", ir.AttributeType.TENSOR, tensor)])
+        copier.values[value] = node.outputs[0]
+        node.outputs[0].name = value.name
+        yield node

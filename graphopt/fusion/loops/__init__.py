@@ -1,0 +1,1 @@
+"""Kernels as loops over elements: the representation between a group of nodes and the code of a device."""

@@ -1,0 +1,156 @@
+"""What is left to onnxruntime on the CPU, because it costs nothing there.
+
+Measured with onnxruntime 1.31: its products and convolutions take in what stands beside them, and between
+convolutions tensors keep a layout of their own, which a kernel in between would break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.fusion.nan_sources import reduces_nans
+from graphopt.fusion.operator_table import find
+
+#: What a Gemm takes in behind it.
+_GEMM_ACTIVATIONS = frozenset(
+    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Softplus", "HardSigmoid", "Selu", "Softsign"}
+    | {"ThresholdedRelu"}
+)
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+#: What may have the layout of convolutions.
+_CONVOLUTIONS = frozenset(
+    {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
+    | {"BatchNormalization", "ConvInteger", "QLinearConv", "LRN", "Resize", "Upsample", "DepthToSpace"}
+)
+
+
+def why_left(node: ir.Node, cx: Context) -> str | None:
+    """Why ``node`` is better left where it is."""
+    if any(value is not None and _op(value.producer()) in _QUANTIZERS for value in node.inputs) or any(
+        _op(reader) in _QUANTIZERS for output in node.outputs for reader in ir.readers(output)
+    ):
+        return "it stands between quantized values, which onnxruntime computes as such"
+    if node.op_type in ("Mul", "Div") and _scales_product(node, cx):
+        return "onnxruntime scales the product beside it at no cost"
+    if node.op_type == "Add" and any(_makes_gemm(value, cx) for value in node.inputs):
+        return "onnxruntime adds it in the product before it at no cost"
+    if node.op_type in _GEMM_ACTIVATIONS and _follows_gemm(node, cx):
+        return "onnxruntime computes it in the product before it at no cost"
+    if node.op_type == "Transpose" and _transposes_product(node, cx):
+        return "onnxruntime reads the product behind it transposed at no cost"
+    if reduces_nans(node, cx):
+        return "what it reduces may hold NaN, which onnxruntime drops or keeps by its place"
+    return None
+
+
+def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> bool:
+    """Whether onnxruntime makes one operator of ``nodes`` that is as fast: a QuickGelu.
+
+    Args:
+        inputs: what they read that is no constant of one element.
+    """
+    ops = sorted(node.op_type for node in nodes)
+    return len(inputs) == 1 and ops in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"])
+
+
+def is_widened(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> bool:
+    """Whether numbers of half precision come from, or go to, nodes that onnxruntime computes in single.
+
+    It keeps what lies between such nodes in single precision, where nothing overflows that would as half; a
+    kernel between them would round it.
+    """
+    halves = [value for value in inputs if cx.dtype(value) == ir.DataType.FLOAT16]
+    if any(_computes(_source(value, cx)) for value in halves):
+        return True
+    given = [value for value in outputs if cx.dtype(value) == ir.DataType.FLOAT16]
+    return any(_computes(reader) for value in given for reader in ir.readers(value))
+
+
+def _source(value: ir.Value, cx: Context) -> ir.Node | None:
+    """The node that computed what ``value`` holds, perhaps at other places."""
+    producer = value.producer()
+    while producer is not None and _moves(producer, cx) and producer.inputs[0] is not None:
+        producer = producer.inputs[0].producer()
+    return producer
+
+
+def _moves(node: ir.Node, cx: Context) -> bool:
+    operator = find(node)
+    return operator is not None and operator.moves
+
+
+def _computes(node: ir.Node | None) -> bool:
+    """Whether ``node`` computes with real numbers."""
+    return node is not None and node.op_type not in ("Cast", "Constant")
+
+
+def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:
+    """The convolution, or what keeps its layout, that stands beside ``nodes``."""
+    for node in nodes:
+        before = [value.producer() for value in node.inputs if value is not None]
+        behind = [reader for output in node.outputs for reader in ir.readers(output)]
+        for other in (*before, *behind):
+            if other is not None and other not in nodes and _op(other) in _CONVOLUTIONS:
+                return ir.label(other)
+    return None
+
+
+def _op(node: ir.Node | None) -> str:
+    """The operator, where it is one of the standard's or of onnxruntime's."""
+    return "" if node is None or node.domain not in ("", *ir.RUNTIME_DOMAINS) else node.op_type
+
+
+def _only_reader(value: ir.Value) -> bool:
+    return ir.use_count(value) == 1 and not value.is_graph_output()
+
+
+def _scales_product(node: ir.Node, cx: Context) -> bool:
+    """Whether a constant number scales what a MatMul computes, or reads."""
+    constants = [ir.constant_of(value) for value in node.inputs]
+    if not any(tensor is not None and tensor.size == 1 for tensor in constants):
+        return False
+    behind = list(ir.readers(node.outputs[0]))
+    if behind and all(_op(reader) == "MatMul" for reader in behind):
+        return True
+    return any(
+        value is not None and _op(value.producer()) == "MatMul" and _only_reader(value)
+        for value in node.inputs
+    )
+
+
+def _makes_gemm(value: ir.Value | None, cx: Context) -> bool:
+    """Whether ``value`` is the product of two matrices, to which a bias is added as Gemm does."""
+    if value is None or not _only_reader(value) or _op(value.producer()) != "MatMul":
+        return False
+    (reader,) = ir.readers(value)
+    others = [other for other in reader.inputs if other is not value and other is not None]
+    return cx.rank(value) == 2 and bool(others) and all((cx.rank(other) or 0) <= 1 for other in others)
+
+
+def _follows_gemm(node: ir.Node, cx: Context) -> bool:
+    value = node.inputs[0]
+    if value is None or not _only_reader(value):
+        return False
+    producer = value.producer()
+    if _op(producer) == "Gemm":
+        return True
+    return (
+        producer is not None
+        and producer.op_type == "Add"
+        and any(_makes_gemm(other, cx) for other in producer.inputs)
+    )
+
+
+def _transposes_product(node: ir.Node, cx: Context) -> bool:
+    """Whether the last two axes are exchanged for products alone."""
+    behind = list(ir.readers(node.outputs[0]))
+    if not behind or any(_op(reader) not in ("MatMul", "Gemm", "FusedMatMul") for reader in behind):
+        return False
+    order = node.attributes.get("perm")
+    rank = cx.rank(node.outputs[0])
+    if rank is None:
+        return True
+    kept = list(order.as_ints()) if order is not None else list(range(rank))[::-1]
+    return kept == [*range(rank - 2), rank - 1, rank - 2]

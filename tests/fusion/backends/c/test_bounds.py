@@ -1,0 +1,151 @@
+"""Kernels whose indices leave their tensors, as those of models that say what is not so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphopt.fusion.backends.c import source
+from graphopt.fusion.backends.c.kernels import kernel_text
+from graphopt.fusion.loops.ir import (
+    ONE,
+    ZERO,
+    Access,
+    Axis,
+    Element,
+    Instruction,
+    Kernel,
+    Piece,
+    Port,
+    Size,
+    Store,
+    Symbol,
+)
+from tests.fusion.backends.c.harness import Unit, compiler
+from tests.fusion.backends.c.test_patterns import KERNELS, SWISH
+
+F32 = Element.F32
+N = Size(1, (0,))
+
+
+def copy(
+    name: str,
+    strides: tuple[Size, ...],
+    offset: Size = ZERO,
+    sizes: tuple[Size, ...] = (Size(4),),
+    dims: tuple[Size, ...] = (N,),
+    cut: Size | None = None,
+) -> Kernel:
+    """Loads elements of ``x[dims]`` and stores them, one after the other, in an array of ``sizes``."""
+    body = (Instruction("load", F32, access=Access(0, strides, offset)),)
+    dense: list[Size] = []
+    stride = ONE
+    for size in reversed(sizes):
+        dense.insert(0, stride)
+        stride = Size(stride.factor * size.factor, (*stride.symbols, *size.symbols))
+    stores = (Store(Access(0, tuple(dense)), 0),)
+    pieces: tuple[Piece, ...] = (Piece(body, stores),)
+    if cut is not None:
+        pieces = (Piece(body, stores, ZERO, cut), Piece(body, stores, cut))
+    symbols = tuple(Symbol(0, axis) for axis, dim in enumerate(dims) if dim.symbols)
+    axes = tuple(Axis(size) for size in sizes)
+    at = None if cut is None else 0
+    return Kernel(name, (Port(F32, dims),), (Port(F32, sizes),), symbols, axes, pieces, at)
+
+
+SLICED = copy("sliced", (ONE,), Size(6))
+REVERSED = copy("reversed", (Size(-1),), Size(3))
+BEFORE = copy("before", (ONE,), Size(-1))
+STEPS = copy("steps", (Size(2),))
+HUGE = copy("huge", (Size(2**62),), sizes=(Size(5),))
+LOWER = replace(copy("lower", (ONE,), sizes=(N,)), outputs=(Port(F32, (Size(4),)),))
+CUT = copy("cut", (ONE,), sizes=(N,), cut=Size(4))
+# The sum over no elements reads y[0] all the same.
+EMPTY = Kernel(
+    "empty", (Port(F32, (Size(3), N)), Port(F32, (N,))), (Port(F32, (Size(3),)),), (Symbol(0, 1),),
+    (Axis(Size(3)), Axis(N, True)),
+    (Piece(
+        (Instruction("load", F32, access=Access(0, (N, ONE))), Instruction("load", F32, access=Access(1, (ZERO, ZERO))),
+         Instruction("reduce_sum", F32, (0,)), Instruction("add", F32, (1, 2))),
+        (Store(Access(0, (ONE, ZERO)), 3),),
+    ),),
+)  # fmt: skip
+WRONG = [SLICED, REVERSED, BEFORE, STEPS, HUGE, LOWER, CUT, EMPTY]
+
+
+@pytest.fixture(scope="module")
+def unit(tmp_path_factory: pytest.TempPathFactory) -> Unit:
+    if compiler() is None:
+        pytest.skip("no C compiler")
+    return Unit(WRONG, tmp_path_factory.mktemp("unit"))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short", "enough"),
+    [(SLICED, 9, 10), (REVERSED, 3, 4), (STEPS, 6, 7), (CUT, 3, 4), (LOWER, 5, 3), (EMPTY, 0, 1)],
+    ids=lambda value: value.name if isinstance(value, Kernel) else str(value),
+)
+def test_a_run_that_would_leave_its_tensors_fails(
+    unit: Unit, kernel: Kernel, short: int, enough: int
+) -> None:
+    for length, fits in ((enough, True), (short, False)):
+        feeds = [
+            np.ones([length if dim.symbols else dim.factor for dim in port.dims], np.float32)
+            for port in kernel.inputs
+        ]
+        if fits:
+            unit.run(WRONG.index(kernel), feeds)
+        else:
+            with pytest.raises(
+                RuntimeError, match=f"{kernel.name} would (read|write) outside|leave its loops"
+            ):
+                unit.run(WRONG.index(kernel), feeds)
+
+
+@pytest.mark.parametrize("kernel", [BEFORE, HUGE], ids=lambda kernel: kernel.name)
+def test_a_run_that_never_fits_fails(unit: Unit, kernel: Kernel) -> None:
+    for length in (0, 1, 5, 1000):
+        with pytest.raises(RuntimeError, match=f"{kernel.name} would read outside of input 0"):
+            unit.run(WRONG.index(kernel), [np.ones(length, np.float32)])
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *KERNELS,
+        copy("rows", (Size(100), ONE), Size(10), (N, Size(50)), (N, Size(100))),
+        copy("turned", (ONE, Size(1, (1,))), ZERO, (Size(1, (1,)), N), (N, Size(1, (1,)))),
+        copy("back", (Size(-1),), Size(3), (Size(4),), (Size(4),)),
+    ],
+    ids=lambda kernel: kernel.name,
+)
+def test_what_follows_from_the_sizes_is_not_checked(kernel: Kernel) -> None:
+    assert "go_inside" not in kernel_text(kernel)
+
+
+def test_a_name_is_no_code() -> None:
+    for name in ('x"); system("true', "a-b", "", "1a", "a" * 300, "a\n", "é"):
+        with pytest.raises(ValueError, match="identifier"):
+            source([replace(SWISH, name=name)])
+
+
+def test_buffers_of_sizes_that_wrap_around_are_not_made(tmp_path: Path) -> None:
+    if compiler() is None:
+        pytest.skip("no C compiler")
+    # 2^61 rows, each the same 8 numbers, whose exponentials are kept: 2^64 of them
+    body = (
+        Instruction("load", F32, access=Access(0, (ZERO, ONE))),
+        Instruction("exp", F32, (0,)),
+        Instruction("reduce_sum", F32, (1,)),
+        Instruction("div", F32, (1, 2)),
+        Instruction("reduce_max", F32, (3,)),
+    )
+    kernel = Kernel(
+        "wide", (Port(F32, (Size(8),)),), (Port(F32, ()),), (), (Axis(Size(2**61), True), Axis(Size(8), True)),
+        (Piece(body, (Store(Access(0, (ZERO, ZERO)), 4),)),),
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Unit([kernel], tmp_path, flags=("-Wno-overflow",)).run(0, [np.ones(8, np.float32)])

@@ -1,0 +1,99 @@
+"""What is read of groups in a model, which anybody may have written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import onnx
+import pytest
+
+from graphopt import ir
+from graphopt.errors import InvalidModel
+from graphopt.fusion.groups import digest, groups_of, name_of, signatures_of
+from graphopt.fusion.signature import Signature, Tensor
+from graphopt.ops import native
+from tests.support import parse
+from tests.transforms.test_fuse_groups import GROUPS, fused
+
+
+def written(change: Callable[[onnx.ModelProto], None]) -> ir.Model:
+    """A model with a group, changed by hand."""
+    model, _ = fused(GROUPS["pointwise"])
+    proto = ir.to_proto(model)
+    change(proto)
+    return ir.from_proto(proto)
+
+
+def test_a_name_that_is_not_of_the_makers_form_never_reaches_a_kernel() -> None:
+    _, (group,) = fused(GROUPS["pointwise"])
+    assert group.signature is not None
+    evil = f'/*"}}; int evil; /*"*/k_{digest(group.function, group.signature)}'
+
+    def rename(proto: onnx.ModelProto) -> None:
+        (function,), (node,) = proto.functions, proto.graph.node
+        told = json.loads(proto.metadata_props[0].value)
+        proto.metadata_props[0].value = json.dumps({evil: told[function.name]})
+        function.name = node.op_type = evil
+
+    (found,) = groups_of(written(rename))
+    assert found.kernel is None and found.reason == "it was changed after it was made"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "nonsense", "[]", '{"a": 1}', '{"a": {"inputs": ["f32[d0;]"]}}']
+)
+def test_types_that_cannot_be_read_are_told(text: str) -> None:
+    def damage(proto: onnx.ModelProto) -> None:
+        proto.metadata_props[0].value = text
+
+    with pytest.raises(InvalidModel):
+        signatures_of(written(damage))
+
+
+def test_without_the_types_there_is_no_kernel() -> None:
+    (found,) = groups_of(written(lambda proto: proto.ClearField("metadata_props")))
+    assert found.kernel is None and "types" in found.reason
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Softmax <axis = -7> (a)",
+        "Abs(a, x)",
+        "And(a, x)",
+        "Where(a, a, x)",
+        "ReduceSum <axes = [0, 0]> (a)",
+        'LeakyRelu <alpha = "s"> (a)',
+    ],
+)
+def test_nodes_that_break_their_operators_have_no_kernel(node: str) -> None:
+    model = parse(f"g (float[N] x) => (float[N] y) {{ a = Abs(x) y = {node} }}")
+    proto = ir.to_proto(model)
+    body = proto.graph
+    function = onnx.helper.make_function(
+        native.DOMAIN, "f", ["x"], ["y"], list(body.node), [onnx.helper.make_opsetid("", 17)]
+    )
+    signature = Signature((Tensor.parse("f32[d0]"),), (Tensor.parse("f32[d0]"),))
+    found = ir.from_proto(_calling(proto, function)).functions[native.DOMAIN, "f", ""]
+    name = function.name = name_of(found, signature)
+    made = _calling(proto, function)
+    made.metadata_props.add(key=native.SIGNATURES, value=json.dumps({name: signature.to_dict()}))
+    (group,) = groups_of(ir.from_proto(made))
+    assert group.kernel is None and group.reason != "it was changed after it was made"
+
+
+def _calling(proto: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.ModelProto:
+    """A model that only calls ``function``."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    del made.graph.node[:]
+    made.graph.node.append(onnx.helper.make_node(function.name, ["x"], ["y"], domain=native.DOMAIN))
+    made.functions.append(function)
+    made.opset_import.add(domain=native.DOMAIN, version=1)
+    return made
+
+
+@pytest.mark.parametrize("text", ["f32[d0,64]", "i64[2]={d0,-1}", "u8[]", "bool[3*d0*d1]", "f16[0]"])
+def test_types_are_read_as_they_are_written(text: str) -> None:
+    assert str(Tensor.parse(text)) == text

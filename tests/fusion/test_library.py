@@ -1,0 +1,241 @@
+"""Which library goes with a model, and what uses it: runs, comparisons, repairs, executors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt import api, config, ir
+from graphopt.cli.main import main
+from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
+from graphopt.executor.options import ExecutorOptions
+from graphopt.fusion.backends.c import build as building
+from graphopt.fusion.groups import groups_of
+from graphopt.fusion.inventory import writing_library
+from graphopt.fusion.library import Libraries, libraries_for
+from graphopt.ops import native
+from graphopt.ort.devices import Device
+from tests.fusion.backends.c.runtime.samples import compiled
+from tests.fusion.models import TWO, grouped, spoil
+from tests.support import parse
+
+FEEDS = {
+    "x": np.linspace(-3, 3, 128, dtype=np.float32).reshape(2, 64),
+    "w": np.eye(64, dtype=np.float32),
+    "b": np.linspace(1, 2, 64, dtype=np.float32),
+}
+
+
+@pytest.fixture(autouse=True)
+def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def calls(model: ir.Model) -> int:
+    return sum(node.domain == native.DOMAIN for node in model.graph)
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*arguments: object, **more: object) -> Path:
+        raise NoCompiler("there is no C compiler for native kernels", hint="install one")
+
+    monkeypatch.setattr(building, "build", none)
+
+
+def test_models_without_groups_and_other_devices_need_none() -> None:
+    settings = config.current()
+    assert libraries_for(parse(TWO), settings) == Libraries()
+    assert libraries_for(grouped(), settings, Device("cuda")) == Libraries()
+
+
+@compiled
+def test_a_library_is_made_again_from_the_model(tmp_path: Path) -> None:
+    settings = config.current()
+    told: list[str] = []
+    found = libraries_for(grouped(), settings, progress=lambda done, text: told.append(text))
+    assert len(found.paths) == 1 and len(found.kernels) == 2 and not found.remarks and told
+    told.clear()
+    assert libraries_for(grouped(), settings, progress=lambda done, text: told.append(text)) == found
+    assert not told, "it is in the store"
+    assert Path(found.paths[0]).is_relative_to(tmp_path / "cache")
+
+
+def test_what_can_not_be_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.current()
+    model = grouped()
+    without_compiler(monkeypatch)
+    (remark,) = libraries_for(model, settings).remarks
+    assert (
+        remark
+        == "2 kernels not built, onnxruntime runs the nodes: there is no C compiler for native kernels (install one)"
+    )
+    (function, *_) = model.functions.values()
+    next(node for node in function if node.op_type == "Mul").op_type = "Sub"
+    assert "it was changed after it was made" in libraries_for(model, settings).remarks[0]
+    model.metadata_props[native.SIGNATURES] = "{"
+    assert "can't be read" in libraries_for(model, settings).remarks[0]
+
+
+@compiled
+def test_runs_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, plain = grouped(), api.run(parse(TWO), FEEDS)["y"]
+    np.testing.assert_allclose(api.run(model, FEEDS)["y"], plain, rtol=1e-5)
+    spoil(monkeypatch, "sigmoid", "Tanh")  # now it shows
+    assert np.abs(api.run(model, FEEDS)["y"] - plain).max() > 0.1
+    np.testing.assert_allclose(api.run(model, FEEDS, libraries=())["y"], plain, rtol=1e-5)
+    verdict = api.verify(parse(TWO), model)
+    assert not verdict.ok and "with its library" in verdict.summary()
+    assert api.verify(parse(TWO), model, libraries=()).ok
+
+
+@compiled
+def test_a_wrong_kernel_is_found_and_its_group_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, "sigmoid", "Tanh")
+    model, report = api.optimize(parse(TWO), fuser="native")
+    assert [(drop.owner, drop.node) for drop in report.dropped] == [("fuse-groups", "Sigmoid(s)")]
+    assert calls(model) == 1 and [name[:3] for name in report.kernels] == ["sin"]
+    assert report.verdict is not None and report.verdict.ok
+    with pytest.raises(VerificationFailed, match="with its library"):
+        api.optimize(parse(TWO), fuser="native", strict=True)
+
+
+@compiled
+def test_a_wrong_kernel_is_found_by_bisection_and_shown_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, kept = tmp_path / "m.onnx", tmp_path / "kept"
+    ir.save(parse(TWO), path)
+    spoil(monkeypatch, "sigmoid", "Tanh")
+    assert main(["bisect", str(path), "--fuser", "native", "-o", str(kept)], {}) == 1
+    assert "fuse-groups at Sigmoid(s)" in capsys.readouterr().out
+    assert main(["replay", str(kept)], {}) == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["replay", str(kept)], {}) == 0
+
+
+def test_without_a_compiler_the_model_is_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compiler(monkeypatch)
+    model, report = api.optimize(parse(TWO), fuser="native")
+    assert calls(model) == 2 and report.kernels == report.libraries == ()
+    assert "2 kernels not built" in report.remarks[0]
+    np.testing.assert_allclose(api.run(model, FEEDS)["y"], api.run(parse(TWO), FEEDS)["y"], rtol=1e-5)
+
+
+def test_a_scope_whose_kernel_is_not_built_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compiler(monkeypatch)
+    with pytest.raises(NotFused, match=r"its kernel is missing: 2 kernels not built.*no C compiler"):
+        api.optimize(parse(TWO), fuser="native", strict_fusion=["Sin(t)"])
+
+
+def test_a_fuser_and_a_pipeline_exclude_each_other() -> None:
+    with pytest.raises(graphopt.errors.UsageError, match="exclude each other"):
+        api.optimize(parse(TWO), fuser="native", pipeline="O1")
+
+
+# The interface for kernels ------------------------------------------------------------------------
+
+
+def test_what_kernels_tells() -> None:
+    found = graphopt.kernels(grouped())
+    assert not found.proposed and [group.calls for group in found.groups] == [1, 1]
+    assert all(group.name in found.source() for group in found.groups)
+    assert graphopt.kernels(parse(TWO)).proposed
+    nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    for model in (nothing, parse(TWO)):
+        with pytest.raises(UsageError, match="no native groups") as caught:
+            graphopt.build_kernels(model, "k.so")
+        assert "--fuser native" in (caught.value.hint or "")
+    assert repr(found) == "<Inventory: 2 groups, 2 kernels>"
+
+
+def test_a_library_goes_where_it_can(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="should end in"):
+        graphopt.build_kernels(grouped(), tmp_path / "k.txt")
+    source = tmp_path / "made.so"
+    source.write_bytes(b"")
+    with pytest.raises(UsageError) as caught, writing_library(source, tmp_path / "none" / "k.so"):
+        pass
+    assert caught.value.hint == f"mkdir -p {tmp_path / 'none'}"
+
+
+def test_kernels_are_those_that_the_fuser_makes() -> None:
+    """The norm becomes an operator that onnxruntime has, of which the bias is a part."""
+    model = parse("""g (float[N,64] x, float[64] b) => (float[N,64] y) <float e = {0.00001}, float two = {2.0}> {
+        m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
+        a = Add(v, e) r = Sqrt(a) n = Div(d, r) s = Sin(n) y = Mul(s, b)
+    }""")
+    _, report = api.optimize(model, fuser="native")
+    found = graphopt.kernels(model)
+    assert found.proposed and [group.name for group in found.groups] == list(report.kernels)
+    asis = groups_of(graphopt.partition(model, "fusion").outlined())
+    assert [group.name for group in found.groups] != [group.name for group in asis]
+
+
+def test_no_groups_are_told() -> None:
+    nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
+    _, report = api.optimize(nothing, fuser="native")
+    assert any(note.startswith("no native groups: ") for note in report.notes())
+    _, report = api.optimize(nothing, pipeline="O3")
+    assert not any(note.startswith("no native groups") for note in report.notes())
+    _, report = api.optimize(nothing, fuser="native", skip=["fuse-groups"])
+    assert not any(note.startswith("no native groups") for note in report.notes())
+
+
+@compiled
+def test_a_library_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "k.so"
+    graphopt.build_kernels(grouped(), path)
+    assert path.stat().st_size > 1000 and [file.name for file in tmp_path.glob("*.so")] == ["k.so"]
+    assert not list(tmp_path.glob(".*"))
+    found = api.run(grouped(), FEEDS, libraries=[str(path)])["y"]
+    np.testing.assert_allclose(found, api.run(parse(TWO), FEEDS)["y"], rtol=1e-5)
+
+
+# Executors ----------------------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("compile", ["blocking", "background"])
+def test_executors_run_kernels_in_all_plans(compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = api.run(parse(TWO), FEEDS)["y"]
+    with graphopt.fuser("native"):
+        options = ExecutorOptions(graphopt.FusionStrategy.parse("static:1,dynamic:1"), compile=compile)  # type: ignore[arg-type]
+        executor = graphopt.compile(parse(TWO), options)
+    assert calls(executor.graph_for(FEEDS)) == 2
+    for _ in range(2):
+        np.testing.assert_allclose(executor.run(FEEDS)["y"], expected, rtol=1e-5)
+        executor.wait()
+    executor.run(FEEDS)
+    assert executor.last_plan == "static-1"
+    static = graphopt.last_executed_optimized_graph()
+    assert static.metadata_props[native.SIGNATURES].count("f32[2,64]") > 0
+    wide = {**FEEDS, "x": np.ones((5, 64), np.float32)}
+    for _ in range(2):
+        executor.run(wide)
+        executor.wait()
+    executor.run(wide)
+    assert executor.last_plan == "dynamic-1"
+    assert "d0" in executor.graph_for(wide).metadata_props[native.SIGNATURES]
+    state = executor.debug_state()
+    assert not state.remarks and all(len(plan.kernels) == 2 for plan in state.plans if plan.hits)
+    assert "nodes, 2 native kernels" in str(state)
+
+
+@compiled
+def test_plans_really_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, "sigmoid", "Tanh")
+    with graphopt.fuser("native"):
+        executor = graphopt.compile(parse(TWO), verify=False)
+    assert np.abs(executor.run(FEEDS)["y"] - api.run(parse(TWO), FEEDS)["y"]).max() > 0.1
+
+
+def test_an_executor_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_compiler(monkeypatch)
+    with graphopt.fuser("native"):
+        executor = graphopt.compile(parse(TWO), ExecutorOptions(depth=0))
+    executor.run(FEEDS)
+    assert "not built" in str(executor.debug_state())

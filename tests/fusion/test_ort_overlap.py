@@ -1,0 +1,240 @@
+"""What is left to onnxruntime, what stands beside it, and groups that would not pay."""
+
+from __future__ import annotations
+
+import pytest
+
+import graphopt
+from graphopt import ir
+from graphopt.driver import context_for
+from graphopt.fusion.groups import groups_of
+from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
+from tests.support import parse
+
+INPUTS = (
+    "float[N,64] x, float[64,64] w, float[64] bias, float[N,64] full, float[B,N,64] xs, float[B,M,64] ks,"
+    " uint8[N,64] q, float one, uint8 zero"
+)
+SCALES = "float half = {0.5}, float[1] third = {0.3}, float[64] many = {0}, float[2] two = {1, 2}, float even = {2}, int64[1] axes = {0}"
+
+
+def reason(body: str, name: str, outputs: str = "float[N,64] y") -> str:
+    """Why the node that computes ``name`` is left; nothing where it is not."""
+    constants = SCALES.replace("many = {0}", "many = {" + ",".join(["1"] * 64) + "}")
+    model = parse(f"g ({INPUTS}) => ({outputs}) <{constants}> {{ {body} }}")
+    with context_for(model) as cx:
+        (node,) = (node for node in model.graph if node.outputs[0].name == name)
+        return why_left(node, cx) or ""
+
+
+NAN = "which onnxruntime drops or keeps by its place"
+LEFT = {
+    "the maximum of a root": ("a = Sqrt(x) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
+    "the minimum behind a logarithm and a view": (
+        "a = Log(x) b = Unsqueeze(a, axes) c = Neg(b) y = ReduceMin <axes = [0], keepdims = 0> (c)",
+        "y",
+        NAN,
+    ),
+    "the maximum of a quotient": ("a = Div(x, full) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
+    "the maximum of a broken power": ("a = Pow(x, half) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
+    "behind a dequantization": ("a = DequantizeLinear(q, one, zero) y = Exp(a)", "y", "quantized"),
+    "before a quantization": ("a = Exp(x) y = QuantizeLinear(a, one, zero)", "a", "quantized"),
+    "before a dynamic quantization": ("a = Exp(x) y, s, z = DynamicQuantizeLinear(a)", "a", "quantized"),
+    "a product times a number": ("p = MatMul(x, w) y = Mul(p, half)", "y", "scales the product"),
+    "a number times a product": ("p = MatMul(x, w) y = Mul(third, p)", "y", "scales the product"),
+    "a product by a number": ("p = MatMul(x, w) y = Div(p, half)", "y", "scales the product"),
+    "what a product reads times a number": ("a = Mul(x, half) y = MatMul(a, w)", "a", "scales the product"),
+    "a bias": ("p = MatMul(x, w) y = Add(p, bias)", "y", "adds it in the product"),
+    "a bias in front": ("p = MatMul(x, w) y = Add(bias, p)", "y", "adds it in the product"),
+    "a number as bias": ("p = MatMul(x, w) y = Add(p, half)", "y", "adds it in the product"),
+    "the activation of a Gemm": ("p = Gemm(x, w, bias) y = Relu(p)", "y", "computes it in the product"),
+    "the activation of a product and a bias": (
+        "p = MatMul(x, w) a = Add(p, bias) y = Sigmoid(a)",
+        "y",
+        "computes it in the product",
+    ),
+    "the transposition of what a product reads": (
+        "t = Transpose <perm = [0,2,1]> (ks) y = MatMul(xs, t)",
+        "t",
+        "reads the product behind it transposed",
+    ),
+    "the transposition of a matrix": (
+        "t = Transpose(full) y = MatMul(t, x) z = Gemm(t, x)",
+        "t",
+        "reads the product behind it transposed",
+    ),
+}
+
+TAKEN = {
+    "the maximum of what is fed": ("y = ReduceMax <axes = [-1]> (x)", "y"),
+    "the sum of roots": ("a = Sqrt(x) y = ReduceSum(a, axes)", "y"),
+    "the maximum of a norm": (
+        "s = Mul(x, x) m = ReduceMean <axes = [-1]> (s) e = Add(m, half) r = Sqrt(e) n = Div(x, r)"
+        " y = ReduceMax <axes = [-1]> (n)",
+        "y",
+    ),
+    "the maximum of logarithms of clipped numbers": (
+        "a = Clip(x, half) b = Log(a) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
+    "the maximum of squares and quotients by a number": (
+        "a = Pow(x, even) b = Div(a, half) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
+    "the maximum of quotients by a choice of positive numbers": (
+        "c = IsNaN(x) e = Exp(x) s = Where(c, e, half) n = Div(x, s) y = ReduceMax <axes = [-1]> (n)",
+        "y",
+    ),
+    "the maximum of a product of what may be NaN": (
+        "a = Sqrt(x) p = MatMul(a, w) y = ReduceMax <axes = [-1]> (p)",
+        "y",
+    ),
+    "the maximum of integers": (
+        "a = Sqrt(x) b = Cast <to = 6> (a) y = ReduceMax <axes = [-1]> (b)",
+        "y",
+    ),
+    "what is not quantized": ("a = Exp(x) y = Neg(a)", "a"),
+    "a product times what is no constant": ("p = MatMul(x, w) y = Mul(p, one)", "y"),
+    "a product times many numbers": ("p = MatMul(x, w) y = Mul(p, many)", "y"),
+    "a product plus a number that others read": ("p = MatMul(x, w) y = Add(p, half) z = Exp(p)", "y"),
+    "a product times a number that others read": ("p = MatMul(x, w) y = Mul(p, half) z = Exp(p)", "y"),
+    "a number less a product": ("p = MatMul(x, w) y = Sub(half, p)", "y"),
+    "what products and others read times a number": ("a = Mul(x, half) y = MatMul(a, w) z = Exp(a)", "a"),
+    "a product that is returned": ("y = MatMul(x, w) z = Mul(y, half)", "z"),
+    "a residual": ("p = MatMul(x, w) y = Add(p, full)", "y"),
+    "the bias of a batch of products": ("p = MatMul(xs, w) y = Add(p, bias)", "y"),
+    "a bias times a product": ("p = MatMul(x, w) y = Mul(p, bias)", "y"),
+    "what a Gemm does not take in": ("p = Gemm(x, w, bias) y = Exp(p)", "y"),
+    "the activation of a Gemm that others read": ("p = Gemm(x, w, bias) y = Relu(p) z = Exp(p)", "y"),
+    "the activation of a product": ("p = MatMul(x, w) y = Relu(p)", "y"),
+    "the activation of a residual": ("p = MatMul(x, w) a = Add(p, full) y = Relu(a)", "y"),
+    "the activation of no product": ("a = Exp(x) y = Relu(a)", "y"),
+    "a transposition of other axes": ("t = Transpose <perm = [1,0,2]> (ks) y = MatMul(xs, t)", "t"),
+    "all axes of three exchanged": ("t = Transpose(ks) y = MatMul(t, xs)", "t"),
+    "a transposition that others read": ("t = Transpose(full) y = MatMul(t, x) z = Exp(t)", "t"),
+    "a transposition that is returned": ("y = Transpose(full)", "y"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_it_is_left_to_onnxruntime(name: str) -> None:
+    body, node, words = LEFT[name]
+    assert words in reason(body, node)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_it_is_taken(name: str) -> None:
+    body, node = TAKEN[name]
+    outputs = "float[N,64] y" + (", float[N,64] z" if "z = " in body else "")
+    assert reason(body, node, outputs) == ""
+
+
+def test_operators_of_other_domains_are_not_those_of_the_standard() -> None:
+    model = parse("g (float[N,64] x) => (float[N,64] y) { p = Abs(x) y = Relu(p) }")
+    first, second = model.graph
+    with context_for(model) as cx:
+        other = cx.edit.make_node("Gemm", first.inputs, {}, name="other", domain="my.own")
+        cx.edit.insert_before(first, [other])
+        cx.edit.replace(first.outputs[0], other.outputs[0])
+        assert why_left(second, cx) is None
+
+
+def nodes_of(body: str, inputs: str = "float[1,8,9,9] x, float[8,8,1,1] w") -> list[ir.Node]:
+    return list(parse(f"g ({inputs}) => (float[A,B,C,D] y) {{ {body} }}").graph)
+
+
+def test_what_touches_a_convolution_is_told() -> None:
+    conv, first, second = nodes_of("c = Conv <kernel_shape = [1,1]> (x, w) a = Abs(c) y = Exp(a)")
+    assert "Conv" in str(touches_convolution([first, second]))
+    assert touches_convolution([second]) is None
+    assert touches_convolution([conv, first, second]) is None  # its own is not beside it
+    first, _ = nodes_of("a = Abs(x) y = MaxPool <kernel_shape = [1,1]> (a)")
+    assert "MaxPool" in str(touches_convolution([first]))
+
+
+def test_a_quick_gelu_is_built_in() -> None:
+    sigmoid, y = nodes_of("s = Sigmoid(x) y = Mul(x, s)")
+    x, w = sigmoid.inputs[0], y.inputs[0]
+    assert x is not None and w is not None
+    assert is_builtin([sigmoid, y], [x])
+    assert not is_builtin([sigmoid, y], [x, w]) and not is_builtin([sigmoid], [x])
+
+
+@pytest.mark.parametrize(
+    "body, widened",
+    [
+        ("p = MatMul(x, w) y = Abs(p)", True),  # what comes in
+        ("p = MatMul(x, w) r = Reshape(p, sizes) y = Abs(r)", True),  # also where it was only moved
+        ("a = Abs(x) y = MatMul(a, w)", True),  # what goes out
+        ("c = Cast <to = 10> (single) y = Abs(c)", False),
+        ("y = Abs(x)", False),
+    ],
+)
+def test_what_onnxruntime_keeps_in_single_precision_is_not_rounded_between(body: str, widened: bool) -> None:
+    model = parse(
+        "g (float16[N,64] x, float16[64,64] w, float[N,64] single) => (float16[N,64] y)"
+        f" <int64[2] sizes = {{-1, 64}}> {{ {body} }}"
+    )
+    (node,) = (node for node in model.graph if node.op_type == "Abs")
+    with context_for(model) as cx:
+        inputs = [value for value in node.inputs if value is not None]
+        assert is_widened(inputs, list(node.outputs), cx) is widened
+
+
+# Groups that would not pay ----------------------------------------------------------------------------
+
+
+def outcome(
+    body: str, inputs: str, outputs: str, constants: str = ""
+) -> tuple[list[list[str]], dict[str, str]]:
+    """The operators of each group, and why others are in none."""
+    model = parse(f"g ({inputs}) => ({outputs}) {constants} {{ {body} }}")
+    found = graphopt.partition(model, "fusion")
+    fused = groups_of(found.outlined())
+    assert all(group.kernel is not None for group in fused)
+    return [sorted(group.ops) for group in found.groups], {item.op: item.reason for item in found.reasons}
+
+
+def test_a_few_elements_are_not_worth_a_kernel() -> None:
+    chain = "a = Exp(x) y = Neg(a)"
+    groups, reasons = outcome(chain, "float[7,9] x", "float[7,9] y")
+    assert groups == [] and "too few elements" in reasons["Exp"]
+    for shape in ("8,8", "N,2"):  # of what is not known there may be many
+        assert outcome(chain, f"float[{shape}] x", f"float[{shape}] y")[0] == [["Exp", "Neg"]]
+    body = "a = Exp(x) y = ReduceSum <keepdims = 0> (a)"
+    assert len(outcome(body, "float[64,64] x", "float y")[0]) == 1  # much is read
+
+
+def test_what_reads_and_writes_about_as_much_as_before_is_no_group() -> None:
+    """One by one they read and write 26 bytes an element, and together 22."""
+    groups, reasons = outcome(
+        "y = Where(c, x, u) z = Where(d, y, v)",
+        "bool[N,64] c, bool[N,64] d, float[N,64] x, float[N,64] u, float[N,64] v",
+        "float[N,64] y, float[N,64] z",
+    )
+    assert groups == [] and "about as much as before" in reasons["Where"]
+    groups, _ = outcome("y = Exp(x) z = Neg(y)", "float[N,64] x", "float[N,64] y, float[N,64] z")
+    assert groups == [["Exp", "Neg"]]  # 16 and 12
+
+
+def test_beside_a_convolution_only_reductions_are_worth_a_kernel() -> None:
+    shapes = "float[1,8,16,16] x, float[8,8,1,1] w", "float[1,8,16,16] y"
+    groups, reasons = outcome("c = Conv(x, w) a = Abs(c) y = Exp(a)", *shapes)
+    assert groups == [] and "stands beside Conv" in reasons["Abs"]
+    assert outcome("c = Conv(x, w) a = Abs(c) y = Softmax(a)", *shapes)[0] == [["Abs", "Softmax"]]
+
+
+def test_sizes_and_what_has_no_elements_are_no_groups() -> None:
+    sizes = "s = Shape(x) a = Mul(s, two) b = Add(a, two) r = Expand(one, b)"
+    groups, reasons = outcome(
+        sizes + " y = Identity(r)",
+        "float[64,3] x",
+        "float[A,B] y",
+        "<int64[1] two = {2}, float one = {1}>",
+    )
+    assert groups == [] and reasons["Mul"] == reasons["Add"] == "it computes sizes"
+    nothing = "<int64[1] start = {3}, int64[1] axis = {1}>"
+    groups, reasons = outcome(
+        "n = Slice(x, start, start, axis) a = Exp(n) y = Neg(a)", "float[N,8] x", "float[N,M] y", nothing
+    )
+    assert groups == [] and "has no elements" in reasons["Exp"]

@@ -1,0 +1,139 @@
+"""Random graphs in batches: one library for the kernels of many, then each graph by itself and with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.errors import RuntimeFailure
+from graphopt.fusion.backends.c import source
+from graphopt.fusion.backends.c.build import Plan
+from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.ort import session
+from graphopt.ort.session_options import SessionChoice
+from tests.fuzz.kernels.all_groups import Grouped, grouped
+from tests.fuzz.kernels.compare import mismatches
+from tests.fuzz.kernels.operator_graphs import operator_graphs
+from tests.fuzz.kernels.random_graphs import RandomGraph, generate
+
+#: Kernels of one compilation.
+_UNIT = 12
+
+
+@dataclass
+class Findings:
+    """What came of a batch.
+
+    Attributes:
+        faults: what is wrong, with the seed of the graph.
+        judged: outputs that were compared.
+        nodes, left: nodes of the graphs, and those that no kernel computes.
+        without: graphs that have no kernel, and why.
+    """
+
+    faults: list[str] = field(default_factory=list)
+    judged: int = 0
+    nodes: int = 0
+    left: int = 0
+    without: dict[str, str] = field(default_factory=dict)
+
+
+def library(kernels: Sequence[Kernel], folder: Path, levels: tuple[int, ...], quickly: bool = True) -> Path:
+    """A library of ``kernels``, whose names differ; ``quickly`` is for those that run only once."""
+    units = [source(kernels[start : start + _UNIT]) for start in range(0, len(kernels), _UNIT)]
+    plan = Plan(tuple(units), len(kernels), find_compiler(None), levels, ("-O1",) if quickly else ())
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / "kernels.so"
+    plan.make(folder, target)
+    return target
+
+
+def cpu_levels() -> tuple[int, ...]:
+    """The levels that this machine runs."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    except OSError:
+        return (2,)
+    found = [
+        2,
+        *([3] if {"avx2", "fma"} <= flags else []),
+        *([4] if {"avx512bw", "avx512vl"} <= flags else []),
+    ]
+    return tuple(found)
+
+
+def examine(seeds: Sequence[int], folder: Path, level: int) -> Findings:
+    """Compile what the graphs of ``seeds`` hold for one CPU level, run them, and compare."""
+    return _examine({f"seed {seed}": generate(seed) for seed in seeds}, folder, level)
+
+
+def examine_operators(folder: Path, level: int, few: int | None = None) -> Findings:
+    """The same with graphs of one operator each; that there is no kernel is a fault, too.
+
+    Args:
+        few: how many graphs of each operator; by default all.
+    """
+    graphs = dict(operator_graphs())
+    if few is not None:
+        kinds: dict[str, list[str]] = {}
+        for name in graphs:
+            kinds.setdefault(name.split()[0], []).append(name)
+        graphs = {name: graphs[name] for names in kinds.values() for name in names[:few]}
+    findings = _examine(graphs, folder, level)
+    findings.faults += [f"{name}: {reason}" for name, reason in findings.without.items()]
+    return findings
+
+
+def _examine(graphs: Mapping[str, RandomGraph], folder: Path, level: int) -> Findings:
+    groups = {name: grouped(graph.model) for name, graph in graphs.items()}
+    kernels = {kernel.name: kernel for group in groups.values() for kernel in group.kernels}
+    path = library(list(kernels.values()), folder, (level,))
+    findings = Findings()
+    for name, graph in graphs.items():
+        group = groups[name]
+        if not group.kernels:
+            findings.without[name] = "; ".join(group.reasons.values())
+            continue
+        findings.nodes += len(graph.grower.nodes)
+        findings.left += sum(node.domain == "" for node in group.model.graph)
+        try:
+            _compare(name, graph, group, path, findings)
+        except RuntimeFailure as failure:
+            findings.faults.append(f"{name}: {failure}")
+    return findings
+
+
+def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings: Findings) -> None:
+    plain = graph.model.SerializeToString()
+    try:
+        without = [session.create(plain, optimizations=kind, threads=1) for kind in ("off", "default")]
+    except RuntimeFailure:
+        without = []  # of types that onnxruntime lacks kernels for: double precision judges alone
+    choice = SessionChoice(libraries=(str(path),))
+    try:
+        with_it = session.create(ir.to_bytes(group.model), threads=2, choice=choice)
+    except RuntimeFailure:
+        if without:
+            raise
+        return  # what is left of a graph of such types does not run either
+    for sizes in graph.sizes():
+        feeds = graph.feeds(sizes)
+        try:
+            runtimes = [session.run(other, feeds) for other in without]
+            exact, margins = graph.expected(feeds)
+        except (RuntimeFailure, ValueError):
+            continue  # the maximum of nothing, and the like
+        got = session.run(with_it, feeds)
+        for place, value in enumerate(graph.outputs):
+            others = [np.asarray(results[place]) for results in runtimes]
+            found = mismatches(np.asarray(got[place]), value.dtype, exact[place], margins[place], others)
+            findings.judged += 1
+            findings.faults += [
+                f"{name} {sizes}{' special' * graph.special}: {value.name} ({value.dtype}) at {text}"
+                for text in found
+            ]

@@ -1,0 +1,45 @@
+"""Each operator that kernels know, over types, shapes and special values, against onnxruntime and doubles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphopt.errors import NoCompiler
+from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.operator_table import all_operators
+from graphopt.process.child import Child
+from tests.fuzz.kernels.batches import Findings, cpu_levels, examine_operators
+from tests.fuzz.kernels.operator_graphs import operator_graphs
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    """Kernels run in a process of their own: bad ones may end it."""
+    try:
+        find_compiler(None)
+    except NoCompiler:
+        pytest.skip("no C compiler")
+    with Child(preload=("onnxruntime",)) as child:
+        yield child
+
+
+def test_every_operator_computes_what_it_should(child: Child, tmp_path: Path) -> None:
+    found: Findings = child.call(examine_operators, tmp_path, cpu_levels()[-1], 2)
+    assert found.faults == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", cpu_levels())
+def test_every_operator_of_every_type_at_each_level(child: Child, tmp_path: Path, level: int) -> None:
+    assert child.call(examine_operators, tmp_path, level).faults == []
+
+
+def test_every_operator_is_tried() -> None:
+    tried = set()
+    for _, graph in operator_graphs():
+        tried |= {f"{node.domain}::{node.op_type}".removeprefix("::") for node in graph.grower.nodes}
+    known = {op for items in all_operators().values() for item in items for op in item.ops}
+    assert known - tried == set()

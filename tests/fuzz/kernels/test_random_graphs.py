@@ -1,0 +1,47 @@
+"""Random graphs compute the same with kernels as without, and what double precision says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphopt.errors import NoCompiler
+from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.process.child import Child
+from tests.fuzz.kernels.batches import Findings, cpu_levels, examine
+from tests.fuzz.kernels.random_graphs import generate
+
+FAST, SEEDS, BATCH = 40, 2000, 50
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    """Kernels run in a process of their own: bad ones may end it."""
+    try:
+        find_compiler(None)
+    except NoCompiler:
+        pytest.skip("no C compiler")
+    with Child(preload=("onnxruntime",)) as child:
+        yield child
+
+
+def test_graphs_compute_the_same_with_kernels(child: Child, tmp_path: Path) -> None:
+    found: Findings = child.call(examine, range(FAST), tmp_path, cpu_levels()[-1])
+    assert found.faults == []
+    assert found.judged > 2 * FAST
+    assert found.left < 0.35 * found.nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(SEEDS // BATCH))
+def test_more_graphs_compute_the_same_with_kernels(child: Child, tmp_path: Path, chunk: int) -> None:
+    level = cpu_levels()[-1 - chunk % len(cpu_levels())]
+    seeds = range(FAST + chunk * BATCH, FAST + (chunk + 1) * BATCH)
+    assert child.call(examine, seeds, tmp_path, level).faults == []
+
+
+def test_a_seed_gives_the_same_graph() -> None:
+    first, second = (generate(7).model.SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
