@@ -73,7 +73,7 @@ class Refusals(PassInstrumentation):
     def __init__(self) -> None:
         self.reasons: dict[str, None] = {}
         told = {rule.pattern for rule in all_rules() if rule.anchors}
-        self._silent = {rule.name for rule in all_rules() if rule.fuses and rule.pattern not in told}
+        self._silent = {rule.name for rule in all_rules() if rule.is_fusion and rule.pattern not in told}
 
     def refused(self, refusal: Refusal) -> None:
         if refusal.rule in self._silent:

@@ -38,7 +38,7 @@ def passes_page() -> str:
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += [f"| `{one.name}` | `{one.default_text}` | {_cell(one.meaning)} |" for one in options]
             lines.append("")
-        rules = sorted({rule.family for rule in all_rules() if rule.by == name})
+        rules = sorted({rule.family for rule in all_rules() if rule.pass_ == name})
         if rules:
             lines += [
                 f"[Rules](rules.md): {', '.join(f'[{family}](rules.md#{family})' for family in rules)}",
@@ -68,7 +68,7 @@ def rules_page() -> str:
     for rule in all_rules():
         also = ", ".join(f"`{tag}`" for tag in rule.tags)
         summary = _cell(rule.summary)
-        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | `{rule.by}` | {also} |"
+        row = f"| `{rule.name}` | {summary} | {rule.numerics.name.lower()} | `{rule.pass_}` | {also} |"
         families.setdefault(rule.family, []).append(row)
     for family, rows in sorted(families.items()):
         lines += [

@@ -6,6 +6,7 @@ the :class:`Context`, whose services are put in from outside.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -320,10 +321,10 @@ class Context:
 
     # Changes ------------------------------------------------------------------------------
 
-    def permit(self, owner: str, node: ir.Node) -> Action | None:
-        """Ask to change ``node`` on behalf of rule or pass ``owner``; ``None`` means: leave it.
+    def begin_rewrite(self, owner: str, node: ir.Node) -> Action | None:
+        """Begin a rewrite of ``node`` by rule or pass ``owner``; ``None`` if it must not be made.
 
-        Every change goes through here, so that bisecting can name the one at fault.
+        Passes call this before each rewrite, so that bisect can find the one at fault.
         """
         action = Action(self.actions + 1, owner, ir.label(node))
         if self.gate is not None and not self.gate(action):
@@ -335,8 +336,18 @@ class Context:
         self.actions += 1
         return action
 
-    def bars(self, owner: str, node: ir.Node) -> bool:
-        """Whether rule ``owner`` must not even try ``node``: it is known to fail there."""
+    def permit(self, owner: str, node: ir.Node) -> Action | None:
+        """Deprecated: use :meth:`begin_rewrite`."""
+        warnings.warn("Context.permit is deprecated: use begin_rewrite", DeprecationWarning, stacklevel=2)
+        return self.begin_rewrite(owner, node)
+
+    def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Deprecated: use :meth:`end_rewrite`."""
+        warnings.warn("Context.wrote is deprecated: use end_rewrite", DeprecationWarning, stacklevel=2)
+        self.end_rewrite(action, root, made)
+
+    def is_blocked(self, owner: str, node: ir.Node) -> bool:
+        """Whether rule ``owner`` is excluded at ``node`` because it is known to fail there."""
         refused = self.options.refused
         return bool(refused) and not refused.isdisjoint([(owner, ""), (owner, ir.label(node))])
 
@@ -355,8 +366,8 @@ class Context:
         self.facts = self.facts.anew(self.edit)
         self.facts.infer_all()
 
-    def wrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Tell observers that ``action`` was carried out."""
+    def end_rewrite(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
+        """Report the finished rewrite ``action``, which replaced ``root`` by ``made``, to the observers."""
         self.commit_reads()
         for observer in self.observers:
             observer.rewrote(action, root, made)

@@ -89,9 +89,9 @@ class Job:
         stats = Stats(by_pass=self.weigh_each)
         gate = self.gate
         if self.stop_after is not None:
-            from graphopt.rewrite.filter import Limits
+            from graphopt.rewrite.filter import RewriteLimit
 
-            gate = Limits(first=self.stop_after)
+            gate = RewriteLimit(first=self.stop_after)
         start = time.perf_counter()
         cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(stats))
         done = self._run_passes(model, cx, stats)
@@ -171,7 +171,7 @@ class Job:
         from graphopt.rewrite.explain import fused_in
         from graphopt.rules import admitted_rules
 
-        return list(fused_in(model, admitted_rules(self.options, by="fuse-builtin")))
+        return list(fused_in(model, admitted_rules(self.options, pass_="fuse-builtin")))
 
     def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
         """What is left of patterns that the pipeline fuses."""

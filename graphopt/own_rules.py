@@ -57,9 +57,9 @@ def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
         UsageError: none does.
     """
     for rule in rules:
-        if rule.by not in passes:
+        if rule.pass_ not in passes:
             raise UsageError(
-                f"no pass of the pipeline applies rule {rule.name!r}", hint=f"add the pass {rule.by}"
+                f"no pass of the pipeline applies rule {rule.name!r}", hint=f"add the pass {rule.pass_}"
             )
 
 
@@ -68,7 +68,7 @@ def left_out(options: Options, pipeline: Pipeline) -> Iterator[str]:
     for rule in options.rules:
         if rule.name in options.skip or (options.only is not None and rule.name not in options.only):
             continue
-        steps = [step for step in pipeline.passes() if step.name == rule.by]
+        steps = [step for step in pipeline.passes() if step.name == rule.pass_]
         furthest = max(getattr(step, "numerics", Numerics.APPROXIMATES) for step in steps)
         if rule.numerics > min(options.numerics, furthest):
             kind = rule.numerics.name.lower()

@@ -36,7 +36,7 @@ def three_negations(op, m, x):
     return op.Neg(x)
 
 
-@rule(lambda op, x: op.Mish(x), numerics=Reassociates, by="decompose")
+@rule(lambda op, x: op.Mish(x), numerics=Reassociates, pass_="decompose")
 def decompose_mish(op, m, x):
     """Mish(x) → x · Tanh(Softplus(x))."""
     return op.Mul(x, op.Tanh(op.Softplus(x)))

@@ -218,7 +218,7 @@ def test_invalid_passes_are_one_clear_type_error(given: Any, message: str) -> No
 def test_a_pass_whose_rewrites_do_not_end_is_stopped() -> None:
     class Forever(graphopt.Pass):
         def run(self, model: ir.Model, cx: Context) -> None:
-            while cx.permit(self.name, model.graph[0]) is not None:
+            while cx.begin_rewrite(self.name, model.graph[0]) is not None:
                 pass
 
     with pytest.raises(

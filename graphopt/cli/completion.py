@@ -40,7 +40,7 @@ def _rules() -> list[str]:
 def _patterns() -> list[str]:
     from graphopt.rules import all_rules
 
-    return sorted({name for rule in all_rules() if rule.fuses for name in (rule.family, rule.name)})
+    return sorted({name for rule in all_rules() if rule.is_fusion for name in (rule.family, rule.name)})
 
 
 def _pipelines() -> list[str]:

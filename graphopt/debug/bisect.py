@@ -27,7 +27,7 @@ from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
 from graphopt.debug.trial import Outcome, Step, Try, find_node
 from graphopt.errors import VerificationFailed
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 #: Runs that looking for a smallest set may take.
 _MINIMIZING = 100
@@ -102,10 +102,10 @@ class Bisection:
         self._attempt = attempt
         self._check = check
         self._say = say or (lambda text: None)
-        self._known: dict[Limits, str | None] = {}
+        self._known: dict[RewriteLimit, str | None] = {}
         self.runs = 0
 
-    def find(self, base: Limits | None = None, *, explain: bool = True) -> Culprit | None:
+    def find(self, base: RewriteLimit | None = None, *, explain: bool = True) -> Culprit | None:
         """The first culprit in what ``base`` allows; ``None`` if the check holds all the way.
 
         Args:
@@ -114,7 +114,7 @@ class Bisection:
         Raises:
             VerificationFailed: the check fails on the model itself.
         """
-        base = base or Limits()
+        base = base or RewriteLimit()
         untouched = self._untouched(base) if explain else None
         outcome, reason = self._try(base)
         if outcome.endless and reason is not None:
@@ -147,14 +147,14 @@ class Bisection:
         culprit.runs = self.runs
         return culprit
 
-    def _untouched(self, base: Limits) -> Outcome:
+    def _untouched(self, base: RewriteLimit) -> Outcome:
         """The model before any pass; raises VerificationFailed if the check fails on it."""
         untouched, reason = self._try(replace(base, passes=0))
         if reason is not None:
             raise VerificationFailed(f"the check fails before any pass has run: {reason}")
         return untouched
 
-    def _try(self, limits: Limits) -> tuple[Outcome, str | None]:
+    def _try(self, limits: RewriteLimit) -> tuple[Outcome, str | None]:
         """The outcome under ``limits``, and why the check fails."""
         outcome = self._attempt(limits)
         self.runs += 1
@@ -169,7 +169,7 @@ class Bisection:
         self._say(f"run {self.runs}: {allowed} rewrites: {reason or 'good'}")
         return outcome, reason
 
-    def _endless(self, base: Limits, outcome: Outcome, untouched: Outcome, reason: str) -> Culprit:
+    def _endless(self, base: RewriteLimit, outcome: Outcome, untouched: Outcome, reason: str) -> Culprit:
         """What does not come to an end; it is known from the start, and every run of it takes long."""
         assert outcome.blamed is not None and untouched.model is not None
         owner = outcome.blamed.owner
@@ -184,7 +184,7 @@ class Bisection:
 
     # Halving --------------------------------------------------------------------------------
 
-    def _bracket(self, base: Limits, outcome: Outcome, reason: str) -> _Bracket:
+    def _bracket(self, base: RewriteLimit, outcome: Outcome, reason: str) -> _Bracket:
         """Try the rewrites first that added the nodes which ``reason`` names, or their operands.
 
         The check fails on ``outcome``. Where it holds before such a rewrite and fails after it, two runs
@@ -204,7 +204,7 @@ class Bisection:
                 break
         return bracket
 
-    def _find_rewrite(self, base: Limits, bracket: _Bracket) -> Culprit:
+    def _find_rewrite(self, base: RewriteLimit, bracket: _Bracket) -> Culprit:
         """The rewrite at fault; the check holds at one end of ``bracket`` and fails at the other."""
         good, bad, before, after = bracket.good or 0, bracket.bad, bracket.before, bracket.after
         while bad - good > 1 and (self._most is None or self.runs < self._most):
@@ -238,7 +238,7 @@ class Bisection:
         culprit.lines = neighbourhood(culprit)
         return culprit
 
-    def _find_pass(self, base: Limits, failing: Outcome, untouched: Outcome, reason: str) -> Culprit:
+    def _find_pass(self, base: RewriteLimit, failing: Outcome, untouched: Outcome, reason: str) -> Culprit:
         """The pass at fault, where the check fails though no rewrite is allowed."""
         good, bad = 0, len(failing.passes)
         before, after = untouched, failing
@@ -268,7 +268,7 @@ class Bisection:
 
     # What else it takes -----------------------------------------------------------------------
 
-    def _find_needs(self, base: Limits, culprit: Culprit) -> tuple[Place, ...]:
+    def _find_needs(self, base: RewriteLimit, culprit: Culprit) -> tuple[RewriteSite, ...]:
         """A smallest set of other rewrites with which the culprit does harm."""
         guilty = culprit.place
         assert guilty is not None
@@ -277,7 +277,7 @@ class Bisection:
         others = [place for place in dict.fromkeys(step.place for step in outcome.steps) if place != guilty]
         stop = self.runs + _MINIMIZING
 
-        def harmful(places: Sequence[Place]) -> bool:
+        def harmful(places: Sequence[RewriteSite]) -> bool:
             only = frozenset([guilty, *places])
             return self.runs < stop and self._try(replace(base, only=only))[1] is not None
 
@@ -285,7 +285,7 @@ class Bisection:
             return ()
         return tuple(minimize(others, harmful))
 
-    def _probe(self, base: Limits, outcome: Outcome) -> int | None:
+    def _probe(self, base: RewriteLimit, outcome: Outcome) -> int | None:
         """A number of rewrites after which the check fails, though it holds after all of them."""
         total = len(outcome.steps)
         ends = [
@@ -297,7 +297,7 @@ class Bisection:
                 return stop
         return None
 
-    def _find_masked(self, base: Limits, outcome: Outcome) -> Culprit | None:
+    def _find_masked(self, base: RewriteLimit, outcome: Outcome) -> Culprit | None:
         """A rewrite that does harm where only its own rule is at work, and what masks it."""
         owners = list(dict.fromkeys(step.place.owner for step in outcome.steps))
         if len(owners) < 2:
@@ -322,7 +322,7 @@ class Bisection:
             return culprit
         return None
 
-    def _find_mask(self, base: Limits, bad: int, good: int) -> Step:
+    def _find_mask(self, base: RewriteLimit, bad: int, good: int) -> Step:
         """The rewrite that makes good again what is bad after ``bad`` rewrites."""
         while good - bad > 1:
             middle = (good + bad) // 2

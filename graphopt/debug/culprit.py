@@ -10,7 +10,7 @@ from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.printing import printed
 from graphopt.modeldiff.snapshot import Snapshot
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 #: Lines of the neighbourhood.
 _SHOWN = 24
@@ -38,17 +38,17 @@ class Culprit:
         runs: how many times the pipeline ran.
     """
 
-    place: Place | None
+    place: RewriteSite | None
     number: int
     pass_index: int
     pass_text: str
     reason: str
     before: ir.Model
     after: ir.Model | None
-    limits: Limits
+    limits: RewriteLimit
     lines: list[str] = field(default_factory=list)
     endless: bool = False
-    needs: tuple[Place, ...] = ()
+    needs: tuple[RewriteSite, ...] = ()
     masked_by: Step | None = None
     feeds: Feeds | None = None
     owners: tuple[str, ...] = ()

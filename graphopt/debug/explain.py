@@ -46,7 +46,7 @@ def explain_fusions(
     cx = context_for(model, options)
     try:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
-        found = explain(model, admitted_rules(options, by="fuse-builtin"), cx, about=rules)
+        found = explain(model, admitted_rules(options, pass_="fuse-builtin"), cx, about=rules)
         weighed = weighed_against(model, found.missed, cx)
         if patterns:
             owners = frozenset(rule.name for rule in rules)
@@ -63,13 +63,13 @@ def explain_fusions(
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
     """The rules that fuse, and that ``options`` and ``patterns`` admit."""
-    names = [name for rule in all_rules() if rule.fuses for name in (rule.family, rule.name)]
+    names = [name for rule in all_rules() if rule.is_fusion for name in (rule.family, rule.name)]
     for pattern in patterns:
         if pattern not in names:
             raise unknown("pattern", pattern, names, "graphopt passes fuse-builtin lists all")
     return [
         rule
-        for rule in admitted_rules(options, by="fuse-builtin")
+        for rule in admitted_rules(options, pass_="fuse-builtin")
         if not patterns or rule.name in patterns or rule.family in patterns
     ]
 

@@ -23,7 +23,7 @@ from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import Limits
+from graphopt.rewrite.filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 
 #: Sizes that a dim is shrunk to, the smallest first.
@@ -261,7 +261,7 @@ class StillFails:
         feeds: inputs that showed the latest failure, if there are any.
     """
 
-    def __init__(self, attempt: Attempt, check: CheckOptions, limits: Limits, child: Child) -> None:
+    def __init__(self, attempt: Attempt, check: CheckOptions, limits: RewriteLimit, child: Child) -> None:
         self._attempt, self._limits, self._child = attempt, limits, child
         self._check = without_files(check)
         self._fails_early = isolated(attempt, self._check, child)(limits).error is not None

@@ -17,7 +17,7 @@ from graphopt.debug.trial import Attempt
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.instrument.report import Dropped, Report
-from graphopt.rewrite.filter import Limits
+from graphopt.rewrite.filter import RewriteLimit
 
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
 _HINTS = {
@@ -61,7 +61,7 @@ def repair(
     """
     attempt = Attempt(original, job.pipeline, job.options)
     _check_required(attempt, job, original)
-    limits, dropped, runs, number = Limits(), list[Dropped](), 0, 0
+    limits, dropped, runs, number = RewriteLimit(), list[Dropped](), 0, 0
     if _breaks_like_original(job, failure):
         return _without_passes(job, attempt, limits, dropped, runs, failure)
     while number < _DROPS and runs < _RUNS:
@@ -132,7 +132,7 @@ def _pattern(failure: GraphoptError) -> str:
 def _without_passes(
     job: Job,
     attempt: Attempt,
-    limits: Limits,
+    limits: RewriteLimit,
     dropped: Sequence[Dropped],
     runs: int,
     failure: VerificationFailed | PassFailed,
@@ -172,7 +172,7 @@ def _check_of(job: Job, original: ir.Model, failure: GraphoptError | None = None
 
 
 def _rerun(
-    job: Job, original: ir.Model, limits: Limits, dropped: Sequence[Dropped], runs: int
+    job: Job, original: ir.Model, limits: RewriteLimit, dropped: Sequence[Dropped], runs: int
 ) -> tuple[ir.Model, Report]:
     """The result under ``limits``, after ``runs``; raises what :meth:`Job.run` raises if that fails, too."""
     candidate = copy(original)
@@ -190,7 +190,7 @@ def _check_required(attempt: Attempt, job: Job, original: ir.Model) -> None:
         VerificationFailed: it is.
     """
     first = list(itertools.takewhile(lambda step: step.required, job.pipeline.passes()))
-    outcome = attempt(Limits(passes=len(first))) if first else None
+    outcome = attempt(RewriteLimit(passes=len(first))) if first else None
     if outcome is None or outcome.model is None or outcome.error is not None:
         return
     reason = _check_of(job, original)(outcome.model)
@@ -209,8 +209,8 @@ def _required_fails(pass_text: str, reason: str, original: ir.Model) -> Verifica
 
 
 def _without(
-    limits: Limits, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
-) -> tuple[Limits, list[Dropped]]:
+    limits: RewriteLimit, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
+) -> tuple[RewriteLimit, list[Dropped]]:
     """``limits`` that leave out ``culprit`` too, and what that means."""
     place, text = culprit.place, culprit.pass_text
     name = text.partition("{")[0]

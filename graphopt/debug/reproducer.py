@@ -31,7 +31,7 @@ from graphopt.ort.devices import CPU, choose, parse_device
 from graphopt.ort.health import version_of
 from graphopt.passes.pipeline import Pipeline
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.util import npz
 
 _FORMAT = 1
@@ -67,7 +67,7 @@ class Case:
     reason: str
     pipeline: tuple[str, ...]
     options: Options
-    limits: Limits
+    limits: RewriteLimit
     check: CheckOptions
     lines: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -127,8 +127,8 @@ class Case:
         costs = options.get("costs")
         options["costs"] = None if costs is None else Costs.from_dict(costs)
         only = limits["only"]
-        limits["only"] = None if only is None else frozenset(Place(*place) for place in only)
-        limits["without"] = frozenset(Place(*place) for place in limits["without"])
+        limits["only"] = None if only is None else frozenset(RewriteSite(*place) for place in only)
+        limits["without"] = frozenset(RewriteSite(*place) for place in limits["without"])
         limits |= {key: frozenset(limits[key]) for key in ("owners", "skip")}
         device, _ = choose(str(check["device"]).lower(), allow_fallback=True)
         files = ((None, folder / _INPUTS),) if (folder / _INPUTS).exists() else ()
@@ -138,7 +138,7 @@ class Case:
             data["reason"],
             tuple(data["pipeline"]),
             Options(**options),
-            Limits(**limits),
+            RewriteLimit(**limits),
             CheckOptions(
                 check["kind"],
                 options["numerics"],
@@ -180,12 +180,14 @@ def save_culprit(
     return False
 
 
-def _forms(culprit: Culprit, attempt: Attempt) -> Iterator[tuple[ir.Model, Pipeline, Limits, Feeds | None]]:
+def _forms(
+    culprit: Culprit, attempt: Attempt
+) -> Iterator[tuple[ir.Model, Pipeline, RewriteLimit, Feeds | None]]:
     """What may show the fault again, the smallest first."""
     guilty = next((item for item in attempt.pipeline.passes() if str(item) == culprit.pass_text), None)
-    alone = Limits(first=0)
+    alone = RewriteLimit(first=0)
     if culprit.place is not None and culprit.number:
-        alone = Limits(only=frozenset([culprit.place]))
+        alone = RewriteLimit(only=frozenset([culprit.place]))
     for feeds in (culprit.feeds, None) if culprit.feeds is not None else (None,):
         if guilty is not None:
             yield culprit.before, Pipeline((guilty,)), alone, feeds
@@ -268,7 +270,7 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
     return fails(attempt, replace(case.check, folder=folder), case.limits)
 
 
-def fails(attempt: Attempt, check: CheckOptions, limits: Limits) -> str | None:
+def fails(attempt: Attempt, check: CheckOptions, limits: RewriteLimit) -> str | None:
     """Why the check fails on what ``attempt`` makes under ``limits``."""
     with helper() as child:
         outcome = isolated(attempt, check, child)(limits)
@@ -304,7 +306,7 @@ def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
 
 
-def _places(places: frozenset[Place] | None) -> list[list[str]] | None:
+def _places(places: frozenset[RewriteSite] | None) -> list[list[str]] | None:
     return None if places is None else [[place.owner, place.node] for place in sorted(places)]
 
 

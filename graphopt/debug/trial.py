@@ -20,9 +20,9 @@ from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
-from graphopt.passes.pipeline import Pipeline, spelt
+from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.process.child import Child, ProcessCrashed
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Step:
         made: labels of the nodes that it added.
     """
 
-    place: Place
+    place: RewriteSite
     index: int
     name: str
     made: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Outcome:
     steps: list[Step] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
     error: str | None = None
-    blamed: Place | None = None
+    blamed: RewriteSite | None = None
     endless: bool = False
 
 
@@ -74,7 +74,7 @@ class _Trace(PassInstrumentation):
         journal: a file that gets a line for each event, for the case that the process dies.
     """
 
-    def __init__(self, limits: Limits, journal: Path | None = None) -> None:
+    def __init__(self, limits: RewriteLimit, journal: Path | None = None) -> None:
         self._limits = limits
         self._journal = None if journal is None else journal.open("w", encoding="utf-8", errors="replace")
         self.steps: list[Step] = []
@@ -91,7 +91,7 @@ class _Trace(PassInstrumentation):
         """The gate."""
         if not self._limits(action):
             return False
-        self.steps.append(Step(Place(action.owner, action.node), len(self.passes), self.passes[-1]))
+        self.steps.append(Step(RewriteSite(action.owner, action.node), len(self.passes), self.passes[-1]))
         self._write("rewrite", action.owner, action.node)
         return True
 
@@ -125,7 +125,7 @@ class Attempt:
     pipeline: Pipeline
     options: Options = field(default_factory=Options)
 
-    def __call__(self, limits: Limits) -> Outcome:
+    def __call__(self, limits: RewriteLimit) -> Outcome:
         """Run it under ``limits``; an exception of a pass becomes part of the outcome."""
         return run(copy(self.model), self.pipeline, self.options, limits)
 
@@ -146,7 +146,7 @@ class IsolatedAttempt(Attempt):
     child: Child | None = None
     seconds: float = 120.0
 
-    def __call__(self, limits: Limits) -> Outcome:
+    def __call__(self, limits: RewriteLimit) -> Outcome:
         """Run it under ``limits``; the death of the process becomes part of the outcome."""
         assert self.child is not None
         with publish.ScratchFolder() as folder:
@@ -164,11 +164,11 @@ class IsolatedAttempt(Attempt):
         return outcome
 
 
-Try = Callable[[Limits], Outcome]
+Try = Callable[[RewriteLimit], Outcome]
 
 
 def run(
-    model: ir.Model, pipeline: Pipeline, options: Options, limits: Limits, journal: Path | None = None
+    model: ir.Model, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path | None = None
 ) -> Outcome:
     """Run ``pipeline`` over ``model`` in place, under ``limits``."""
     trace = _Trace(limits, journal)
@@ -182,7 +182,7 @@ def run(
     except Exception as error:  # whatever a pass raises is what we are looking for
         outcome.error = _text(error)
         if isinstance(error, PassFailed) and error.owner is not None:
-            outcome.blamed, outcome.endless = Place(error.owner, error.node), error.endless
+            outcome.blamed, outcome.endless = RewriteSite(error.owner, error.node), error.endless
     finally:
         cx.close()
         trace.close()
@@ -190,7 +190,7 @@ def run(
 
 
 def _run_bytes(
-    data: bytes, pipeline: Pipeline, options: Options, limits: Limits, journal: Path
+    data: bytes, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path
 ) -> tuple[Outcome, bytes | None]:
     """:func:`run` for a child: the model comes and goes as bytes."""
     outcome = run(ir.from_proto(onnx.ModelProto.FromString(data)), pipeline, options, limits, journal)
@@ -214,7 +214,7 @@ def _from_journal(journal: Path, error: str) -> Outcome:
         if kind == "pass":
             outcome.passes.append(words[0])
         else:
-            place = Place(words[0], words[1])
+            place = RewriteSite(words[0], words[1])
             outcome.steps.append(Step(place, len(outcome.passes), outcome.passes[-1]))
     return outcome
 
@@ -230,7 +230,7 @@ def steps_text(pipeline: Pipeline) -> list[str]:
     from graphopt.passes.pipelines import registry
 
     known = registry()
-    return [spelt(step, known) for step in pipeline.steps]
+    return [pipeline_text(step, known) for step in pipeline.steps]
 
 
 def find_node(model: ir.Model, label: str) -> ir.Node | None:

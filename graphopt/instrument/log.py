@@ -128,7 +128,7 @@ class Log(PassInstrumentation):
     def _names_of_dumped(self, passes: Sequence[str]) -> set[str]:
         """The passes to dump: those named, and those that apply rules with a plain name."""
         plain = {name for name, level in self._levels.items() if level == Level.DUMP}
-        applied = {rule.by for rule in self._rules.values() if rule.name in plain or rule.family in plain}
+        applied = {rule.pass_ for rule in self._rules.values() if rule.name in plain or rule.family in plain}
         return applied.union(name for name in passes if name in self._levels)
 
     def _place_of(self, owner: str) -> str:

@@ -19,7 +19,7 @@ class Pass(ABC):
     the command line accept, and their docstring's first line is what ``graphopt passes`` shows. A pass
     without options need not be a dataclass, and one without a ``name`` is named after its class:
     ``CountRelus`` is ``count-relus``.
-    A pass changes the model through ``cx.edit`` only, and asks ``cx.permit`` before each change;
+    A pass changes the model through ``cx.edit`` only, and asks ``cx.begin_rewrite`` before each change;
     whether it changed anything is observed, not reported.
     """
 

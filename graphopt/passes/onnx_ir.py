@@ -52,7 +52,7 @@ class OnnxIrPass(Pass):
         """
         made = self.made()
         first = next(iter(model.graph), None)
-        action = cx.permit(self.name, first) if first is not None else None
+        action = cx.begin_rewrite(self.name, first) if first is not None else None
         if action is None or first is None:
             return
         ir.read(*model.graph.initializers.values())  # it may look at any of them
@@ -61,7 +61,7 @@ class OnnxIrPass(Pass):
             take_over(model, result.model)
         if result.modified or result.model is not model:
             cx.look_afresh(self.name)
-            cx.wrote(action, first, [])
+            cx.end_rewrite(action, first, [])
 
 
 @dataclass(frozen=True)

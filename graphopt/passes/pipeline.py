@@ -5,7 +5,7 @@ options in braces joined by commas, and ``fixpoint(...)``, which repeats its pas
 changes anything. The name of a pipeline stands for its passes, and ``package.module:Class`` for a
 pass of somebody else's. ``pre-passes`` and ``post-passes`` are where passes of the caller's go.
 ``str()`` prints text that parses back to an equal pipeline, but calls those
-by their names; :func:`spelt` does not.
+by their names; :func:`pipeline_text` does not.
 """
 
 from __future__ import annotations
@@ -329,10 +329,10 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
             raise _unknown(item.name, registry)
 
 
-def spelt(step: Step, registry: Registry) -> str:
+def pipeline_text(step: Step, registry: Registry) -> str:
     """Text that parses back to ``step``, passes included that ``registry`` does not know."""
     if isinstance(step, Fixpoint):
-        return f"fixpoint({','.join(spelt(inner, registry) for inner in step.steps)})"
+        return f"fixpoint({','.join(pipeline_text(inner, registry) for inner in step.steps)})"
     if isinstance(step, Pass) and registry.passes.get(step.name) is not type(step):
         place = f"{type(step).__module__}:{type(step).__qualname__}"
         return place + str(step).removeprefix(step.name)

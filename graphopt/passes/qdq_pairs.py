@@ -30,8 +30,8 @@ class QuantizedPairs:
 
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
-        """Those of ``model``; ``None`` if it quantizes nothing."""
-        if not qdq_propagation.quantizes(model):
+        """Those of ``model``; ``None`` if it has no quantizers."""
+        if not qdq_propagation.has_quantizers(model):
             return None
         return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
 
@@ -40,8 +40,8 @@ class QuantizedPairs:
 
         onnxruntime drops that Clip itself, but only after it has joined pairs.
         """
-        if any(qdq_propagation.goes_wrong(cx, node) for graph in ir.graphs_of(model) for node in graph):
-            apply_rules([rule for rule in admitted_rules(cx.options) if rule.heals], model, cx)
+        if any(qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph):
+            apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
         for dequantize, quantize in list(_joined(model, cx)):
             if dequantize in self.joined or quantize in self.joined:
                 continue

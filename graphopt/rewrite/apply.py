@@ -7,13 +7,13 @@ from itertools import zip_longest
 from graphopt import ir
 from graphopt.analysis.node_facts import UnknownAttribute
 from graphopt.context import Refusal
-from graphopt.rewrite.builder import Builder, NumberLost
+from graphopt.rewrite.builder import Builder, UnrepresentableNumber
 from graphopt.rewrite.matcher import Bindings, Match
 from graphopt.rewrite.rule import Outcome, Rule
 from graphopt.util.tables import counted
 
 
-def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:
+def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:
     """What ``rule`` makes of the place with ``builder``, or why it leaves it.
 
     Raises:
@@ -26,7 +26,7 @@ def attempt(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> O
         outcome: Outcome = rule.replace(
             builder, match, **{name: bindings.get(name) for name in rule.variables}
         )
-    except NumberLost as error:
+    except UnrepresentableNumber as error:
         return match.no(str(error), hint=error.hint)
     except OverflowError:
         return match.no("a number in it is beyond its type")

@@ -18,7 +18,7 @@ Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
 _BOUNDS = frozenset({"min", "max", "activation_params"})
 
 
-class NumberLost(Exception):
+class UnrepresentableNumber(Exception):
     """An attribute can't hold a number; the text says why.
 
     Attributes:
@@ -73,7 +73,7 @@ class Builder:
         """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`.
 
         Raises:
-            NumberLost: a float is no number that an attribute holds.
+            UnrepresentableNumber: a float is no number that an attribute holds.
         """
         inputs = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in operands]
         name = self._root.name or self._root.op_type
@@ -165,8 +165,10 @@ def _held(op_type: str, name: str, told: Any, precise: bool) -> Any:
     if math.isinf(number) and name in _BOUNDS:
         return number
     if held is None:
-        raise NumberLost(f"{op_type} takes {name} in single precision, which does not reach to {number:g}")
+        raise UnrepresentableNumber(
+            f"{op_type} takes {name} in single precision, which does not reach to {number:g}"
+        )
     if precise and held != number:
         reason = f"{op_type} takes {name} in single precision, and {number:g} is no such number"
-        raise NumberLost(reason, hint="--fast-math")
+        raise UnrepresentableNumber(reason, hint="--fast-math")
     return held

@@ -9,11 +9,17 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import native
-from graphopt.rewrite.apply import attempt
+from graphopt.rewrite.apply import try_rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Bindings, Match
-from graphopt.rewrite.neighborhood import alone_before, called, readers_after, sharing_hint, views_before
-from graphopt.rewrite.partial_match import Nearest, Partial, display_name, paths_to
+from graphopt.rewrite.neighborhood import (
+    find_value,
+    near_private_producers,
+    near_readers,
+    private_views,
+    sharing_hint,
+)
+from graphopt.rewrite.partial_match import PartialMatch, PartialMatcher, display_name, paths_to
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
@@ -116,7 +122,7 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
     """The fused operators that ``rules`` wrote, in the order of the model."""
-    rules = [rule for rule in rules if rule.fuses]
+    rules = [rule for rule in rules if rule.is_fusion]
     names = frozenset(rule.name for rule in rules)
     for group in filter(is_fused, groups_in(model, rules)):
         node = main_node(group)
@@ -242,7 +248,7 @@ class _Place:
     rule: Rule
     pattern: OpPattern
     anchor: ir.Node
-    partial: Partial
+    partial: PartialMatch
     refusal: Refusal | None = None
     between: tuple[ir.Node, ...] = ()
 
@@ -265,10 +271,10 @@ class _Place:
             nodes += [] if gap.node is None else [gap.node]
         else:
             reason, kind, hint = self.refusal.reason, self.refusal.reason, self.refusal.hint
-            value = called(self.refusal.value, nodes)
+            value = find_value(self.refusal.value, nodes)
             if hint is None and value is not None and self.refusal.shared:
                 hint = sharing_hint(value)
-        nodes += [*alone_before(self.anchor), *views_before(self.partial.nodes.values())]
+        nodes += [*near_private_producers(self.anchor), *private_views(self.partial.nodes.values())]
         origins = dict.fromkeys(name for node in dict.fromkeys(nodes) for name in ir.origins(node))
         return Missed(
             self.rule.name,
@@ -288,7 +294,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
     """Where a rule that is withheld would rewrite, each node once."""
     reasons = {(owner, node): why for owner, node, why in cx.options.withheld}
     owners = frozenset(owner for owner, _ in reasons)
-    search, gone = Nearest(cx), dict[ir.Node, None]()
+    search, gone = PartialMatcher(cx), dict[ir.Node, None]()
     for rule in (rule for rule in rules if rule.name in owners):
         for graph in _searched(model):
             for root in list(graph):
@@ -302,16 +308,16 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
     """Whether ``anchor`` tells of a rule that is withheld right behind it."""
-    behind = (withheld[node] for node in readers_after(anchor) if node in withheld)
+    behind = (withheld[node] for node in near_readers(anchor) if node in withheld)
     return any(anchor.op_type in rule.anchors for rule in behind)
 
 
-def _applies(rule: Rule, root: ir.Node, search: Nearest, cx: Context) -> _Place | None:
+def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> _Place | None:
     """The form of ``rule`` that rewrites ``root``, if one does."""
     for pattern, _ in rule.patterns:
         found = search.match(pattern, root)
         if found is not None and _refused(rule, root, *found, cx) is None:
-            return _Place(rule, pattern, root, Partial(found[1], (), found[0]))
+            return _Place(rule, pattern, root, PartialMatch(found[1], (), found[0]))
     return None
 
 
@@ -327,14 +333,14 @@ def _forms(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
 ) -> Iterator[_Place]:
     """What there is of each form of ``rule`` around ``anchor``; ``near``: where it is enough to be told."""
-    search = Nearest(cx)
+    search = PartialMatcher(cx)
     for pattern, _ in rule.patterns:
         paths = list(paths_to(pattern, anchors))
         for path in paths:
             root, partial = search.around(path, anchor)
             found = None if root is None else search.match(pattern, root)
             if found is not None and root is not None and anchor in found[1].values():
-                partial = Partial(found[1], (), found[0])
+                partial = PartialMatch(found[1], (), found[0])
                 if (refusal := _refused(rule, root, *found, cx)) is not None:
                     yield _Place(rule, pattern, anchor, partial, refusal)
             elif partial.gaps and (not near or _is_near(pattern, partial)):
@@ -343,7 +349,7 @@ def _forms(
             yield from _around(rule, pattern, anchor, cx)
 
 
-def _is_near(pattern: OpPattern, partial: Partial) -> bool:
+def _is_near(pattern: OpPattern, partial: PartialMatch) -> bool:
     return len(partial.nodes) >= 2 and len(pattern.nodes) <= 2 * len(partial.nodes)
 
 
@@ -352,11 +358,11 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
-    for root, between in reversed(readers_after(anchor).items()):  # the farthest sees most
-        found = Nearest(cx).match(pattern, root)
+    for root, between in reversed(near_readers(anchor).items()):  # the farthest sees most
+        found = PartialMatcher(cx).match(pattern, root)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:
-            yield _Place(rule, pattern, anchor, Partial(found[1], (), found[0]), refusal, between)
+            yield _Place(rule, pattern, anchor, PartialMatch(found[1], (), found[0]), refusal, between)
             return
 
 
@@ -366,9 +372,9 @@ def _refused(
     """Why ``rule`` does not rewrite a place that its pattern matches."""
     builder = Builder(cx, root)
     try:
-        result = attempt(rule, Match(rule.name, root, nodes, cx), bindings, builder)
+        result = try_rule(rule, Match(rule.name, root, nodes, cx), bindings, builder)
     except Exception as error:
-        if not cx.bars(rule.name, root):
+        if not cx.is_blocked(rule.name, root):
             raise
         return Refusal(rule.name, ir.label(root), f"dropped as it fails: {type(error).__name__}")
     finally:

@@ -8,7 +8,7 @@ from graphopt.context import Action, Options
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class RewriteSite:
     """What a rewrite is known by: the rule or pass, and the node that it rewrites."""
 
     owner: str
@@ -18,14 +18,14 @@ class Place:
         return f"{self.owner} at {self.node}" if self.node else self.owner
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> RewriteSite:
         """The place that ``str`` of it reads ``text``."""
         owner, _, node = text.partition(" at ")
         return cls(owner, node)
 
 
 @dataclass(frozen=True)
-class Limits:
+class RewriteLimit:
     """What a run may do.
 
     Attributes:
@@ -38,15 +38,15 @@ class Limits:
     """
 
     first: int | None = None
-    only: frozenset[Place] | None = None
-    without: frozenset[Place] = frozenset()
+    only: frozenset[RewriteSite] | None = None
+    without: frozenset[RewriteSite] = frozenset()
     owners: frozenset[str] = frozenset()
     passes: int | None = None
     skip: frozenset[str] = frozenset()
 
     def __call__(self, action: Action) -> bool:
         """Whether ``action`` may be carried out; a gate for :class:`graphopt.context.Context`."""
-        place = Place(action.owner, action.node)
+        place = RewriteSite(action.owner, action.node)
         return (
             (self.first is None or action.index <= self.first)
             and (self.only is None or place in self.only)

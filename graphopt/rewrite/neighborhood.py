@@ -12,7 +12,7 @@ from graphopt.rewrite.partial_match import display_name
 _FAR = 4
 
 
-def readers_after(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
+def near_readers(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
     """What reads ``anchor``, directly or through the nodes between, near ones first."""
     found: dict[ir.Node, tuple[ir.Node, ...]] = {}
     reached: dict[ir.Node, tuple[ir.Node, ...]] = {anchor: ()}
@@ -32,7 +32,7 @@ def _users(value: ir.Value) -> list[ir.Node]:
     return users if len(users) <= _FAR else []
 
 
-def called(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
+def find_value(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
     """The value of this name at or before ``nodes``."""
     pending, seen = list(nodes), dict.fromkeys(nodes)
     for _ in range(_FAR):
@@ -45,7 +45,7 @@ def called(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
     return None
 
 
-def alone_before(anchor: ir.Node) -> list[ir.Node]:
+def near_private_producers(anchor: ir.Node) -> list[ir.Node]:
     """Nodes that ``anchor`` reads, near ones, and that nothing else does."""
     found, near = [], [anchor]
     for _ in range(_FAR):
@@ -61,7 +61,7 @@ def alone_before(anchor: ir.Node) -> list[ir.Node]:
     return found
 
 
-def views_before(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+def private_views(nodes: Iterable[ir.Node]) -> list[ir.Node]:
     """The views that ``nodes`` read, and that nothing else does."""
     found, pending = [], list(nodes)
     while pending:

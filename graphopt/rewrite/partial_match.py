@@ -14,7 +14,7 @@ _READERS = 32
 
 
 @dataclass(frozen=True)
-class Gap:
+class Mismatch:
     """Where a graph departs from a pattern.
 
     Attributes:
@@ -41,7 +41,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Partial:
+class PartialMatch:
     """What was found of a pattern.
 
     Attributes:
@@ -51,10 +51,10 @@ class Partial:
     """
 
     nodes: dict[OpPattern, ir.Node] = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[Mismatch, ...] = ()
     bindings: Bindings = field(default_factory=dict)
 
-    def lacks(self, gap: Gap) -> Partial:
+    def lacks(self, gap: Mismatch) -> PartialMatch:
         """The same with one more gap."""
         return replace(self, gaps=(*self.gaps, gap))
 
@@ -69,7 +69,7 @@ def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPa
         pending += [(*path, below) for below in reversed(path[-1].below)]
 
 
-class Nearest(Matcher):
+class PartialMatcher(Matcher):
     """Finds the best partial match of a pattern: most nodes, then fewest gaps.
 
     Unlike :meth:`Matcher.match` it goes on where something does not fit, and looks past one node, or a pair
@@ -77,11 +77,11 @@ class Nearest(Matcher):
     first binding of a variable for the right one.
     """
 
-    def below(self, pattern: OpPattern, root: ir.Node) -> Partial:
+    def below(self, pattern: OpPattern, root: ir.Node) -> PartialMatch:
         """What there is of ``pattern`` at ``root``, which is of its operator."""
-        return self._partial(pattern, root, root, Partial())
+        return self._partial(pattern, root, root, PartialMatch())
 
-    def around(self, path: tuple[OpPattern, ...], anchor: ir.Node) -> tuple[ir.Node | None, Partial]:
+    def around(self, path: tuple[OpPattern, ...], anchor: ir.Node) -> tuple[ir.Node | None, PartialMatch]:
         """What there is of the pattern ``path[0]`` where ``anchor`` stands at the end of ``path``.
 
         Also returns the node that stands at its root, if one does.
@@ -98,21 +98,21 @@ class Nearest(Matcher):
         tried = [(node, self.below(path[0], node)) for node in reached]
         return max(tried, key=lambda one: (len(one[1].nodes), -len(one[1].gaps)))
 
-    def _partial(self, pattern: OpPattern, node: ir.Node, root: ir.Node, sofar: Partial) -> Partial:
+    def _partial(self, pattern: OpPattern, node: ir.Node, root: ir.Node, sofar: PartialMatch) -> PartialMatch:
         known = sofar.nodes.get(pattern)
         if known is not None:
             if known is node:
                 return sofar
-            return sofar.lacks(Gap(("expected ", known, ", found ", node), None, node))
+            return sofar.lacks(Mismatch(("expected ", known, ", found ", node), None, node))
         if pattern.outputs is not None and pattern.outputs != len(node.outputs):
-            sofar = sofar.lacks(Gap((node, f" has {len(node.outputs)} outputs"), None, node))
+            sofar = sofar.lacks(Mismatch((node, f" has {len(node.outputs)} outputs"), None, node))
         elif (bound := self._attributes(pattern, node, sofar.bindings)) is None:
             wanted = ", ".join(
                 f"{name} = {value}"
                 for name, value in pattern.attributes.items()
                 if not isinstance(value, Var)
             )
-            sofar = sofar.lacks(Gap((node, f" has other attributes than {wanted}"), None, node))
+            sofar = sofar.lacks(Mismatch((node, f" has other attributes than {wanted}"), None, node))
         else:
             sofar = replace(sofar, nodes={**sofar.nodes, pattern: node}, bindings=bound)
         found = []
@@ -122,12 +122,12 @@ class Nearest(Matcher):
                 current = self._fits(operand, value, node, root, current)
             found.append(current)
         if not found:
-            return sofar.lacks(Gap((node, " has more inputs"), None, node))
+            return sofar.lacks(Mismatch((node, " has more inputs"), None, node))
         return max(found, key=lambda one: (len(one.nodes), -len(one.gaps)))
 
     def _fits(
-        self, operand: Operand, value: _Operand, reader: ir.Node, root: ir.Node, sofar: Partial
-    ) -> Partial:
+        self, operand: Operand, value: _Operand, reader: ir.Node, root: ir.Node, sofar: PartialMatch
+    ) -> PartialMatch:
         if isinstance(operand, Var):
             bound = self._variable(operand, value, sofar.bindings)
             if bound is not None:
@@ -193,34 +193,34 @@ def _readers(node: ir.Node) -> list[ir.Node]:
     return list(found)[:_READERS]
 
 
-def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> Gap:
+def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> Mismatch:
     first, last = between[-1], between[0]
     if first is last:
         hint = f"leave out {display_name(first)}, or move it out of the pattern"
-        return Gap((first, " stands between ", beyond, " and ", reader), first.outputs[0], first, hint)
+        return Mismatch((first, " stands between ", beyond, " and ", reader), first.outputs[0], first, hint)
     both = f"{display_name(first)} and {display_name(last)}"
     hint = f"leave out {both}: quantize the inputs of the pattern, and its outputs"
     pieces = (first, " and ", last, " stand between ", beyond, " and ", reader)
-    return Gap(pieces, last.outputs[0], last, hint)
+    return Mismatch(pieces, last.outputs[0], last, hint)
 
 
-def _nothing_above(pattern: OpPattern, node: ir.Node) -> Gap:
+def _nothing_above(pattern: OpPattern, node: ir.Node) -> Mismatch:
     wanted, output = " or ".join(pattern.op_types), node.outputs[0]
     reader = next(iter(_readers(node)), None)
     there = reader if reader is not None else "an output" if output.is_graph_output() else "nothing"
-    return Gap(("expected ", wanted, " after ", node, ", found ", there), output, reader)
+    return Mismatch(("expected ", wanted, " after ", node, ", found ", there), output, reader)
 
 
-def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Gap:
+def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Mismatch:
     if not isinstance(value, ir.Value):
-        return Gap(("expected ", wanted, " before ", reader, ", found nothing"), None, reader)
+        return Mismatch(("expected ", wanted, " before ", reader, ", found nothing"), None, reader)
     producer, remark = value.producer(), ""
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
         remark = "" if ir.constant_of(value) is not None else ", whose value is an argument of the function"
     is_named = producer is None or ir.constant_of(value) is not None
     there = value if is_named or producer is None else producer
     pieces = ("expected ", wanted, " before ", reader, ", found ", there, remark)
-    return Gap(pieces, value, producer)
+    return Mismatch(pieces, value, producer)
 
 
 def _untold(piece: str | ir.Node | ir.Value) -> str:

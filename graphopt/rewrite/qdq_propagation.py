@@ -35,7 +35,7 @@ _DOMAINS = ("", ir.MICROSOFT)
 FEW = 16
 
 
-def quantizes(model: ir.Model) -> bool:
+def has_quantizers(model: ir.Model) -> bool:
     """Whether ``model`` has quantizers; without any, nothing here applies to it."""
     return any(node.op_type in QUANTIZERS for graph in ir.graphs_of(model) for node in graph)
 
@@ -90,9 +90,9 @@ def _is(node: ir.Node | None, *op_types: str, domains: tuple[str, ...] = ("",)) 
     return node is not None and node.domain in domains and node.op_type in op_types
 
 
-def goes_wrong(cx: Context, node: ir.Node) -> bool:
+def is_miscompiled(cx: Context, node: ir.Node) -> bool:
     """Whether default sessions of onnxruntime fail, abort, or quantize further values at ``node``."""
-    return node.op_type in MOVERS and (quantizes_others(node) or fails_to_load(cx, node))
+    return node.op_type in MOVERS and (quantizes_other_readers(node) or fails_to_load(cx, node))
 
 
 def fails_to_load(cx: Context, mover: ir.Node, view: View | None = None) -> bool:
@@ -137,7 +137,7 @@ def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
     return False
 
 
-def quantizes_others(mover: ir.Node, view: View | None = None) -> bool:
+def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
     """Whether default sessions of onnxruntime quantize what a Transpose reads for others, too."""
     if not _is(mover, "Transpose"):
         return False
@@ -278,14 +278,14 @@ def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
     return [node for node in found if node not in view.removed]
 
 
-def provoked(
+def would_miscompile(
     cx: Context,
     root: ir.Node,
     values: Sequence[ir.Value | None],
     matched: Sequence[ir.Node] = (),
     made: tuple[ir.Node, ...] = (),
     *,
-    heals: bool,
+    workaround: bool,
 ) -> bool:
     """Whether a rewrite would lead onnxruntime to go wrong around quantized values where it does not yet.
 
@@ -293,7 +293,7 @@ def provoked(
         root: the node whose outputs are replaced by ``values``.
         matched: nodes that leave the graph where nothing else reads them; ``root`` does in any case.
         made: what takes their place; not in the graph yet.
-        heals: a rule follows that moves operators in front of a DequantizeLinear, so that the model loads.
+        workaround: a later rule moves operators in front of a DequantizeLinear, so that the model loads.
     """
     instead = {
         old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old
@@ -308,8 +308,8 @@ def provoked(
         if graph is None:
             continue
         now, then = View(graph), View(graph, instead, made, removed)
-        after = _faults(cx, then, touched, heals=heals)
-        if after and not after.keys() <= _faults(cx, now, touched, heals=heals).keys():
+        after = _faults(cx, then, touched, workaround=workaround)
+        if after and not after.keys() <= _faults(cx, now, touched, workaround=workaround).keys():
             return True
         merges = _merges(cx, then, touched)
         if merges and len(merges) > len(_merges(cx, now, touched)):
@@ -328,21 +328,21 @@ def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[
 
 
 def _faults(
-    cx: Context, view: View, values: Iterable[ir.Value | None], *, heals: bool
+    cx: Context, view: View, values: Iterable[ir.Value | None], *, workaround: bool
 ) -> dict[ir.Node, None]:
     """The movers around ``values`` at which onnxruntime goes wrong."""
     near: dict[ir.Node, None] = {}
     for node in _near(view, values):
-        quantizes = _is(node, "QuantizeLinear", domains=_DOMAINS)
-        above = view.producer(view.input(node)) if quantizes else node
+        is_quantizer = _is(node, "QuantizeLinear", domains=_DOMAINS)
+        above = view.producer(view.input(node)) if is_quantizer else node
         while above is not None and above not in near and _is(above, *MOVERS):
             near[above] = None
             above = view.producer(view.input(above))
     return dict.fromkeys(
         node
         for node in near
-        if quantizes_others(node, view)
-        or (not (heals and len(node.outputs) == 1) and fails_to_load(cx, node, view))
+        if quantizes_other_readers(node, view)
+        or (not (workaround and len(node.outputs) == 1) and fails_to_load(cx, node, view))
     )
 
 

@@ -1,11 +1,12 @@
-"""Rules: a pattern, and the function that builds what stands for it."""
+"""Rules: a pattern, and the function that builds the replacement."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from graphopt import ir
 from graphopt.context import Refusal
@@ -14,8 +15,10 @@ from graphopt.ops import traits
 from graphopt.rewrite.pattern import OpPattern, alternatives
 from graphopt.util.arguments import checked
 
-#: What a rule's function returns: what stands for the root's output (or outputs), or why not.
+#: The return value of a rule's function: the replacement of the root's output (or outputs), or a refusal.
 Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal
+#: ``fusion``: the rule replaces several nodes by one fused operator of onnxruntime.
+RuleKind: TypeAlias = Literal["rewrite", "fusion"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,24 +26,25 @@ class Rule:
     """A rewrite rule.
 
     Attributes:
-        name: unique; what dumps, ``--skip`` and bisect call it.
-        patterns: any of them may match; the root is the last node of the pattern.
-        replace: ``replace(op, m, **variables)`` returns the value that stands for the root's
-            output, or a tuple of values, or ``m.no(reason)``. The place stays as it is where something
-            reads an output for which there is no value, or ``None``.
-        numerics: what the rewrite does to the numbers.
-        exclusive: refuse where somebody else reads a value inside the pattern.
-        family: the module it stands in.
-        tags: what other optimizers call the same thing, such as ``onnxslim:conv-bn``.
-        by: the pass that applies it by default.
-        anchors: operators that tell of the pattern even where not all of it is there; where one is left,
-            ``explain`` tells why.
-        last: applied when the other rules of its pass find no more, since they would not know its result
-            for a part of what they look for.
-        pattern: what it recognizes, such as ``RMSNorm``, for the table of what is recognized in which
-            dialect; rules that do the same for other forms or targets share one. Empty for rules that
-            recognize nothing larger.
-        heals: it makes a model load that onnxruntime does not load (:mod:`graphopt.rewrite.qdq_propagation`).
+        name: unique; used by dumps, ``--skip`` and bisect.
+        patterns: alternatives; the root is the last node of the pattern.
+        replace: ``replace(op, m, **variables)`` returns the value that replaces the root's output, a tuple
+            of values, or ``m.no(reason)``. The rule is refused if an output without a value, or with
+            ``None``, has readers.
+        numerics: the effect of the rewrite on numerical results.
+        exclusive: refuse if a node outside the match reads a value inside it.
+        family: the name of the module that defines the rule.
+        tags: the names of equivalent rewrites in other optimizers, such as ``onnxslim:conv-bn``.
+        pass_: the pass that applies the rule by default.
+        kind: ``rewrite`` or ``fusion``.
+        anchors: operators that indicate the pattern even if part of it is missing; ``explain`` reports why
+            those left in a model were not fused.
+        phase: 1, or 2 to run after the rules of phase 1 reached a fixpoint, because the result would hide
+            their patterns.
+        pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
+            forms or targets of it share the name. Empty unless the rule recognizes a larger pattern.
+        workaround: the rule changes models that onnxruntime fails to load so that it loads them
+            (:mod:`graphopt.rewrite.qdq_propagation`).
     """
 
     name: str
@@ -50,16 +54,17 @@ class Rule:
     exclusive: bool
     family: str
     tags: tuple[str, ...]
-    by: str = "peephole"
+    pass_: str = "peephole"
+    kind: RuleKind = "rewrite"
     anchors: tuple[str, ...] = ()
     pattern: str = ""
-    last: bool = False
-    heals: bool = False
+    phase: int = 1
+    workaround: bool = False
 
     @property
-    def fuses(self) -> bool:
-        """Whether it puts one operator of the runtime in the place of many nodes."""
-        return self.by == "fuse-builtin" and bool(self.pattern)
+    def is_fusion(self) -> bool:
+        """Whether the rule replaces several nodes by one fused operator of onnxruntime."""
+        return self.kind == "fusion"
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -72,7 +77,7 @@ class Rule:
         return (self.replace.__doc__ or "").strip().splitlines()[0].replace("``", "`")
 
 
-#: Operators that tell of no pattern, since they are in most of them.
+#: Operators too common to select candidate patterns by.
 _COMMON = traits.VIEW | {
     *("Add", "Cast", "Concat", "Constant", "Conv", "Div", "Gather", "Gemm", "MatMul", "Mul", "Pow", "Shape"),
     *("Slice", "Split", "Sub", "Where"),
@@ -80,7 +85,7 @@ _COMMON = traits.VIEW | {
 
 
 def _anchors(patterns: tuple[tuple[OpPattern, tuple[str, ...]], ...]) -> tuple[str, ...]:
-    """The operators of ``patterns`` that tell of them."""
+    """The operators of ``patterns`` that are specific enough to indicate them."""
     found: dict[str, None] = {}
     for root, _ in patterns:
         for node in root.nodes:
@@ -94,43 +99,59 @@ def rule(
     numerics: Numerics,
     exclusive: bool = False,
     tags: tuple[str, ...] = (),
-    fuses: bool = False,
-    by: str = "peephole",
+    kind: RuleKind = "rewrite",
+    pass_: str = "",
     anchors: tuple[str, ...] | None = None,
     pattern: str = "",
-    last: bool = False,
-    heals: bool = False,
+    phase: int = 1,
+    workaround: bool = False,
+    by: str | None = None,
+    fuses: bool | None = None,
+    last: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a :class:`Rule` of the decorated function.
 
     Args:
-        patterns: see :mod:`graphopt.rewrite.pattern`; several when one rewrite has several forms.
+        patterns: see :mod:`graphopt.rewrite.pattern`; several if the rewrite has several forms.
             Variables that a form lacks are passed as ``None``.
-        fuses: it is applied by ``fuse-builtin``.
-        by: else, the pass that applies it.
-        anchors: by default the operators of the patterns that are not in everybody's.
-        pattern: by default the family, for rules that fuse.
+        pass_: by default ``fuse-builtin`` for fusions, else ``peephole``.
+        anchors: by default, for fusions, the operators of the patterns that are not common.
+        pattern: by default the family, for fusions.
+        by: deprecated, use ``pass_``.
+        fuses: deprecated, use ``kind="fusion"``.
+        last: deprecated, use ``phase=2``.
     """
+    if by is not None:
+        pass_ = pass_ or _deprecated(by, "by=...", "pass_=...")
+    if fuses is not None and _deprecated(fuses, "fuses=...", 'kind="fusion"'):
+        kind = "fusion"
+    if last is not None and _deprecated(last, "last=...", "phase=2"):
+        phase = 2
     built = tuple(one for pattern in patterns for one in alternatives(pattern))
+    is_fusion = kind == "fusion"
 
     def make(function: Callable[..., Any]) -> Rule:
         family = function.__module__.rpartition(".")[2]
-        name = function.__name__.replace("_", "-")
-        telling = anchors if anchors is not None else _anchors(built) if fuses else ()
-        recognized = pattern or (family.strip("_").replace("_", " ") if fuses else "")
         return Rule(
-            name,
-            built,
-            function,
-            numerics,
-            exclusive,
-            family,
-            tags,
-            "fuse-builtin" if fuses else by,
-            telling,
-            recognized,
-            last,
-            heals,
+            name=function.__name__.replace("_", "-"),
+            patterns=built,
+            replace=function,
+            numerics=numerics,
+            exclusive=exclusive,
+            family=family,
+            tags=tags,
+            pass_=pass_ or ("fuse-builtin" if is_fusion else "peephole"),
+            kind=kind,
+            anchors=anchors if anchors is not None else _anchors(built) if is_fusion else (),
+            pattern=pattern or (family.strip("_").replace("_", " ") if is_fusion else ""),
+            phase=phase,
+            workaround=workaround,
         )
 
     return make
+
+
+def _deprecated(value: Any, old: str, new: str) -> Any:
+    """``value``, with a warning that keyword ``old`` of :func:`rule` is replaced by ``new``."""
+    warnings.warn(f"{old} of rule() is deprecated: use {new}", DeprecationWarning, stacklevel=5)
+    return value

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite import lost_outputs, qdq_propagation
-from graphopt.rewrite.apply import attempt
+from graphopt.rewrite.apply import try_rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
@@ -33,14 +33,14 @@ class Index:
     """Rules, each with one of its patterns, by the operator of the pattern's root.
 
     Attributes:
-        heals: whether a rule is among them that makes models load (:attr:`Rule.heals`).
+        has_workaround: whether one of the rules is a :attr:`Rule.workaround`.
     """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._by_op: dict[tuple[str, str], list[tuple[Rule, OpPattern]]] = defaultdict(list)
-        self.heals = False
+        self.has_workaround = False
         for rule in rules:
-            self.heals |= rule.heals
+            self.has_workaround |= rule.workaround
             for pattern, _ in rule.patterns:
                 for op_type in pattern.op_types:
                     self._by_op[pattern.domain, op_type].append((rule, pattern))
@@ -68,7 +68,7 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = qdq_propagation.quantizes(model)
+        self._quantized = qdq_propagation.has_quantizers(model)
         self._reads = ir.contents_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -110,7 +110,7 @@ class _Run:
 
     def _try(self, rule: Rule, pattern: OpPattern, root: ir.Node) -> bool:
         cx = self._cx
-        if cx.bars(rule.name, root):
+        if cx.is_blocked(rule.name, root):
             return False
         cx.attempts += 1
         if self._reads is not None and self._reads.pending:
@@ -122,7 +122,7 @@ class _Run:
         match = Match(rule.name, root, nodes, cx)
         builder = Builder(cx, root)
         try:
-            result = attempt(rule, match, bindings, builder)
+            result = try_rule(rule, match, bindings, builder)
         except (ResourceLimit, MemoryError):
             raise
         except Exception as error:
@@ -144,16 +144,18 @@ class _Run:
             builder.discard()
             cx.refuse(match.no(_LOST))
             return False
-        if not self._fits(root, values) or (action := cx.permit(rule.name, root)) is None:
+        if not self._fits(root, values) or (action := cx.begin_rewrite(rule.name, root)) is None:
             builder.discard()
             return False
-        self._commit(action, match, builder, values, fuses=rule.fuses)
+        self._commit(action, match, builder, values, is_fusion=rule.is_fusion)
         return True
 
     def _provokes(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether onnxruntime's propagation of quantization would go wrong around the result."""
-        heals = self._index.heals
-        return qdq_propagation.provoked(self._cx, match.root, values, match.nodes, builder.made, heals=heals)
+        workaround = self._index.has_workaround
+        return qdq_propagation.would_miscompile(
+            self._cx, match.root, values, match.nodes, builder.made, workaround=workaround
+        )
 
     def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether ``values`` do more than trade Identity for Identity."""
@@ -168,7 +170,7 @@ class _Run:
         builder: Builder,
         values: tuple[ir.Value | None, ...],
         *,
-        fuses: bool,
+        is_fusion: bool,
     ) -> None:
         edit, root = self._cx.edit, match.root
         made = builder.commit()
@@ -188,14 +190,14 @@ class _Run:
         for node in made:
             self._push(node)
         removed = self._remove_dead(match.nodes)
-        if fuses and made:  # a fused operator also stands for what the rule read before the pattern
+        if is_fusion and made:  # a fused operator also stands for what the rule read before the pattern
             more = [node for node in removed if node.op_type != "Constant" and node not in match.nodes]
             edit.note_origin(made, [made[0], *more], action.owner)
         for value in before:
             self._push(value.producer())
             # what had several readers may now be free to be rewritten with its only one
             self._push(ir.only_reader(value))
-        self._cx.wrote(action, root, made)
+        self._cx.end_rewrite(action, root, made)
 
     def _remove_dead(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
         """Remove those of ``nodes`` that nothing reads, and what only they read; returns what went."""

@@ -30,16 +30,16 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def admitted_rules(options: Options, families: Sequence[str] = (), *, by: str = "peephole") -> list[Rule]:
+def admitted_rules(options: Options, families: Sequence[str] = (), *, pass_: str = "peephole") -> list[Rule]:
     """The rules that ``options`` allow, of ``families`` only if any are given.
 
     Args:
-        by: those that this pass applies.
+        pass_: the pass that applies them.
     """
     return [
         rule
         for rule in (*all_rules(), *options.rules)
-        if rule.by == by
+        if rule.pass_ == pass_
         and rule.numerics <= options.numerics
         and rule.name not in options.skip
         and (options.only is None or rule.name in options.only)
@@ -49,8 +49,8 @@ def admitted_rules(options: Options, families: Sequence[str] = (), *, by: str = 
 
 def fusing_rules(options: Options) -> list[Rule]:
     """The rules that write fused operators under ``options``, and those that these withhold."""
-    admitted = admitted_rules(options, by="fuse-builtin")
+    admitted = admitted_rules(options, pass_="fuse-builtin")
     withheld = frozenset(owner for owner, _, _ in options.withheld)
     known = (*all_rules(), *options.rules)
-    more = [rule for rule in known if rule.fuses and rule.name in withheld and rule not in admitted]
+    more = [rule for rule in known if rule.is_fusion and rule.name in withheld and rule not in admitted]
     return [*admitted, *more]

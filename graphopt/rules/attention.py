@@ -38,7 +38,7 @@ def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
     lambda op, s, v, upcast: op.MatMul(op.Cast(op.Softmax(op.Cast(s, tag="upcast"), tag="softmax")), v),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxscript:gqa", "onnxruntime:AttentionFusion"),
 )
@@ -55,7 +55,7 @@ def multi_head_attention(
     lambda op, s, v, shape: op.Reshape(op.MatMul(op.Softmax(s, tag="softmax"), v), shape),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=(),
 )
 def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, shape: object) -> Outcome:

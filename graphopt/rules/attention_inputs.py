@@ -23,7 +23,7 @@ Values = Sequence[ir.Value | None]
     ),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     tags=("onnxscript:mha-scale",),
 )
@@ -50,7 +50,7 @@ def scale_into_attention(
 @rule(
     lambda op, q, k, v, more: op.domain(ir.MICROSOFT).MultiHeadAttention(q, k, v, more.rest()),
     numerics=Exact,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     tags=("onnxscript:mha-bias",),
 )
@@ -105,7 +105,7 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
     ),
     numerics=Exact,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     tags=("onnxscript:packed-qkv",),
 )

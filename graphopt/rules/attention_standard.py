@@ -29,7 +29,7 @@ def _attributes(m: Match, **changed: Any) -> dict[str, Any]:
 @rule(
     lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     tags=("onnxscript:gqa",),
 )
@@ -54,7 +54,7 @@ def attention_of_shared_keys(
 @rule(
     lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     anchors=(),
 )
 def attention_of_rows(
@@ -81,7 +81,7 @@ def attention_of_rows(
     ),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=(),
 )
 def past_into_attention(

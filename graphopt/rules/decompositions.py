@@ -16,14 +16,14 @@ from graphopt.rules.support.reshape import reshape
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 
 
-@rule(lambda op, x: op.Softsign(x), numerics=Reassociates, by="decompose")
+@rule(lambda op, x: op.Softsign(x), numerics=Reassociates, pass_="decompose")
 def decompose_softsign(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x / (1 + |x|)."""
     one = _number(op, m, x, 1)
     return m.no("the dtype is unknown", x) if one is None else op.Div(x, op.Add(op.Abs(x), one))
 
 
-@rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, by="decompose")
+@rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, pass_="decompose")
 def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x where it is greater than alpha, 0 elsewhere."""
     alpha, zero = _number(op, m, x, m.attribute(m.root, "alpha")), _number(op, m, x, 0)
@@ -32,7 +32,7 @@ def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return op.Where(op.Greater(x, alpha), x, zero)
 
 
-@rule(lambda op, x: op.Celu(x), numerics=Reassociates, by="decompose")
+@rule(lambda op, x: op.Celu(x), numerics=Reassociates, pass_="decompose")
 def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """alpha · Elu(x / alpha), for alpha > 0."""
     told = m.attribute(m.root, "alpha")
@@ -42,14 +42,14 @@ def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return op.Elu(x) if told == 1 else op.Mul(op.Elu(op.Div(x, alpha)), alpha)
 
 
-@rule(lambda op, x: op.HardSigmoid(x), numerics=Reassociates, by="decompose")
+@rule(lambda op, x: op.HardSigmoid(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_sigmoid(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """max(0, min(1, alpha · x + beta))."""
     ramp = _ramp(op, m, x, m.attribute(m.root, "alpha"), m.attribute(m.root, "beta"))
     return m.no("the dtype, alpha or beta is unknown", x) if ramp is None else ramp
 
 
-@rule(lambda op, x: op.HardSwish(x), numerics=Reassociates, by="decompose")
+@rule(lambda op, x: op.HardSwish(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x · max(0, min(1, x / 6 + 1/2))."""
     ramp = _ramp(op, m, x, 1 / 6, 0.5)
@@ -59,7 +59,7 @@ def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
 @rule(
     lambda op, x, scale, bias: op.LayerNormalization(x, scale, bias.optional()),
     numerics=Reassociates,
-    by="decompose",
+    pass_="decompose",
 )
 def decompose_layer_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value | None
@@ -75,7 +75,9 @@ def decompose_layer_normalization(
     return (scaled if bias is None else op.Add(scaled, bias),)
 
 
-@rule(lambda op, x, scale, bias: op.GroupNormalization(x, scale, bias), numerics=Reassociates, by="decompose")
+@rule(
+    lambda op, x, scale, bias: op.GroupNormalization(x, scale, bias), numerics=Reassociates, pass_="decompose"
+)
 def decompose_group_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value
 ) -> Outcome:

@@ -57,7 +57,7 @@ _SIGMOID = {powers: 2 * factor for powers, factor in _TANH.argument.items()}
 @rule(
     lambda op, a, b: op.one_of("Mul", "Add")(a, b),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     pattern="GELU by erf",
     anchors=("Erf",),
     tags=("onnxscript:erf-gelu", "onnxruntime:GeluFusion"),
@@ -70,7 +70,7 @@ def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
 @rule(
     lambda op, a, b: op.one_of("Mul", "Add")(a, b),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     pattern="GELU by tanh",
     anchors=("Tanh",),
     tags=("onnxscript:gelu", "onnxruntime:FastGeluFusion"),
@@ -155,7 +155,7 @@ def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refus
     lambda op, x, y: op.Mul(x, op.Sigmoid(y)),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=("Sigmoid",),
     pattern="quick GELU, SiLU",
     tags=("onnxruntime:QuickGeluFusion",),
@@ -175,7 +175,7 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
 @rule(
     lambda op, x, y: op.Mul(x, op.Sigmoid(y)),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     pattern="GELU by tanh",
 )

@@ -24,7 +24,7 @@ _NAME = "InstanceNormalization"
     norms.layer_norms,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="InstanceNorm",
     anchors=(),
 )
@@ -59,7 +59,7 @@ def instance_norm(
     ),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="InstanceNorm",
     anchors=(),
 )

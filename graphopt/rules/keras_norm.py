@@ -23,7 +23,7 @@ from graphopt.rules.support.reshape import reshape, reshape_target
     norms.layer_norms_by_batch_norm,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="LayerNorm by BatchNormalization",
     anchors=("ReduceSumSquare",),
 )
@@ -50,7 +50,7 @@ def layer_norm_by_batch_norm(
     norms.layer_norms_by_batch_norm,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="LayerNorm for onnxruntime to fuse",
     anchors=(),
 )

@@ -48,7 +48,7 @@ def _unit_vectors_by_square(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterat
     _unit_vectors,
     numerics=Approximates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="L2 normalization",
     anchors=("ReduceL2",),
 )
@@ -61,7 +61,7 @@ def unit_vector(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r:
     _unit_vectors_by_square,
     numerics=Approximates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="L2 normalization",
     anchors=("ReduceSumSquare",),
 )

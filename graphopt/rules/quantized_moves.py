@@ -115,7 +115,7 @@ def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
         yield op.one_of(*qdq_propagation.MOVERS)(dequantized, r.rest())
 
 
-@rule(_moved_behind, numerics=Exact, heals=True)
+@rule(_moved_behind, numerics=Exact, workaround=True)
 def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
     """Integers are moved where onnxruntime fails to load a model that moves them behind DequantizeLinear."""
     dequantize = m.node("dequantize")
@@ -134,13 +134,13 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
         op.one_of(*qdq_propagation.MOVERS)(x.rest()), b.rest()
     ),
     numerics=Exact,
-    heals=True,
+    workaround=True,
 )
 def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     """Integers are moved where onnxruntime would quantize a moved value for all that read it."""
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
-    while not (moves and qdq_propagation.quantizes_others(moves[-1])):
+    while not (moves and qdq_propagation.quantizes_other_readers(moves[-1])):
         move = producer_of(value, *qdq_propagation.MOVERS, graph=m.graph)
         if move is None:
             return m.no("onnxruntime quantizes nothing else", value)

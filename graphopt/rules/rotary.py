@@ -71,7 +71,7 @@ class Part:
     _by_pairs,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=("Neg", "Cos"),
     tags=("onnxscript:rotary-embedding", "onnxscript:cos-sin-cache"),
 )
@@ -272,7 +272,7 @@ def _data(
     lambda op, x, rest, c, s: op.Concat(op.RotaryEmbedding(x, c, s, tag="rotary"), rest),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     anchors=(),
     tags=("onnxscript:partial-rotary-embedding",),
 )
@@ -306,7 +306,7 @@ def partial_rotary_embedding(
     lambda op, x, at, c, s: op.domain(ir.MICROSOFT).RotaryEmbedding(x, at, c, s),
     lambda op, x, c, s, more: op.RotaryEmbedding(x, c, s, more.rest()),
     numerics=Reassociates,
-    fuses=True,
+    kind="fusion",
     anchors=(),
 )
 def rotary_embedding_of_rows(

@@ -17,7 +17,7 @@ _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInser
 @rule(
     lambda op, xs: op.ConcatFromSequence(op.SequenceConstruct(xs.rest()), new_axis=1),
     numerics=Exact,
-    by="lower-sequences",
+    pass_="lower-sequences",
 )
 def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """A sequence of tensors at hand, stacked, is the Concat of these tensors with a new axis each."""
@@ -28,7 +28,7 @@ def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) 
     return op.Concat(*(unsqueeze(op, m, x, [axis]) for x in xs), axis=axis)
 
 
-@rule(lambda op, x, s: op.SplitToSequence(x, s.optional()), numerics=Exact, by="lower-sequences")
+@rule(lambda op, x, s: op.SplitToSequence(x, s.optional()), numerics=Exact, pass_="lower-sequences")
 def construct_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
     """A tensor split into a sequence of parts of known sizes is a Split, and a sequence made of its outputs.
 

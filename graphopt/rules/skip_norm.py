@@ -93,8 +93,8 @@ def _parted(
     lambda op, x, y, p: op.one_of(*norms.OPERATORS)(op.one_of("Add", "Sum")(x, y, tag="sum"), p.rest()),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="skip + norm",
     anchors=norms.OPERATORS,
     tags=(
@@ -115,8 +115,8 @@ def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, p: object) -> Out
 @rule(
     lambda op, x, y: op.Add(x, y),
     numerics=Reassociates,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="skip + norm",
     anchors=(),
 )
@@ -150,8 +150,8 @@ def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:
 @rule(
     _normalized_skips,
     numerics=Reassociates,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="skip + norm",
     anchors=(),
 )

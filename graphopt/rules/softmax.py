@@ -21,8 +21,8 @@ _SINCE = 13
     ),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="Softmax between casts",
     anchors=(),
     tags=("onnxscript:softmax-upcast-removal",),
@@ -70,7 +70,7 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     _quotients,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="Softmax",
     anchors=("ReduceMax",),
 )
@@ -83,7 +83,7 @@ def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome
     _differences,
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
+    kind="fusion",
     pattern="LogSoftmax",
     anchors=("ReduceMax", "ReduceLogSumExp"),
 )

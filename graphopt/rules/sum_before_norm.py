@@ -10,7 +10,7 @@ from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.operands import same_shape
 
 
-@rule(lambda op, x, y: op.Add(x, y), numerics=Exact, by="fuse-builtin", last=True)
+@rule(lambda op, x, y: op.Add(x, y), numerics=Exact, pass_="fuse-builtin", phase=2)
 def sum_before_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """x + y before a LayerNormalization is a Sum, where SkipLayerNormalization would be slower.
 

@@ -20,8 +20,8 @@ _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
     lambda op, x, a, b: op.Mul(x, op.HardSigmoid(x, alpha=a, beta=b)),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="HardSwish",
     tags=("onnxscript:fuse-hardswish",),
 )
@@ -38,8 +38,8 @@ def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: 
     lambda op, x: op.Mul(x, op.Tanh(op.Softplus(x))),
     numerics=Reassociates,
     exclusive=True,
-    fuses=True,
-    last=True,
+    kind="fusion",
+    phase=2,
     pattern="Mish",
     anchors=("Softplus",),
 )

@@ -13,7 +13,9 @@ from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 _SHAPE_INPUT = 5
 
 
-@rule(lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, by="views-to-reshape")
+@rule(
+    lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, pass_="views-to-reshape"
+)
 def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     """A view, or a view of a view, whose shape is known but for one dim is one Reshape to a constant."""
     if m.version < _SHAPE_INPUT:

@@ -14,7 +14,7 @@ from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
-from graphopt.rewrite.filter import Place
+from graphopt.rewrite.filter import RewriteSite
 from graphopt.rules import all_rules
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
@@ -30,7 +30,7 @@ class Group:
     Attributes:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as
-            :class:`graphopt.rewrite.filter.Place` reads as text.
+            :class:`graphopt.rewrite.filter.RewriteSite` reads as text.
         rewrites: how many these are.
         speed: they do nothing but make a model faster: they stay only if they do.
         whole: its owners are not tried one by one.
@@ -72,7 +72,7 @@ class Kernels(PassInstrumentation):
     """
 
     def __init__(self) -> None:
-        self.places: dict[str, dict[Place, None]] = {}
+        self.places: dict[str, dict[RewriteSite, None]] = {}
         self._run: Context | None = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
@@ -85,7 +85,7 @@ class Kernels(PassInstrumentation):
         """Note the calls."""
         for node in made:
             if node.domain == native.DOMAIN:
-                self.places.setdefault(node.op_type, {})[Place(action.owner, action.node)] = None
+                self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
 
     def groups(self) -> list[Group]:
         """One for each function, whose calls are switched together."""
@@ -107,7 +107,7 @@ def groups_of(
         passes: those of the pipeline.
         kernels: groups of single rewrites, whose passes are no groups.
     """
-    single = {Place.parse(owner).owner for group in kernels for owner in group.owners}
+    single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}
     rules = {rule.name: rule for rule in all_rules()}
     passes = list(passes)
     required = {pass_.name for pass_ in passes if pass_.required}
@@ -119,7 +119,7 @@ def groups_of(
         made = record.rewrites or ({record.name: sum(record.changes.values())} if record.changes else {})
         for owner, count in made.items():
             rule = rules.get(owner)
-            key = (owner, owner in for_speed) if rule is None else (rule.family, rule.fuses)
+            key = (owner, owner in for_speed) if rule is None else (rule.family, rule.is_fusion)
             found.setdefault(key, Counter())[owner] += count
     cleaning = {name for name, speed in found if not speed}
     groups = [

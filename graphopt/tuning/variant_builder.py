@@ -18,7 +18,7 @@ from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, Kernels, Variant
@@ -38,16 +38,17 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
         steps = tuple(step for step in job.pipeline.passes() if step.required)
         return replace(job, pipeline=Pipeline(steps))
     dropped = list(dropped)
-    parted = [*map(Place.parse, variant.off), *(Place(drop.owner, drop.node) for drop in dropped)]
+    parted = [*map(RewriteSite.parse, variant.off), *(RewriteSite(drop.owner, drop.node) for drop in dropped)]
     off = frozenset(place.owner for place in parted if not place.node)
     places = frozenset(place for place in parted if place.node)
-    limits = Limits(without=places, owners=off, skip=off)
+    limits = RewriteLimit(without=places, owners=off, skip=off)
     gate = limits if off or places else job.gate
     if variant.opset is not None:
         conversion = make_pipeline(f"convert-opset{{target={variant.opset}}}")
         job = replace(job, pipeline=Pipeline((*conversion.steps, *job.pipeline.steps)))
     reverted = [
-        (place.owner, place.node, "reverted by tuning") for place in map(Place.parse, sorted(variant.off))
+        (place.owner, place.node, "reverted by tuning")
+        for place in map(RewriteSite.parse, sorted(variant.off))
     ]
     withheld = (*job.options.withheld, *(drop.withheld for drop in dropped), *reverted)
     return replace(job, options=replace(limits.applied_to(job.options), withheld=withheld), gate=gate)

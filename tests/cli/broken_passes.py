@@ -23,12 +23,12 @@ class ReluToSigmoid(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Do the damage."""
         for node in list(model.graph):
-            if node.op_type == "Relu" and (action := cx.permit(self.name, node)):
+            if node.op_type == "Relu" and (action := cx.begin_rewrite(self.name, node)):
                 made = cx.edit.make_node("Sigmoid", node.inputs, name="wrong")
                 cx.edit.insert_before(node, [made])
                 cx.edit.replace(node.outputs[0], made.outputs[0])
                 cx.edit.remove(node)
-                cx.wrote(action, node, [made])
+                cx.end_rewrite(action, node, [made])
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def test_tables_fit_the_terminal(
 ) -> None:
     told = [kind.summary() for kind in registry().passes.values()]
     if "peephole" in arguments:
-        told = [rule.summary for rule in all_rules() if rule.by == "peephole"]
+        told = [rule.summary for rule in all_rules() if rule.pass_ == "peephole"]
     piped = invoke(*arguments).out
     assert all(sentence in piped for sentence in told)
     monkeypatch.setattr(console, "_is_terminal", lambda stream: True)

@@ -63,14 +63,14 @@ class FaultyCopy(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Rewrite every node once."""
         for node in list(model.graph):
-            action = cx.permit(self.owner(node), node)
+            action = cx.begin_rewrite(self.owner(node), node)
             if action is None:
                 continue
             if ir.label(node) in self.guilty.split():
                 made = self.harm(node, model, cx)
             else:
                 made = replace(node, cx, node.op_type, node.inputs)
-            cx.wrote(action, node, made)
+            cx.end_rewrite(action, node, made)
 
     @abstractmethod
     def harm(self, node: ir.Node, model: ir.Model, cx: Context) -> list[ir.Node]:
@@ -304,8 +304,8 @@ class NeverEnds(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Do so."""
         node = next(iter(model.graph))
-        while (action := cx.permit(self.name, node)) is not None:
-            cx.wrote(action, node, [])
+        while (action := cx.begin_rewrite(self.name, node)) is not None:
+            cx.end_rewrite(action, node, [])
 
 
 class Dies(FaultyCopy):

@@ -27,7 +27,7 @@ from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.passes.pipeline import Fixpoint, Pipeline
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.rules.identities import drop_identity
 from tests.debug import faults
 from tests.support import ops, parse
@@ -94,7 +94,7 @@ def test_a_planted_fault(
     (folder / "case.json").write_text(json.dumps(harmless))
     assert replay(folder) is None
 
-    small = reduce(model, StillFails(tried, check, Limits(), child), around=culprit.place.node)
+    small = reduce(model, StillFails(tried, check, RewriteLimit(), child), around=culprit.place.node)
     assert small.nodes[0] > 200 and small.nodes[1] < 10 and len(small.model.graph) == small.nodes[1]
     again, _ = bisect(attempt(small.model, name), check, child)
     assert again is not None and again.place == culprit.place
@@ -137,7 +137,12 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
     assert unset == ["rules"]  # code, which no file holds
     options_and_rules = replace(options, rules=(drop_identity,))
     case = Case(
-        "what", "why", ("dce",), options_and_rules, Limits(first=1), CheckOptions(numerics=Numerics.EXACT)
+        "what",
+        "why",
+        ("dce",),
+        options_and_rules,
+        RewriteLimit(first=1),
+        CheckOptions(numerics=Numerics.EXACT),
     )
     save(tmp_path, parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), case)
     assert load(tmp_path) == replace(case, options=options)
@@ -156,8 +161,8 @@ def test_two_faults_that_mask_each_other(
     tried = attempt(model, *passes)
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.masked_by is not None
-    assert culprit.place == Place(rules[0], "first_5")
-    assert culprit.masked_by.place == Place(rules[1], "second_5")
+    assert culprit.place == RewriteSite(rules[0], "first_5")
+    assert culprit.masked_by.place == RewriteSite(rules[1], "second_5")
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
     small = reduce(model, StillFails(tried, CheckOptions(), culprit.limits, child), around="first_5")
@@ -167,11 +172,11 @@ def test_two_faults_that_mask_each_other(
 def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
     tried = attempt(model, "Together")
     culprit, _ = bisect(tried, CheckOptions(), child)
-    assert culprit is not None and culprit.place == Place("together", "sub_28")
-    assert culprit.needs == (Place("together", "sub_3"),)
+    assert culprit is not None and culprit.place == RewriteSite("together", "sub_28")
+    assert culprit.needs == (RewriteSite("together", "sub_3"),)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert replay(tmp_path) is not None
-    small = reduce(model, StillFails(tried, CheckOptions(), Limits(), child), around="sub_28")
+    small = reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child), around="sub_28")
     assert small.nodes[1] < 10
 
 
@@ -184,7 +189,7 @@ def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert load(tmp_path).pipeline == ("tests.debug.faults:Unasked",)
     assert replay(tmp_path) is not None
-    small = reduce(model, StillFails(tried, CheckOptions(), Limits(), child))
+    small = reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child))
     assert small.nodes[1] < 10
 
 
@@ -199,7 +204,7 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
 
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [divide_by_zero])
     culprit, _ = bisect(Attempt(model, make_pipeline("dce,peephole")), CheckOptions(), child)
-    assert culprit is not None and culprit.place == Place("divide-by-zero", "softmax_0")
+    assert culprit is not None and culprit.place == RewriteSite("divide-by-zero", "softmax_0")
     assert "ZeroDivisionError" in culprit.reason
 
 
@@ -224,7 +229,7 @@ def test_a_rule_that_does_not_end_is_named(
     assert "double does not come to an end" in culprit.reason
     assert save_culprit(tmp_path, culprit, tried, CheckOptions("valid"))
     assert "double does not come to an end" in (replay(tmp_path) or "")
-    small = reduce(model, StillFails(tried, CheckOptions("valid"), Limits(), child), around="softmax_7")
+    small = reduce(model, StillFails(tried, CheckOptions("valid"), RewriteLimit(), child), around="softmax_7")
     assert small.nodes[1] < 10
 
 
@@ -267,7 +272,9 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
 
     check = CheckOptions(f"{sys.executable} {tmp_path / 'check.py'} {{model}}")
     tried = attempt(model, "MakesNan")
-    small = Attempt(reduce(model, StillFails(tried, CheckOptions(), Limits(), child)).model, tried.pipeline)
+    small = Attempt(
+        reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child)).model, tried.pipeline
+    )
     culprit, _ = bisect(small, check, child)
     assert culprit is not None and str(culprit.place) == "makes-nan at softmax_2"
     assert "status 1" in culprit.reason
@@ -283,7 +290,8 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
 def test_reducing_is_deterministic_and_needs_a_failure(model: ir.Model, child: Child) -> None:
     tried = attempt(model, "SwappedInputs")
     results = [
-        reduce(model, StillFails(tried, CheckOptions(), Limits(), child), around="sub_20") for _ in range(2)
+        reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child), around="sub_20")
+        for _ in range(2)
     ]
     assert ir.to_bytes(results[0].model) == ir.to_bytes(results[1].model)
     with pytest.raises(VerificationFailed, match="nothing to reduce"):
@@ -329,13 +337,13 @@ def test_minimize() -> None:
 def test_limits() -> None:
     from graphopt.context import Action
 
-    place = Place("cse", "n")
-    assert Limits(first=2)(Action(2, "cse", "n")) and not Limits(first=2)(Action(3, "cse", "n"))
-    assert not Limits(without=frozenset([place]))(Action(1, "cse", "n"))
-    assert Limits(without=frozenset([place]))(Action(1, "cse", "m"))
-    assert not Limits(owners=frozenset(["cse"]))(Action(1, "cse", "n"))
-    assert Limits(only=frozenset([place]))(Action(9, "cse", "n"))
-    assert not replace(Limits(only=frozenset([place])), first=0)(Action(1, "cse", "n"))
+    place = RewriteSite("cse", "n")
+    assert RewriteLimit(first=2)(Action(2, "cse", "n")) and not RewriteLimit(first=2)(Action(3, "cse", "n"))
+    assert not RewriteLimit(without=frozenset([place]))(Action(1, "cse", "n"))
+    assert RewriteLimit(without=frozenset([place]))(Action(1, "cse", "m"))
+    assert not RewriteLimit(owners=frozenset(["cse"]))(Action(1, "cse", "n"))
+    assert RewriteLimit(only=frozenset([place]))(Action(9, "cse", "n"))
+    assert not replace(RewriteLimit(only=frozenset([place])), first=0)(Action(1, "cse", "n"))
 
 
 def test_a_folder_that_is_no_reproducer(tmp_path: Path) -> None:
@@ -357,11 +365,11 @@ def test_find_node(model: ir.Model) -> None:
 
 def test_the_journal_of_a_dead_process_tells_nodes_by_any_name(tmp_path: Path) -> None:
     name = "a\nb\tc"
-    trace = _Trace(Limits(), tmp_path / "journal")
+    trace = _Trace(RewriteLimit(), tmp_path / "journal")
     trace.passes.append("peephole")
     trace._write("pass", "peephole")
     trace(Action(1, "drop-cast", name))
     trace.close()
     assert [step.place for step in _from_journal(tmp_path / "journal", "died").steps] == [
-        Place("drop-cast", name)
+        RewriteSite("drop-cast", name)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.passes.pipeline import Pipeline, spelt
+from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.passes.pipelines import PIPELINES, registry
 from tests.debug.faults import WrongFactor
 
@@ -76,7 +76,7 @@ def test_every_pass_has_a_summary_and_a_dashed_name() -> None:
 )
 def test_passes_of_others_are_spelt_by_their_place(text: str) -> None:
     pipeline = Pipeline.parse(text, registry())
-    assert ",".join(spelt(step, registry()) for step in pipeline.steps) == text
+    assert ",".join(pipeline_text(step, registry()) for step in pipeline.steps) == text
     assert WrongFactor(factor=7.0) in pipeline.passes()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.context import Action, Options
-from graphopt.rewrite.filter import Limits, Place
+from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from tests.support import parse, run_pipeline
 
 CHAIN = (
@@ -16,7 +16,7 @@ CHAIN = (
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
 def test_only_so_many_rewrites(limit: int) -> None:
     model = parse(CHAIN)
-    _, cx = run_pipeline(model, "peephole", gate=Limits(first=limit))
+    _, cx = run_pipeline(model, "peephole", gate=RewriteLimit(first=limit))
     assert cx.actions == min(limit, 2)
     assert len(model.graph) == 3 - min(limit, 2)
     assert (cx.denied is None) if limit >= 2 else (cx.denied is not None and cx.denied.index == limit + 1)
@@ -25,20 +25,22 @@ def test_only_so_many_rewrites(limit: int) -> None:
 @pytest.mark.parametrize(
     ("limits", "allowed"),
     [
-        (Limits(), [True, True, True]),
-        (Limits(first=2), [True, True, False]),
-        (Limits(only=frozenset([Place("a", "y")])), [False, True, False]),
-        (Limits(without=frozenset([Place("a", "y")])), [True, False, True]),
-        (Limits(owners=frozenset(["a"])), [False, False, True]),
-        (Limits(first=1, owners=frozenset(["a"])), [False, False, False]),
+        (RewriteLimit(), [True, True, True]),
+        (RewriteLimit(first=2), [True, True, False]),
+        (RewriteLimit(only=frozenset([RewriteSite("a", "y")])), [False, True, False]),
+        (RewriteLimit(without=frozenset([RewriteSite("a", "y")])), [True, False, True]),
+        (RewriteLimit(owners=frozenset(["a"])), [False, False, True]),
+        (RewriteLimit(first=1, owners=frozenset(["a"])), [False, False, False]),
     ],
 )
-def test_what_is_let_through(limits: Limits, allowed: list[bool]) -> None:
+def test_what_is_let_through(limits: RewriteLimit, allowed: list[bool]) -> None:
     actions = [Action(1, "a", "x"), Action(2, "a", "y"), Action(3, "b", "y")]
     assert [limits(action) for action in actions] == allowed
 
 
 def test_what_is_refused_is_not_even_tried() -> None:
-    limits = Limits(without=frozenset([Place("a", "y")]), owners=frozenset("b"), skip=frozenset(["dce"]))
+    limits = RewriteLimit(
+        without=frozenset([RewriteSite("a", "y")]), owners=frozenset("b"), skip=frozenset(["dce"])
+    )
     options = limits.applied_to(Options(skip=frozenset(["cse"])))
     assert options.refused == {("a", "y"), ("b", "")} and options.skip == {"cse", "dce"}

@@ -9,19 +9,19 @@ from graphopt.api import context_for
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.explain import explain
-from graphopt.rewrite.partial_match import Nearest, Partial, paths_to
+from graphopt.rewrite.partial_match import PartialMatch, PartialMatcher, paths_to
 from graphopt.rewrite.pattern import OpPattern, build
 from tests.support import parse
 
 PATTERN, _ = build(lambda op, x, y: op.Sqrt(op.Add(op.Relu(op.Neg(x)), op.Mul(y, 2.0)), tag="root"))
 
 
-def around(body: str, results: str = "float[4] z") -> tuple[ir.Node | None, Partial]:
+def around(body: str, results: str = "float[4] z") -> tuple[ir.Node | None, PartialMatch]:
     """What there is of the pattern around the Neg of a graph."""
     model = parse(f"g (float[4] x, float[4] y) => ({results}) <float two = {{2.0}}> {{ {body} }}")
     (path,) = paths_to(PATTERN, ("Neg",))
     anchor = next(node for node in model.graph if node.op_type == "Neg")
-    return Nearest(context_for(model)).around(path, anchor)
+    return PartialMatcher(context_for(model)).around(path, anchor)
 
 
 def test_the_size_of_a_pattern_counts_shared_nodes_once() -> None:
@@ -97,7 +97,7 @@ def test_operands_that_commute_are_tried_both_ways_at_every_depth() -> None:
 @rule(
     lambda op, x: op.Mul(op.Exp(op.Relu(x)), op.Sin(x)),
     numerics=Exact,
-    fuses=True,
+    kind="fusion",
 )
 def rare(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Never."""

@@ -213,7 +213,7 @@ def _applied(
     refusals = Refusals()
     cx = context_for(model, options, observers=[refusals])
     passes: dict[str, Pass] = {pass_.name: pass_ for pass_ in _PASSES}
-    passes[rules_by_name()[rule].by].run(model, cx)
+    passes[rules_by_name()[rule].pass_].run(model, cx)
     return model, cx.actions, refusals.reasons
 
 
@@ -434,12 +434,14 @@ _TOLERANCE = {np.float64: 1e-12, np.float32: 2e-6, np.float16: 5e-3, ml_dtypes.b
 def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) -> None:
     """Assert that ``after`` computes what the case's model computes, wherever that runs.
 
-    Default sessions compute something else where a rule heals, so that the model is not run in one then.
+    Default sessions compute something else where a rule is a workaround; the model is not run in one then.
     """
     ran = 0
-    heals = case.after is not None and any(rule.heals for rule in all_rules() if rule.name == case.rule)
+    workaround = case.after is not None and any(
+        rule.workaround for rule in all_rules() if rule.name == case.rule
+    )
     for optimizations in ("off", "default"):
-        models = [Runtime(case.before, "off" if heals else optimizations), Runtime(after, optimizations)]
+        models = [Runtime(case.before, "off" if workaround else optimizations), Runtime(after, optimizations)]
         for sizes in bindings_of(case):
             for fill in _FILLS if optimizations == "off" else _FILLS[:1]:
                 feeds = make_feeds(case, sizes, fill)

@@ -15,7 +15,7 @@ WRITE_NONE = {
 
 
 def test_rules_that_fuse_say_which_operator_they_write() -> None:
-    fuse = {rule.name for rule in all_rules() if rule.fuses}
+    fuse = {rule.name for rule in all_rules() if rule.is_fusion}
     counts: dict[str, set[int]] = {name: set() for name in fuse}
     for path in harness.case_files():
         if harness.rule_of(path) in fuse and not harness.is_near_miss(path):

@@ -199,11 +199,11 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.numerics import Numerics
     from graphopt.ort.devices import CPU
-    from graphopt.rewrite.filter import Limits
+    from graphopt.rewrite.filter import RewriteLimit
 
     options = Options(share_buffers=(("past", "present"),))
     check = CheckOptions("numerics", Numerics.EXACT, InputOptions(), CPU)
-    case = Case("optimize", "", ("dce",), options, Limits(), check)
+    case = Case("optimize", "", ("dce",), options, RewriteLimit(), check)
     assert Case.from_dict(case.to_dict(), tmp_path).options.share_buffers == options.share_buffers
 
 
@@ -213,14 +213,14 @@ def test_what_fails_is_made_small_with_its_buffers() -> None:
     from graphopt.debug.reproducer import helper
     from graphopt.debug.trial import Attempt
     from graphopt.driver import make_pipeline
-    from graphopt.rewrite.filter import Limits
+    from graphopt.rewrite.filter import RewriteLimit
 
     model = parse(CHOICE)
     attempt = Attempt(
         model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),))
     )
     with helper() as child:
-        small = reduce(model, StillFails(attempt, CheckOptions("valid"), Limits(), child)).model
+        small = reduce(model, StillFails(attempt, CheckOptions("valid"), RewriteLimit(), child)).model
     assert {"present", "y"} == {value.name for value in small.graph.outputs} and len(small.graph) == 3
 
 

@@ -1,4 +1,4 @@
-"""fuse-builtin: which rules come first."""
+"""fuse-builtin: the phases of rules."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def test_a_bias_joins_the_gelu_that_another_rule_finds() -> None:
     assert used == ["bias-into-gelu"]
 
 
-def test_rules_that_come_last_fuse() -> None:
-    assert all(rule.by == "fuse-builtin" for rule in all_rules() if rule.last)
+def test_only_fuse_builtin_has_a_second_phase() -> None:
+    assert all(rule.pass_ == "fuse-builtin" for rule in all_rules() if rule.phase == 2)

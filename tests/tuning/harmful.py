@@ -20,14 +20,14 @@ class Slow(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Spoil each Relu once."""
         for node in list(model.graph):
-            if node.op_type == "Relu" and (action := cx.permit(self.name, node)):
+            if node.op_type == "Relu" and (action := cx.begin_rewrite(self.name, node)):
                 made, value = [], node.inputs[0]
                 for _ in range(self.times):
                     made.append(cx.edit.make_node("Max", [value, node.inputs[0]], name="idle"))
                     value = made[-1].outputs[0]
                 cx.edit.insert_before(node, made)
                 cx.edit.set_input(node, 0, value)
-                cx.wrote(action, node, made)
+                cx.end_rewrite(action, node, made)
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Idle(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Do it once for each Relu."""
         for node in list(model.graph):
-            if node.op_type == "Relu" and (action := cx.permit(self.name, node)):
+            if node.op_type == "Relu" and (action := cx.begin_rewrite(self.name, node)):
                 made = cx.edit.make_node("Identity", [node.inputs[0]], name="idle")
                 cx.edit.insert_before(node, [made])
                 cx.edit.set_input(node, 0, made.outputs[0])
-                cx.wrote(action, node, [made])
+                cx.end_rewrite(action, node, [made])

@@ -41,7 +41,7 @@ def command(run: Run, name: str | None) -> None:
     if name is None:
         _list(run, known.passes, known.planned)
     elif name in known.passes:
-        _show_pass(run, known.passes[name], [rule for rule in rules if name == rule.by])
+        _show_pass(run, known.passes[name], [rule for rule in rules if name == rule.pass_])
     elif found := [rule for rule in rules if name in (rule.name, rule.family)]:
         _show_rules(run, found)
     elif name in known.planned:
@@ -134,7 +134,7 @@ def _show_rules(run: Run, rules: list[Rule]) -> None:
     for line in prose(rule.replace).splitlines():
         run.console.print(f"  {line}".rstrip())
     run.console.print(
-        f"\n  applied by {rule.by}, family {rule.family}, numerics {rule.numerics.name.lower()}"
+        f"\n  applied by {rule.pass_}, family {rule.family}, numerics {rule.numerics.name.lower()}"
     )
     if rule.tags:
         run.console.print(f"  elsewhere: {', '.join(rule.tags)}")

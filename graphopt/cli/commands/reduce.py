@@ -48,7 +48,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
-    from graphopt.rewrite.filter import Limits
+    from graphopt.rewrite.filter import RewriteLimit
     from graphopt.util import npz
 
     check_model_file(output, model)
@@ -61,7 +61,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
                 culprit = Bisection(isolated(attempt, check, child), judge).find()
             if culprit is None:
                 debugging.check_compared(judge)
-        limits = culprit.limits if culprit is not None and culprit.masked_by is not None else Limits()
+        limits = culprit.limits if culprit is not None and culprit.masked_by is not None else RewriteLimit()
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = StillFails(attempt, check, limits, child)
         result = reduce(attempt.model, fails, around=around, say=lambda text: advance(None, text))

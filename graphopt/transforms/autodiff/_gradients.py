@@ -50,7 +50,7 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
         return []
     if not zero and (node.graph is None or not cx.edit.takes_constants_of(node.graph, body)):
         return []
-    action = cx.permit(owner, node)
+    action = cx.begin_rewrite(owner, node)
     if action is None:
         return []
     if zero:
@@ -68,7 +68,7 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
     for output, result in zip(outputs, results, strict=True):
         cx.edit.replace(output, result)
     cx.edit.remove(node)
-    cx.wrote(action, node, made)
+    cx.end_rewrite(action, node, made)
     return moved
 
 
@@ -78,7 +78,7 @@ def _sum(node: ir.Node, cx: Context, owner: str, lower: bool) -> None:
     sides = [value for value in (left, right) if value is not None and not is_zero(value)]
     if (len(sides) == 2 and not lower) or (left is None and right is None):
         return
-    action = cx.permit(owner, node)
+    action = cx.begin_rewrite(owner, node)
     if action is None:
         return
     made: list[ir.Node] = []
@@ -91,4 +91,4 @@ def _sum(node: ir.Node, cx: Context, owner: str, lower: bool) -> None:
     assert result is not None
     cx.edit.replace(node.outputs[0], result)
     cx.edit.remove(node)
-    cx.wrote(action, node, made)
+    cx.end_rewrite(action, node, made)

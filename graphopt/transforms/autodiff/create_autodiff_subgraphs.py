@@ -49,11 +49,11 @@ class CreateAutodiffSubgraphs(Pass):
         policy = self.policy(cx)
         made = False
         for proposal in propose_all(model.graph, policy):
-            asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
+            asked = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
             calls = make_functions(cx, [group for group, _ in allowed], policy)
             for (group, action), call in zip(allowed, calls, strict=True):
-                cx.wrote(action, group.nodes[0], [call])
+                cx.end_rewrite(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:
             cx.look_afresh("outline")

@@ -51,6 +51,6 @@ class InlineAutodiffSubgraphs(Pass):
         if reason is not None:
             cx.refuse(Refusal(self.name, ir.label(call), reason))
             return
-        action = cx.permit(self.name, call)
+        action = cx.begin_rewrite(self.name, call)
         if action is not None:
-            cx.wrote(action, call, ir.inline_call(cx.edit, call))
+            cx.end_rewrite(action, call, ir.inline_call(cx.edit, call))

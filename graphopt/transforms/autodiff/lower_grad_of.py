@@ -33,9 +33,9 @@ class LowerGradOf(Pass):
                 if is_gradient_node(node, autodiff.ZERO):
                     if ir.is_read(node.outputs[0]):
                         self._make(node, cx)
-                    elif (action := cx.permit(self.name, node)) is not None:
+                    elif (action := cx.begin_rewrite(self.name, node)) is not None:
                         cx.edit.remove(node)
-                        cx.wrote(action, node, [])
+                        cx.end_rewrite(action, node, [])
 
     def _make(self, node: ir.Node, cx: Context) -> None:
         """Replace a Zero by a tensor of zeros."""
@@ -47,7 +47,7 @@ class LowerGradOf(Pass):
             reason = "the opset has no ConstantOfShape" if old else "the dtype of the gradient is unknown"
             cx.refuse(Refusal(self.name, ir.label(node), reason))
             return
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
         shape = cx.edit.make_node("Shape", [like], name=ir.label(node))
@@ -58,4 +58,4 @@ class LowerGradOf(Pass):
         cx.edit.note_origin(made, [node], self.name)
         cx.edit.replace(node.outputs[0], zeros.outputs[0])
         cx.edit.remove(node)
-        cx.wrote(action, node, made)
+        cx.end_rewrite(action, node, made)

@@ -64,7 +64,7 @@ class AddIfThenElse(Pass):
         if reason is not None:
             cx.refuse(Refusal(self.name, ir.label(node), reason))
             return
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
         moved = [inner for branch in branches for inner in branch]
@@ -74,7 +74,7 @@ class AddIfThenElse(Pass):
         cx.edit.note_origin([where], [node], self.name)
         cx.edit.replace(node.outputs[0], where.outputs[0])
         cx.edit.remove(node)
-        cx.wrote(action, node, [*moved, where])
+        cx.end_rewrite(action, node, [*moved, where])
 
     def _obstacle(self, node: ir.Node, branches: Branches, cx: Context) -> str | None:
         """Why ``node`` has to stay an If; ``None`` if a Where does the same."""

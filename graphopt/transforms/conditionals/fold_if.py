@@ -36,7 +36,7 @@ class FoldIf(Pass):
         taken, other = branches if condition[0] else branches[::-1]
         if node.graph is None or not cx.edit.takes_constants_of(node.graph, taken):
             return False
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return False
         moved = list(taken)
@@ -44,7 +44,7 @@ class FoldIf(Pass):
             cx.edit.replace(old, new)
         cx.edit.clear_body(other)
         cx.edit.remove(node)
-        cx.wrote(action, node, moved)
+        cx.end_rewrite(action, node, moved)
         return True
 
     def _swap_negated(self, node: ir.Node, cx: Context) -> None:
@@ -53,8 +53,8 @@ class FoldIf(Pass):
         branches = branches_of(node)
         if negation is None or negation.op_type != "Not" or negation.domain != "" or branches is None:
             return
-        if action := cx.permit(self.name, node):
+        if action := cx.begin_rewrite(self.name, node):
             cx.edit.set_input(node, 0, negation.inputs[0])
             cx.edit.set_attribute(node, "then_branch", branches[1])
             cx.edit.set_attribute(node, "else_branch", branches[0])
-            cx.wrote(action, node, [node])
+            cx.end_rewrite(action, node, [node])

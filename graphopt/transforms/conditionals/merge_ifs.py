@@ -40,7 +40,7 @@ class MergeIfs(Pass):
             condition = node.inputs[0]
             group = last.get(condition)
             place = None if group is None else groups.place(group, node, branches)
-            action = None if place is None else cx.permit(self.name, node)
+            action = None if place is None else cx.begin_rewrite(self.name, node)
             if group is None or place is None or action is None:
                 last[condition] = groups.start(node, branches)
             else:
@@ -66,7 +66,7 @@ class MergeIfs(Pass):
         for node in reversed(group.nodes):
             cx.edit.remove(node)
         for action, node, nodes in zip(group.actions, group.nodes[1:], moved, strict=True):
-            cx.wrote(action, node, [merged, *nodes])
+            cx.end_rewrite(action, node, [merged, *nodes])
 
 
 @dataclass(eq=False)

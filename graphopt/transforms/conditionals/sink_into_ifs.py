@@ -46,7 +46,7 @@ class SinkIntoIfs(Pass):
             ):
                 index += 1
                 continue
-            action = cx.permit(self.name, view)
+            action = cx.begin_rewrite(self.name, view)
             if action is None:
                 return
             made = [_carry(branch, index, view, cx) for branch in branches]
@@ -56,7 +56,7 @@ class SinkIntoIfs(Pass):
             position[new] = position[node]
             cx.edit.remove(view)
             cx.edit.remove(node)
-            cx.wrote(action, view, [new, *made])
+            cx.end_rewrite(action, view, [new, *made])
             node = new
 
 

@@ -72,11 +72,11 @@ class InlineFunctions(Pass):
             if reason is not None:
                 cx.refuse(Refusal(self.name, ir.label(call), reason))
                 continue
-            action = cx.permit(self.name, call)
+            action = cx.begin_rewrite(self.name, call)
             if action is None:
                 continue
             made = ir.inline_call(cx.edit, call)
-            cx.wrote(action, call, made)
+            cx.end_rewrite(action, call, made)
             calls = [node for node in _with_nested(made) if node.op_identifier() in wanted]
             pending.extend(reversed(calls))
 

@@ -52,10 +52,10 @@ class MergeFunctions(Pass):
         for graph in ir.graphs_of(model):
             for node in graph:
                 kept = instead.get(node.op_identifier())
-                if kept is None or (action := cx.permit(self.name, node)) is None:
+                if kept is None or (action := cx.begin_rewrite(self.name, node)) is None:
                     continue
                 cx.edit.redirect(node, model.functions[kept])
-                cx.wrote(action, node, [])
+                cx.end_rewrite(action, node, [])
                 merged = True
         for function in model.functions.values() if merged else ():
             cx.facts.forget(function.graph)  # what is called in them is called by more, too

@@ -29,7 +29,7 @@ class FuseBuiltin(Pass):
     families: tuple[str, ...] = ()
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Fuse until no pattern is left, in bodies and functions too."""
-        rules = admitted_rules(cx.options, self.families, by="fuse-builtin")
-        for last in (False, True):
-            apply_rules([rule for rule in rules if rule.last == last], model, cx)
+        """Apply the rules of each phase to a fixpoint, in bodies and functions too."""
+        rules = admitted_rules(cx.options, self.families, pass_="fuse-builtin")
+        for phase in (1, 2):
+            apply_rules([rule for rule in rules if rule.phase == phase], model, cx)

@@ -63,7 +63,7 @@ class FuseGroups(Pass):
             )  # so that new names depend on the model alone, not on those of removed values
         for proposal in proposals:
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
-            asked = [(group, cx.permit(self.name, group.nodes[0])) for group in proposal.groups]
+            asked = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
             for group in [group for group, action in asked if action is None]:
                 why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was left out")
@@ -75,7 +75,7 @@ class FuseGroups(Pass):
             for (group, action), call in zip(allowed, calls, strict=True):
                 cx.edit.note_origin([call], group.nodes, self.name)
                 ir.mark_fused(call)
-                cx.wrote(action, group.nodes[0], [call])
+                cx.end_rewrite(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:
             _forget_declarations(model)

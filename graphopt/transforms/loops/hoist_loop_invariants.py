@@ -41,14 +41,14 @@ class HoistLoopInvariants(Pass):
                 cx.is_deterministic(node) if sure else cannot_fail(node, cx)
             ):
                 continue
-            action = cx.permit(self.name, node)
+            action = cx.begin_rewrite(self.name, node)
             if action is None:
                 continue
             for value in ir.reads(node):
                 if value.graph is form.body:
                     _bring_along(value, form, cx)
             cx.edit.lift(node, form.node)
-            cx.wrote(action, node, [node])
+            cx.end_rewrite(action, node, [node])
 
 
 def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:

@@ -46,7 +46,7 @@ class TrimLoops(Pass):
         sizes = form.carried, len(form.gathered), len(form.scanned)
         if (len(carried), len(rows), len(scanned)) == sizes or not (carried or rows):
             return
-        action = cx.permit(self.name, form.node)
+        action = cx.begin_rewrite(self.name, form.node)
         if action is None:
             return
         if form.node.op_type == "Loop" and any(form.formals[k].shape is not None for k in fixed):
@@ -57,7 +57,7 @@ class TrimLoops(Pass):
             assert start is not None
             cx.edit.replace(form.formals[k], start)
             cx.edit.replace(form.results[k], start)
-        cx.wrote(action, form.node, [rebuild(form, carried, scanned, rows, cx, self.name)])
+        cx.end_rewrite(action, form.node, [rebuild(form, carried, scanned, rows, cx, self.name)])
 
 
 def _must_carry(node: ir.Node, cx: Context) -> bool:

@@ -55,7 +55,7 @@ class UnrollLoops(Pass):
         if isinstance(found, str) or reason is not None:
             cx.refuse(Refusal(self.name, ir.label(node), reason or ""))
             return 0
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return 0
         shared = _shared_constants(node, found.body, cx) if found.trips else {}
@@ -67,7 +67,7 @@ class UnrollLoops(Pass):
         made += _write(node, found, shared, self.name, cx)
         cx.edit.clear_body(found.body)
         cx.edit.remove(node)
-        cx.wrote(action, node, made)
+        cx.end_rewrite(action, node, made)
         return len(made)
 
     def _obstacle(self, node: ir.Node, loop: Iterations, room: int, cx: Context) -> str | None:

@@ -111,7 +111,7 @@ def _same_form(a: Member, b: Member, cx: Context) -> bool:
 
 def join(found: Sum, cx: Context, owner: str) -> None:
     """Replace the products of ``found``, and the Adds between them, by one product, if that is permitted."""
-    action = cx.permit(owner, found.root)
+    action = cx.begin_rewrite(owner, found.root)
     if action is None:
         return
     op = Builder(cx, found.root)
@@ -131,7 +131,7 @@ def join(found: Sum, cx: Context, owner: str) -> None:
     for node in (*found.adders, *nodes):
         cx.edit.remove(node)
     drop([member.weight for member in found.products], cx)
-    cx.wrote(action, found.root, made)
+    cx.end_rewrite(action, found.root, made)
 
 
 def _matrices(members: Sequence[Member]) -> list[np.ndarray]:

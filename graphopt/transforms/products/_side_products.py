@@ -177,7 +177,7 @@ def rows_of(member: Member, cx: Context) -> Dim | None:
 def join(members: Sequence[Member], cx: Context, owner: str) -> None:
     """Replace ``members``, which have equal keys, by one product and a Split; the caller was permitted to."""
     first = members[0]
-    action = cx.permit(owner, first.node)
+    action = cx.begin_rewrite(owner, first.node)
     if action is None:
         return
     op = Builder(cx, first.node)
@@ -204,7 +204,7 @@ def join(members: Sequence[Member], cx: Context, owner: str) -> None:
             cx.edit.remove(member.adder)
         cx.edit.remove(member.node)
     drop([value for member in members for value in (member.weight, member.bias) if value is not None], cx)
-    cx.wrote(action, first.node, made)
+    cx.end_rewrite(action, first.node, made)
 
 
 def drop(constants: Iterable[ir.Value], cx: Context) -> None:

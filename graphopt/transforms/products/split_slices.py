@@ -55,7 +55,7 @@ class SplitSlices(Pass):
             )
             return
         first = next(iter(pieces))
-        action = cx.permit(self.name, first)
+        action = cx.begin_rewrite(self.name, first)
         if action is None:
             return
         builder = Builder(cx, first)
@@ -69,7 +69,7 @@ class SplitSlices(Pass):
         for node, taken in pieces.items():
             cx.edit.replace(node.outputs[0], outputs[parts.index((taken.start, taken.stop))])
             cx.edit.remove(node)
-        cx.wrote(action, first, made)
+        cx.end_rewrite(action, first, made)
 
 
 def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> bool:

@@ -43,12 +43,12 @@ class EliminateGuards(Pass):
         """Remove the guard ``node`` if what it asserts is known of ``value``, or let it read that."""
         seen, output = asserted(node), node.outputs[0]
         if seen is not None and is_implied(seen, value, cx, output):
-            if action := cx.permit(self.name, node):
+            if action := cx.begin_rewrite(self.name, node):
                 cx.edit.replace(output, value)
                 cx.edit.remove(node)
-                cx.wrote(action, node, [])
+                cx.end_rewrite(action, node, [])
                 return None
-        elif value is not node.inputs[0] and (action := cx.permit(self.name, node)):
+        elif value is not node.inputs[0] and (action := cx.begin_rewrite(self.name, node)):
             made = cx.edit.make_node(
                 node.op_type, [value], node.attributes.values(), domain=node.domain, name=ir.label(node)
             )
@@ -56,6 +56,6 @@ class EliminateGuards(Pass):
             cx.edit.note_origin([made], [node], self.name)
             cx.edit.replace(output, made.outputs[0])
             cx.edit.remove(node)
-            cx.wrote(action, node, [made])
+            cx.end_rewrite(action, node, [made])
             return made
         return node

@@ -89,7 +89,7 @@ class InsertGuards(Pass):
         node = cx.edit.make_node(
             guards.GUARD, [value], assertion(seen), domain=guards.DOMAIN, name=f"{name}_guard"
         )
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             cx.edit.discard(node)
             return False
@@ -101,7 +101,7 @@ class InsertGuards(Pass):
         cx.edit.note_origin([node], [] if producer is None else [producer], self.name)
         if self.pin:
             self._pin(value, output, seen, cx)
-        cx.wrote(action, node, [node])
+        cx.end_rewrite(action, node, [node])
         return True
 
     def _pin(self, value: ir.Value, output: ir.Value, seen: Seen, cx: Context) -> None:

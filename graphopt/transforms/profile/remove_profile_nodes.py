@@ -37,7 +37,7 @@ class RemoveProfileNodes(Pass):
             cx.look_afresh("guard")
 
     def _remove(self, node: ir.Node, value: ir.Value, cx: Context) -> bool:
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return False
         output, made = node.outputs[0], []
@@ -48,5 +48,5 @@ class RemoveProfileNodes(Pass):
             value, made = identity.outputs[0], [identity]
         cx.edit.replace(output, value)
         cx.edit.remove(node)
-        cx.wrote(action, node, made)
+        cx.end_rewrite(action, node, made)
         return True

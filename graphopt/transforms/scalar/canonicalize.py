@@ -39,9 +39,9 @@ class Canonicalize(Pass):
         least = 0 if schema is None else schema.min_input  # a Loop must tell that it lacks a condition
         while size > least and node.inputs[size - 1] is None:
             size -= 1
-        if size < len(node.inputs) and (action := cx.permit(self.name, node)):
+        if size < len(node.inputs) and (action := cx.begin_rewrite(self.name, node)):
             cx.edit.trim_inputs(node, size)
-            cx.wrote(action, node, [])
+            cx.end_rewrite(action, node, [])
 
     def _constant_right(self, node: ir.Node, cx: Context) -> None:
         if len(node.inputs) != 2 or not traits.commutes_exactly(node.domain, node.op_type):
@@ -49,7 +49,7 @@ class Canonicalize(Pass):
         left, right = node.inputs
         if ir.constant_of(left) is None or ir.constant_of(right) is not None:
             return
-        if action := cx.permit(self.name, node):
+        if action := cx.begin_rewrite(self.name, node):
             cx.edit.set_input(node, 0, right)
             cx.edit.set_input(node, 1, left)
-            cx.wrote(action, node, [])
+            cx.end_rewrite(action, node, [])

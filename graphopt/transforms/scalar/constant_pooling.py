@@ -43,7 +43,7 @@ class ConstantPooling(Pass):
             if value.is_graph_output() or not users:
                 continue
             reader = next(iter(users)).node
-            action = cx.permit(self.name, reader)
+            action = cx.begin_rewrite(self.name, reader)
             if action is None:
                 continue
             gone.append(value)
@@ -53,7 +53,7 @@ class ConstantPooling(Pass):
                 cx.edit.remove(producer)
             else:
                 cx.edit.remove_initializer(value)
-            cx.wrote(action, reader, [])
+            cx.end_rewrite(action, reader, [])
         if gone and (contents := ir.contents_of(cx.model)) is not None:
             contents.merge(kept, gone)
 

@@ -208,7 +208,7 @@ class ConstantPropagation(Pass):
         number, shape, node = cx.fill(value), cx.static_shape(value), value.producer()
         if number is None or shape is None or node is None or not _stays_declared(value, cx):
             return False
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return True
         cx.forget_reads()  # facts noted what the number and the shape come from
@@ -219,7 +219,7 @@ class ConstantPropagation(Pass):
         cx.edit.note_origin([made], [node], self.name)
         cx.edit.replace(value, made.outputs[0])
         cx.edit.remove_whole(node)
-        cx.wrote(action, node, [made])
+        cx.end_rewrite(action, node, [made])
         return True
 
     def _evaluate(
@@ -253,7 +253,7 @@ class ConstantPropagation(Pass):
         cx: Context,
         sources: Iterable[ir.Value] = (),
     ) -> None:
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
         contents = ir.contents_of(cx.model)
@@ -268,7 +268,7 @@ class ConstantPropagation(Pass):
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):
             cx.edit.remove_whole(node)
-        cx.wrote(action, node, [])
+        cx.end_rewrite(action, node, [])
 
 
 def _contradicts(dims: Sequence[Dim] | None, tensor: ir.TensorProtocol) -> bool:

@@ -33,7 +33,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = qdq_propagation.quantizes(model)
+        quantized = qdq_propagation.has_quantizers(model)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -54,13 +54,13 @@ class CommonSubexpressionElimination(Pass):
             for key in keys:
                 scope.seen.setdefault(key, node)
             return
-        action = cx.permit(self.name, node)
+        action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
         for old, new in zip(node.outputs, first.outputs, strict=True):
             cx.edit.replace(old, new)
         cx.edit.remove(node)
-        cx.wrote(action, node, [first])
+        cx.end_rewrite(action, node, [first])
 
 
 @dataclass
@@ -93,7 +93,7 @@ def _provokes(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     )  # as many as propagation looks at
     if not any(user.op_type in qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
         return False
-    return qdq_propagation.provoked(cx, node, first.outputs, heals=True)
+    return qdq_propagation.would_miscompile(cx, node, first.outputs, workaround=True)
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:

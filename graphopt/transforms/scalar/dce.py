@@ -46,11 +46,11 @@ class DeadCodeElimination(Pass):
         for node in list(reversed(graph)):
             if any(map(ir.is_read, node.outputs)) or cx.has_to_run(node):
                 continue
-            action = cx.permit(self.name, node)
+            action = cx.begin_rewrite(self.name, node)
             if action is None:
                 continue
             cx.edit.remove_whole(node)
-            cx.wrote(action, node, [])
+            cx.end_rewrite(action, node, [])
 
     @staticmethod
     def _remove_functions(model: ir.Model, cx: Context) -> None:

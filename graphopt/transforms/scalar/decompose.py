@@ -24,7 +24,7 @@ def decompositions() -> Mapping[str, Sequence[Rule]]:
     """By operator, as ``Name`` or ``domain::Name``, the rules that spell it out, other packages' included."""
     found: dict[str, list[Rule]] = {}
     for how in all_rules():
-        if how.by == Decompose.name:
+        if how.pass_ == Decompose.name:
             root = how.patterns[0][0]
             for op_type in root.op_types:
                 found.setdefault(f"{root.domain}::{op_type}" if root.domain else op_type, []).append(how)
@@ -37,7 +37,7 @@ class Decompose(Pass):
 
     Nothing by default: onnxruntime runs them well whole. Known are Celu, GroupNormalization,
     HardSigmoid, HardSwish, LayerNormalization, Softsign and ThresholdedRelu, and operators for which other
-    packages bring rules with ``by="decompose"``; those of other domains are named ``domain::Name``.
+    packages bring rules with ``pass_="decompose"``; those of other domains are named ``domain::Name``.
 
     Attributes:
         ops: operators to spell out.
@@ -57,5 +57,5 @@ class Decompose(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the decompositions that the options' numerics admit."""
         asked = [how for op_type in self.ops for how in decompositions()[op_type]]
-        admitted = admitted_rules(cx.options, by=self.name)
+        admitted = admitted_rules(cx.options, pass_=self.name)
         apply_rules([how for how in asked if how in admitted], model, cx)

@@ -24,4 +24,4 @@ class ViewsToReshape(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Rewrite the views of each graph, inner ones first."""
-        apply_rules(admitted_rules(cx.options, by=self.name), model, cx)
+        apply_rules(admitted_rules(cx.options, pass_=self.name), model, cx)

@@ -49,11 +49,11 @@ class GatherLoopLists(Pass):
             if appended is None or reason:
                 cx.refuse(Refusal(self.name, ir.label(form.node), reason, form.results[index].name))
                 continue
-            action = cx.permit(self.name, form.node)
+            action = cx.begin_rewrite(self.name, form.node)
             if action is None:
                 continue
             made = self._replace(form, index, appended, cx)
-            cx.wrote(action, form.node, made)
+            cx.end_rewrite(action, form.node, made)
             return made[0]
         return None
 

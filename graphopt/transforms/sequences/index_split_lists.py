@@ -34,7 +34,7 @@ class IndexSplitLists(Pass):
         if reason is not None:
             cx.refuse(Refusal(self.name, ir.label(split), reason))
             return
-        action = cx.permit(self.name, split)
+        action = cx.begin_rewrite(self.name, split)
         if action is None:
             return
         data, (axis, keeps) = split.inputs[0], _told(split)
@@ -50,7 +50,7 @@ class IndexSplitLists(Pass):
             cx.edit.remove(reader)
             made += added
         cx.edit.remove(split)
-        cx.wrote(action, split, made)
+        cx.end_rewrite(action, split, made)
 
 
 def _obstacle(split: ir.Node, readers: list[ir.Node], cx: Context) -> str | None:

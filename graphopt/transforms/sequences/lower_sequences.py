@@ -32,5 +32,5 @@ class LowerSequences(Pass):
         """Apply the rules of the families of ``_FAMILIES``, and two that make more nodes."""
         IndexSplitLists().run(model, cx)
         GatherLoopLists().run(model, cx)
-        rules = admitted_rules(cx.options, _FAMILIES) + admitted_rules(cx.options, by=self.name)
+        rules = admitted_rules(cx.options, _FAMILIES) + admitted_rules(cx.options, pass_=self.name)
         apply_rules(rules, model, cx)
