@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code: passes, rules, fusions and pipelines.
+"""Write the pages that are made from the code: passes, rules, fusions, pipelines, and examples of recipes.
 
 Usage: python docs/generate.py [--check]
 """
@@ -360,7 +360,15 @@ def gradients_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def contributing_page() -> str:
+    """The recipes, with the code of their examples."""
+    from docs import snippets
+
+    return snippets.page(DOCS.parent / "CONTRIBUTING.md")
+
+
 PAGES = {
+    "../CONTRIBUTING.md": contributing_page,
     "passes.md": passes_page,
     "rules.md": rules_page,
     "fusions.md": fusions_page,

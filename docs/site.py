@@ -17,7 +17,7 @@ ROOT = DOCS.parent
 #: Pages of the site that are files at the root of the repository.
 ROOT_PAGES = {
     "README.md": "overview.md",
-    # "CONTRIBUTING.md": "contributing.md",
+    "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }

@@ -23,7 +23,8 @@ def _generator() -> object:
 
 
 @pytest.mark.parametrize(
-    "name", ["passes.md", "rules.md", "fusions.md", "pipelines.md", "peers.md", "gradients.md"]
+    "name",
+    ["../CONTRIBUTING.md", "passes.md", "rules.md", "fusions.md", "pipelines.md", "peers.md", "gradients.md"],
 )
 def test_generated_pages_are_fresh(name: str) -> None:
     assert (DOCS / name).read_text() == _generator().PAGES[name](), "run python docs/generate.py"  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -28,6 +29,18 @@ def test_the_cpu_requirements_are_those_of_the_project_with_the_other_onnxruntim
 
 def test_the_citation_names_the_version() -> None:
     assert f"\nversion: {graphopt.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_make_targets_that_pages_and_workflows_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    workflows = [*(ROOT / ".github" / "workflows").iterdir(), ROOT / ".ci" / "run"]
+    pages = [page.read_text(encoding="utf-8") for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]
+    named = set(re.findall(r"`make ([a-z-]+)", "".join(pages)))
+    for workflow in workflows:
+        named |= set(
+            re.findall(r"(?:run: |^)make ([a-z-]+)", workflow.read_text(encoding="utf-8"), re.MULTILINE)
+        )
+    assert {"lint", "test", "docs", "dist"} <= named <= targets
 
 
 def _python(folder: Path, version: str, supported: bool) -> Path:
