@@ -96,7 +96,7 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
 
 
 @compiled
-def test_stale_library_is_removed(invoke: Invoke, path: Path) -> None:
+def test_stale_library_is_deleted(invoke: Invoke, path: Path) -> None:
     out, library = path.with_name("out.onnx"), path.with_name("out.kernels.so")
     invoke("optimize", path, "-o", out, "--fuser", "native")
     built = library.read_bytes()

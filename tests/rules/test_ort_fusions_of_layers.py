@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphopt import ir
-from tests.rules.test_runtime_fusions import runtime_operators
+from tests.rules.test_ort_fusions import runtime_operators
 from tests.support import parse, run_pipeline
 
 _NORM = """$m = ReduceMean<axes = [-1]>($s) $d = Sub($s, $m) $p = Pow($d, two) $v = ReduceMean<axes = [-1]>($p)
