@@ -106,6 +106,7 @@ def _atom_bounds(atom: Atom, ranges: Mapping[str, Range]) -> Range:
 
 
 def quotient_bounds(num: Range, den: Range) -> Range:
+    """The range of the floor division of two ranges."""
     if den[0] <= 0:
         if den[0] == 0 and num[0] >= 0:  # the divisor 0 has no value
             return (0, num[1])

@@ -222,6 +222,7 @@ def _symbol(name: str, lo: Bound, hi: Bound, birth: int) -> SymDim:
 
 
 def lone(atom: Atom) -> SymDim:
+    """The dim that is one atom."""
     return SymDim((((atom,), 1),))
 
 
@@ -230,6 +231,7 @@ def _order(term: Term) -> tuple[int, Monomial]:
 
 
 def polynomial(terms: Mapping[Monomial, int]) -> Dim:
+    """The dim with these coefficients by monomial; an int if no other term is left."""
     items = [term for term in terms.items() if term[1]]
     if not items:
         return 0
@@ -263,6 +265,7 @@ def content_of(a: Dim) -> int:
 
 
 def birth_of(a: Dim) -> int:
+    """The number of the newest fresh symbol in ``a``; 0 for an int."""
     return 0 if isinstance(a, int) else a.birth
 
 
@@ -336,6 +339,7 @@ def _times(a: Bound, b: Bound) -> Bound:
 
 
 def product_bounds(a: Range, b: Range) -> Range:
+    """The range of the product of two ranges."""
     if a[0] >= 0 and b[0] >= 0:
         return (_times(a[0], b[0]), _times(a[1], b[1]))
     corners = [_times(x, y) for x in a for y in b]

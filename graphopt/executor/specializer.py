@@ -161,8 +161,10 @@ class Specializer:
         return self.memory.general()
 
     def _next(self, feeds: Mapping[str, Any]) -> Job | str:
-        """The job that ``feeds`` have to wait for, which this thread has to do if it bears its number, or
-        why the general plan runs."""
+        """The job that ``feeds`` wait for, or the reason to run the general plan.
+
+        This thread has to do the job if it has the thread's number.
+        """
         reason = self._end() or self._why_unfit(feeds)
         if reason is not None:
             return reason

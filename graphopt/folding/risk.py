@@ -40,8 +40,11 @@ _RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
 
 class Danger(NamedTuple):
-    """``safe``; ``open``: can't be told until its inputs are known; ``risky``: only in a child;
-    ``refused``: never."""
+    """Where an operator may be evaluated.
+
+    ``safe``: in this process; ``open``: unknown until its inputs are known; ``risky``: in a child process
+    only; ``refused``: nowhere.
+    """
 
     kind: Literal["safe", "open", "risky", "refused"]
     reason: str = ""

@@ -48,14 +48,17 @@ _Rule: TypeAlias = "Callable[[Site], Relations]"
 
 
 def equal(left: Dim, right: Dim) -> Relation:
+    """``left`` equals ``right``."""
     return Relation("equal", left, right)
 
 
 def broadcast(left: Dim, right: Dim) -> Relation:
+    """``left`` and ``right`` are equal, or one of them is 1."""
     return Relation("broadcast", left, right)
 
 
 def least(left: Dim, right: Dim) -> Relation:
+    """``left`` is at least ``right``."""
     return Relation("least", left, right)
 
 

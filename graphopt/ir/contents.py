@@ -142,8 +142,10 @@ class Contents:
             self.of_facts[value.name] = value
 
     def watch(self, main: onnx_ir.Graph) -> None:
-        """Recognize constants of ``main`` and its bodies: where their tensors become other constants, and
-        where facts relied on one that is gone."""
+        """Recognize constants of ``main`` and its bodies.
+
+        That is: where their tensors become other constants, and where facts relied on one that is removed.
+        """
         self._main = main
         given = []
         for graph in with_bodies(main):

@@ -137,7 +137,7 @@ def split_names(texts: str | Iterable[str], known: Container[str | None] = ()) -
 
 
 def parse_size(text: str) -> int:
-    """Bytes from ``65536``, ``64KiB``, ``1MB`` …
+    """Bytes from text such as ``65536``, ``64KiB`` or ``1MB``.
 
     Raises:
         ValueError: it is none of these.

@@ -94,4 +94,5 @@ def _outputs(text: str) -> Iterator[tuple[str, int]]:
 
 
 def random(seed: int, *shape: int) -> Any:
+    """Normally distributed f32 numbers."""
     return np.random.default_rng(seed).standard_normal(shape, np.float32)

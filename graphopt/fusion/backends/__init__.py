@@ -1,0 +1,1 @@
+"""Back ends, which print kernels as source and compile them."""

@@ -180,6 +180,7 @@ class _Run:
 
 
 def erf(x: np.ndarray) -> np.ndarray:
+    """The error function in double precision."""
     from math import erf as erf_of
 
     return np.vectorize(erf_of, otypes=[np.float64])(x)

@@ -53,7 +53,7 @@ round_even = primitive("round_even", "Round")
 
 @operator("Add", "Sum", types=NUMBERS)
 def add(b: Body, at: At, *terms: Term) -> Term:
-    """x + y …"""
+    """x + y, and further operands."""
     return b.total("add", terms)
 
 

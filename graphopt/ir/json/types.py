@@ -1,11 +1,11 @@
-"""Types as text, without loss: ``f32[batch,3,?]``, ``seq(map(i64,f32[]))``.
+r"""Types as text, without loss: ``f32[batch,3,?]``, ``seq(map(i64,f32[]))``.
 
 ::
 
     type   = (tensor | sparse(tensor) | seq(type) | opt(type) | map(key,type) | opaque(name,name) | ?) [@name]
     tensor = element "[" ("..." | dim, dim, …) "]"
     dim    = (integer | name | ?) [@name]
-    name   = plain | 'quoted, with \\' and \\\\'
+    name   = plain | 'quoted, with \' and \\'
 
 ``?`` is a dim or type that is not told, ``[...]`` an unknown rank, ``@`` leads a denotation. An
 empty element type, as in ``[2,3]``, is one that is left out.

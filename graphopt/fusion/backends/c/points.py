@@ -247,4 +247,5 @@ class Points:
 
 
 def scaled(counter: str, stride: str) -> str:
+    """The C expression ``counter * stride``."""
     return counter if stride == "1" else f"{counter} * {stride}"
